@@ -1,0 +1,44 @@
+# Every target sets itself up in .venv on a fresh machine with Python 3.11, Java 17, Maven and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ONLY ?=
+
+.PHONY: help run test check bench setup clean
+
+help:
+	@echo "make run     see a broker work end to end"
+	@echo "make test    check the code and run every test"
+	@echo "make check   ruff, mypy, import contracts only"
+	@echo "make bench   measure beside Apache Kafka (ONLY=B1,B3 runs a part)"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml setup.py $(wildcard src/tidelog/*/kernel.py src/tidelog/*/kernel.pxd)
+	@PYTHON="$(PYTHON)" ./scripts/prerequisites.sh python
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing tidelog and its test tools into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,bench]"
+	@touch $@
+
+check: setup
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	@./scripts/prerequisites.sh java
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+
+run: setup
+	@$(BIN)/python -m examples.run
+
+bench: setup
+	@./scripts/prerequisites.sh java
+	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+clean:
+	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache

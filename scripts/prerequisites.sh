@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Says clearly which prerequisite is missing. Usage: prerequisites.sh python|java
+set -u
+missing=0
+say() { echo "missing prerequisite: $1" >&2; echo "  $2" >&2; missing=1; }
+case "${1:-}" in
+  python)
+    python=${PYTHON:-python3}
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+      say "Python 3.11 or newer" "install it, or name one: make PYTHON=/path/to/python3.11"
+    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+      say "Python's venv module" "on Debian: apt-get install python3-venv"
+    ;;
+  java)
+    java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' ||
+      say "Java 17 or newer (Apache Kafka's own tools run beside us)" "on Debian: apt-get install openjdk-17-jre-headless"
+    command -v mvn >/dev/null ||
+      say "Maven (fetches Apache Kafka's jars)" "on Debian: apt-get install maven"
+    ;;
+esac
+exit $missing

@@ -1,0 +1,3 @@
+"""Tidelog: a distributed commit log that speaks Kafka's protocol."""
+
+__version__ = "0.1.0"

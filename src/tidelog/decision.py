@@ -1,0 +1,52 @@
+"""What a deciding room (group, txn) gives back: records to append, replies to send, timers to set.
+
+The broker carries a decision out in this order: append `records` to the coordinator's partition as one
+batch, hand each to the room's `replay`, set the timers, and send the replies once the records are
+committed (at or below the high watermark). If the append fails nothing is replayed, and every ticket in
+`replies` is answered with `on_failure` of the error instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, frozen=True)
+class CoordinatorRecord:
+    """One record of `__consumer_offsets` or `__transaction_state`; `value` None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(slots=True, frozen=True)
+class Reply:
+    """The answer to the request that came with `ticket`: a response message of wire."""
+
+    ticket: Any
+    message: Any
+
+
+@dataclass(slots=True, frozen=True)
+class SetTimer:
+    """Call `on_timer(key, now_ms)` at `deadline_ms` (monotonic); replaces a timer with the same key."""
+
+    key: Hashable
+    deadline_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class CancelTimer:
+    key: Hashable
+
+
+@dataclass(slots=True)
+class Decision:
+    """`partition` is the coordinator partition that `records` belong to; -1 where there are none."""
+
+    partition: int = -1
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""Programs that show Tidelog at work; each is run by a test."""

@@ -1,0 +1,143 @@
+"""`make run`: a real broker, a million events through a stock client, read back in two ways, and checked.
+
+The first reader is confluent-kafka from the beginning to the end; the second is Tidelog's own client, straight
+from record batches. Both must see every event once and in order per partition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tidelog.client import Client
+from tidelog.testing.broker import RunningBroker
+
+TOPIC = "orders"
+PARTITIONS = 6
+console = Console(stderr=False)
+
+
+class Tally:
+    """The oracle: partition p must give the numbers p, p + 6, p + 12, … in this order, each once."""
+
+    def __init__(self, events: int) -> None:
+        self.events = events
+        self.seen = 0
+        self._next = list(range(PARTITIONS))
+
+    def add(self, partition: int, value: bytes) -> None:
+        number = int(value[:12])
+        if number != self._next[partition]:
+            raise SystemExit(f"partition {partition}: expected event {self._next[partition]}, got {number}")
+        self._next[partition] = number + PARTITIONS
+        self.seen += 1
+
+
+def produce(bootstrap: str, events: int, progress: Progress) -> float:
+    failed: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+            "compression.type": "lz4",
+            "acks": "all",
+            "on_delivery": lambda error, _: failed.append(str(error)) if error else None,
+        }
+    )
+    task = progress.add_task("produce with confluent-kafka, acks=all", total=events)
+    started = time.perf_counter()
+    for number in range(events):
+        payload = b"%012d an order for %d pieces of article %d" % (number, number % 7 + 1, number % 1009)
+        while True:
+            try:
+                producer.produce(TOPIC, payload, key=b"%d" % (number % 1009), partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 20_000 == 0:
+            producer.poll(0)
+            progress.update(task, completed=number)
+    producer.flush()
+    if failed:
+        raise SystemExit(f"{len(failed)} events were not acknowledged, the first because: {failed[0]}")
+    progress.update(task, completed=events)
+    return time.perf_counter() - started
+
+
+def read_with_confluent(bootstrap: str, events: int) -> Iterator[tuple[int, bytes]]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "make-run", "enable.auto.commit": False, "fetch.min.bytes": 1}
+    )
+    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    seen = 0
+    while seen < events:
+        batch = consumer.consume(10_000, timeout=10)
+        if not batch:
+            raise SystemExit(f"nothing more came after {seen} of {events} events")
+        for message in batch:
+            if message.error():
+                raise SystemExit(f"reading failed: {message.error()}")
+            yield message.partition(), message.value()
+        seen += len(batch)
+    consumer.close()
+
+
+def read_with_tidelog(bootstrap: str) -> Iterator[tuple[int, bytes]]:
+    with Client(bootstrap) as client:
+        for partition in range(PARTITIONS):
+            for record in client.read(TOPIC, partition, from_offset="earliest", until_offset="latest"):
+                yield partition, record.value
+
+
+def check(title: str, records: Iterator[tuple[int, bytes]], events: int, progress: Progress) -> float:
+    tally = Tally(events)
+    task = progress.add_task(title, total=events)
+    started = time.perf_counter()
+    for partition, value in records:
+        tally.add(partition, value)
+        if tally.seen % 20_000 == 0:
+            progress.update(task, completed=tally.seen)
+    progress.update(task, completed=tally.seen)
+    if tally.seen != events:
+        raise SystemExit(f"{title}: {tally.seen} of {events} events came back")
+    return time.perf_counter() - started
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    events: int = parser.parse_args().events
+    started = time.perf_counter()
+    with RunningBroker() as broker:
+        ready_ms = (time.perf_counter() - started) * 1000
+        console.print(f"A broker is ready on [bold]{broker.bootstrap}[/bold] after {ready_ms:.0f} ms.")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+        columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            took = {"produce": produce(broker.bootstrap, events, progress)}
+            took["read, confluent-kafka"] = check(
+                "read with confluent-kafka", read_with_confluent(broker.bootstrap, events), events, progress
+            )
+            took["read, tidelog.client"] = check(
+                "read with tidelog.client", read_with_tidelog(broker.bootstrap), events, progress
+            )
+    table = Table("step", "events", "seconds", "events/s", title="every event came back, once and in order")
+    for step, seconds in took.items():
+        table.add_row(step, f"{events:,}", f"{seconds:.2f}", f"{events / seconds:,.0f}")
+    console.print(table)
+    console.print("Go on: [bold]tidelog serve --data-dir data[/bold], then [bold]tidelog topic --help[/bold]; see docs/.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

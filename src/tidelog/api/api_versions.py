@@ -1,0 +1,39 @@
+"""ApiVersions, versions 0-4: what this broker serves. The first request of every client.
+
+A version above ours is answered with UNSUPPORTED_VERSION in a version 0 body (see `dispatch`), so that the client
+can ask again; the response header has no tagged fields in any version, for the same reason.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.table import ROUTES
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(body: Any, request: Request) -> Any:
+    if request.version >= 3 and not (
+        SOFTWARE_NAME.fullmatch(body.client_software_name) and SOFTWARE_NAME.fullmatch(body.client_software_version)
+    ):
+        return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return served()
+
+
+def served(error_code: int = 0) -> Any:
+    response = messages.ApiVersionsResponse
+    return response(
+        error_code=error_code,
+        api_keys=[
+            response.ApiVersion(api_key=key, min_version=route.min_version, max_version=route.max_version)
+            for key, route in ROUTES.items()
+        ],
+        finalized_features_epoch=0,
+    )

@@ -1,0 +1,200 @@
+"""Fetch, versions 4-18: read from the leader, with sessions (7), leader epochs (9), divergence (12), topic ids (13).
+
+The answer holds slices of segment files; net sends them from page cache to socket. A fetch that finds fewer
+than `min_bytes` is parked on its partitions until an append or its `max_wait_ms`. An error in any partition
+answers at once. The first partition with data gives at least one whole batch even past `max_bytes`.
+
+Not done: throttling by quota; reading from a follower.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
+from tidelog.replica.partition import CONSUMER_REPLICA, READ_COMMITTED, Partition, PartitionRead
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
+EMPTY_RECORDS: Final = b""
+NO_TOPIC_ID: Final = bytes(16)
+
+
+def handle(body: Any, request: Request) -> Any:
+    broker = request.broker
+    uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if request.version >= 15:
+        body.replica_id = body.replica_state.replica_id
+    context = broker.fetch_sessions.begin(body, uses_topic_ids, broker.topic_name, broker.clock.monotonic_ms())
+    if context.error_code:
+        return messages.FetchResponse(error_code=context.error_code)
+    fetch = PendingFetch(request, body, context, uses_topic_ids)
+    enough = fetch.read()
+    if enough or body.max_wait_ms <= 0 or not context.partitions:
+        return fetch.response()
+    fetch.release()
+    parked = broker.parking.park(
+        [(p.topic, p.index) for p in context.partitions],
+        broker.clock.monotonic_ms() + body.max_wait_ms,
+        fetch.try_complete,
+        fetch.expire,
+    )
+    request.exchange.on_close(parked.cancel)
+    return None
+
+
+class PendingFetch:
+    """One fetch on its way: read now, or again when something was appended."""
+
+    __slots__ = ("body", "context", "isolation_level", "reads", "request", "to_log_end", "uses_topic_ids")
+
+    def __init__(self, request: Request, body: Any, context: FetchContext, uses_topic_ids: bool) -> None:
+        self.request = request
+        self.body = body
+        self.context = context
+        self.uses_topic_ids = uses_topic_ids
+        self.isolation_level: int = body.isolation_level
+        self.to_log_end = body.replica_id != CONSUMER_REPLICA
+        self.reads: list[tuple[FetchPartition, Partition | None, PartitionRead | None, int]] = []
+
+    def read(self) -> bool:
+        """Reads every partition in turn within the limits; tells whether the answer need not wait."""
+        broker = self.request.broker
+        body = self.body
+        remaining = min(body.max_bytes, broker.config.fetch_max_bytes)
+        found = 0
+        answer_now = False
+        reads = self.reads
+        partitions = broker.replicas.partitions
+        for wanted in self.context.partitions:
+            partition = partitions.get((wanted.topic, wanted.index))
+            if partition is None or (self.uses_topic_ids and partition.topic_id != wanted.topic_id):
+                reads.append((wanted, None, None, self._missing(wanted)))
+                answer_now = True
+                continue
+            try:
+                read = partition.read(
+                    wanted.fetch_offset,
+                    min(wanted.max_bytes, remaining),
+                    found == 0,
+                    self.isolation_level,
+                    wanted.current_leader_epoch,
+                    wanted.last_fetched_epoch,
+                    self.to_log_end,
+                )
+            except KafkaError as error:
+                reads.append((wanted, partition, None, error.code))
+                answer_now = True
+                continue
+            reads.append((wanted, partition, read, 0))
+            if read.slice is not None:
+                size = read.slice.size_bytes
+                found += size
+                remaining = max(0, remaining - size)
+            elif read.diverging_epoch is not None:
+                answer_now = True
+        return answer_now or found >= body.min_bytes
+
+    def _missing(self, wanted: FetchPartition) -> int:
+        broker = self.request.broker
+        if self.uses_topic_ids and not wanted.topic:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self.uses_topic_ids and broker.topic_id(wanted.topic) != wanted.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if broker.hosts_elsewhere(wanted.topic, wanted.index):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def release(self) -> None:
+        for _, _, read, _ in self.reads:
+            if read is not None and read.slice is not None:
+                read.slice.release()
+        self.reads = []
+
+    def try_complete(self) -> bool:
+        if self.read():
+            self.request.reply(self.response())
+            return True
+        self.release()
+        return False
+
+    def expire(self) -> None:
+        self.read()
+        self.request.reply(self.response())
+
+    def response(self) -> Any:
+        context = self.context
+        session = context.session
+        topics: list[Any] = []
+        current: Any = None
+        for wanted, partition, read, error in self.reads:
+            has_records = read is not None and read.slice is not None
+            if session is not None:
+                has_news = has_records or error != 0 or (read is not None and read.diverging_epoch is not None)
+                known = (read.high_watermark, read.log_start_offset) if read is not None else (-1, -1)
+                if not wanted.must_tell(*known, has_news) and context.incremental:
+                    continue
+                if has_records:
+                    session.move_to_end(key_of(wanted, self.uses_topic_ids))
+            if current is None or current.topic != wanted.topic or current.topic_id != wanted.topic_id:
+                current = messages.FetchResponse.FetchableTopicResponse(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
+                )
+                topics.append(current)
+            current.partitions.append(self._partition_data(wanted, partition, read, error))
+        response = messages.FetchResponse(session_id=context.session_id, responses=topics)
+        if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
+            response.node_endpoints = self._leader_endpoints()
+        return response
+
+    def _partition_data(
+        self, wanted: FetchPartition, partition: Partition | None, read: PartitionRead | None, error: int
+    ) -> Any:
+        response = messages.FetchResponse
+        if read is None:
+            data = response.PartitionData(
+                partition_index=wanted.index, error_code=error, high_watermark=-1, records=EMPTY_RECORDS
+            )
+            if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+                hint = self.request.broker.leader_of(wanted.topic, wanted.index)
+                if hint is not None:
+                    data.current_leader = response.LeaderIdAndEpoch(leader_id=hint[0], leader_epoch=hint[1])
+            return data
+        data = response.PartitionData(
+            partition_index=wanted.index,
+            high_watermark=read.high_watermark,
+            last_stable_offset=read.last_stable_offset,
+            log_start_offset=read.log_start_offset,
+            aborted_transactions=None,
+            records=EMPTY_RECORDS if read.slice is None else read.slice,
+        )
+        if read.diverging_epoch is not None:
+            epoch, end_offset = read.diverging_epoch
+            data.diverging_epoch = response.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if self.isolation_level == READ_COMMITTED and not self.to_log_end:
+            data.aborted_transactions = []
+            if read.slice is not None and partition is not None:
+                aborted = partition.log.aborted_transactions(wanted.fetch_offset, read.slice.next_offset)
+                data.aborted_transactions = [
+                    response.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted
+                ]
+        return data
+
+    def _leader_endpoints(self) -> list[Any]:
+        hints = {
+            leader[0]
+            for wanted, _, _, error in self.reads
+            if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+            and (leader := self.request.broker.leader_of(wanted.topic, wanted.index)) is not None
+        }
+        endpoint = messages.FetchResponse.NodeEndpoint
+        return [
+            endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in self.request.broker.nodes(self.request.exchange)
+            if node.id in hints
+        ]

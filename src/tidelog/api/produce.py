@@ -1,0 +1,178 @@
+"""Produce, versions 0-13: append each partition's message set to the log that this broker leads.
+
+Versions 0-2 carry message formats that are no longer taken: they are advertised, because librdkafka reads
+compression support off the minimum, and answered with UNSUPPORTED_VERSION. Topic ids from 13, leader hints from 10.
+acks=0 has no answer; an error then closes the connection, which is the only way to tell the producer.
+acks=all with other replicas in the ISR is parked until the high watermark has passed its records; a topic that
+flushes on append is answered after the flush.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.wire import messages
+from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+    from tidelog.replica.partition import Partition
+
+FIRST_SUPPORTED_VERSION: Final = 3
+FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_LEADER_HINTS: Final = 10
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+ADMIN_CLIENT: Final = "__admin_client"
+
+
+def handle(body: Any, request: Request) -> Any:
+    produce = PendingProduce(request, body)
+    produce.append_all()
+    if body.acks == 0:
+        if produce.failed:
+            request.close_connection("a produce with acks=0 failed, and closing is the only way to say so")
+        else:
+            request.no_reply()
+        return None
+    if produce.waits:
+        return produce.park()
+    return produce.response
+
+
+class PendingProduce:
+    __slots__ = ("body", "failed", "request", "response", "waits")
+
+    def __init__(self, request: Request, body: Any) -> None:
+        self.request = request
+        self.body = body
+        self.failed = False
+        self.response: Any = None
+        #: partitions whose followers must catch up before the answer: (partition, last offset + 1, its response)
+        self.waits: list[tuple[Partition, int, Any]] = []
+
+    def append_all(self) -> None:
+        body, request = self.body, self.request
+        broker = request.broker
+        now_ms = broker.clock.wall_ms()
+        by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        topic_response = messages.ProduceResponse.TopicProduceResponse
+        topics = []
+        for topic in body.topic_data:
+            name = broker.topic_name(topic.topic_id) if by_id else topic.name
+            partitions = []
+            for data in topic.partition_data:
+                try:
+                    partitions.append(self._append(name, data, now_ms))
+                except KafkaError as error:
+                    partitions.append(self._refuse(name, data.index, error.code, error.message))
+                except InvalidBatch as invalid:
+                    partitions.append(self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors))
+            topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+        self.response = messages.ProduceResponse(responses=topics)
+        if self.failed and request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
+            self._add_endpoints()
+
+    def _append(self, name: str, data: Any, now_ms: int) -> Any:
+        request = self.request
+        broker = request.broker
+        acks: int = self.body.acks
+        partition = broker.replicas.partitions.get((name, data.index))
+        if partition is None:
+            raise self._missing(name, data.index)
+        if acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if request.version < FIRST_SUPPORTED_VERSION:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if name in broker.internal_topics and request.client_id != ADMIN_CLIENT:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+        records = data.records
+        if records is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
+        info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD)
+        broker.appended(partition, info)
+        response = messages.ProduceResponse.PartitionProduceResponse(
+            index=data.index,
+            base_offset=info.first_offset,
+            log_append_time_ms=info.log_append_time_ms,
+            log_start_offset=partition.log.log_start_offset,
+        )
+        if acks == -1 and partition.high_watermark <= info.last_offset:
+            self.waits.append((partition, info.last_offset + 1, response))
+        return response
+
+    def _missing(self, name: str, index: int) -> KafkaError:
+        broker = self.request.broker
+        if not name and self.request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if broker.hosts_elsewhere(name, index):
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _refuse(self, name: str, index: int, code: int, message: str | None, record_errors: Any = ()) -> Any:
+        self.failed = True
+        response = messages.ProduceResponse
+        refusal = response.PartitionProduceResponse(
+            index=index,
+            error_code=code,
+            base_offset=-1,
+            log_append_time_ms=-1,
+            log_start_offset=-1,
+            error_message=message,
+            record_errors=[
+                response.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
+                for at, why in record_errors
+            ],
+        )
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            leader = self.request.broker.leader_of(name, index)
+            if leader is not None:
+                refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        return refusal
+
+    def _add_endpoints(self) -> None:
+        leaders = {
+            partition.current_leader.leader_id
+            for topic in self.response.responses
+            for partition in topic.partition_responses
+            if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        }
+        endpoint = messages.ProduceResponse.NodeEndpoint
+        self.response.node_endpoints = [
+            endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in self.request.broker.nodes(self.request.exchange)
+            if node.id in leaders
+        ]
+
+    # --- acks=all with other replicas ----------------------------------------------------------------
+
+    def park(self) -> None:
+        request = self.request
+        broker = request.broker
+        broker.parking.park(
+            [partition.key for partition, _, _ in self.waits],
+            broker.clock.monotonic_ms() + self.body.timeout_ms,
+            self.try_complete,
+            self.expire,
+        )
+        request.exchange.allow_next()
+
+    def try_complete(self) -> bool:
+        still_waiting = []
+        for partition, end, response in self.waits:
+            if not partition.is_leader:
+                response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif partition.high_watermark < end:
+                still_waiting.append((partition, end, response))
+            elif len(partition.isr) < partition.log.config.min_insync_replicas:
+                response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        self.waits = still_waiting
+        if still_waiting:
+            return False
+        self.request.reply(self.response)
+        return True
+
+    def expire(self) -> None:
+        for _, _, response in self.waits:
+            response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self.request.reply(self.response)

@@ -1,0 +1,38 @@
+"""What a handler knows of the request that it answers, and how it answers.
+
+A handler returns the response message, or None when the answer comes later (`Request.reply`) or not at all
+(`Request.no_reply`). It must not keep a view into the request's frame past its return: net reuses the buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.wire.frame import encode_response
+
+if TYPE_CHECKING:
+    from tidelog.broker import Broker
+    from tidelog.net.connection import Exchange
+
+
+class Request:
+    __slots__ = ("api_key", "broker", "client_id", "correlation_id", "exchange", "version")
+
+    def __init__(
+        self, broker: Broker, exchange: Exchange, api_key: int, version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.broker = broker
+        self.exchange = exchange
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id or ""
+
+    def reply(self, message: Any) -> None:
+        self.exchange.reply(encode_response(self.api_key, self.version, self.correlation_id, message))
+
+    def no_reply(self) -> None:
+        self.exchange.no_reply()
+
+    def close_connection(self, reason: str) -> None:
+        self.exchange.close(reason)

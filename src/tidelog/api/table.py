@@ -1,0 +1,40 @@
+"""Which APIs this broker serves, in which versions, and the module that answers each.
+
+What stands here is advertised by ApiVersions, so it is served in full; the ranges are those of Apache Kafka 4.3.
+A handler's module is imported when its first request comes, which keeps the start of a broker short.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Route(NamedTuple):
+    module: str
+    min_version: int
+    max_version: int
+
+
+#: API key -> route; the key's name is `tidelog.wire.apis.ApiKey(key).name`
+ROUTES: Final[dict[int, Route]] = {
+    0: Route("produce", 0, 13),
+    1: Route("fetch", 4, 18),
+    2: Route("list_offsets", 1, 11),
+    3: Route("metadata", 0, 13),
+    18: Route("api_versions", 0, 4),
+    19: Route("create_topics", 2, 7),
+    20: Route("delete_topics", 1, 6),
+    21: Route("delete_records", 0, 2),
+    22: Route("init_producer_id", 0, 5),
+    23: Route("offset_for_leader_epoch", 2, 4),
+    32: Route("describe_configs", 1, 4),
+    33: Route("alter_configs", 0, 2),
+    34: Route("alter_replica_log_dirs", 1, 2),
+    35: Route("describe_log_dirs", 1, 5),
+    37: Route("create_partitions", 0, 3),
+    43: Route("elect_leaders", 0, 2),
+    44: Route("incremental_alter_configs", 0, 1),
+    60: Route("describe_cluster", 0, 2),
+    74: Route("list_config_resources", 0, 1),
+    75: Route("describe_topic_partitions", 0, 0),
+}

@@ -1,0 +1,232 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changed.
+
+A session holds the ordered partitions of one fetcher and what it was last told of each. Request metadata:
+
+    session id  epoch  meaning
+    0           -1     one full fetch, no session
+    id          -1     close session `id`, one full fetch
+    any         0      (re)start: close `id` if it lives, full fetch, a new session if there is room
+    id          n > 0  incremental: only changed partitions are in the request and in the response
+
+An incremental response holds the partitions with records, an error, or a high watermark or log start offset
+that the fetcher has not heard of. A partition that returned records goes to the end of the order, so that a
+full response never starves the ones behind it. Sessions are soft state: after a restart the client is told
+FETCH_SESSION_ID_NOT_FOUND and starts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tidelog.wire.errors import ErrorCode
+
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+MAX_EPOCH: Final = 2**31 - 1
+NO_SESSION: Final = 0
+
+#: a topic by its id (16 bytes) where the fetcher speaks in ids, else by its name, and the partition index
+PartitionKey = tuple[bytes | str, int]
+
+
+class FetchPartition:
+    """One partition of a fetch: where the fetcher stands, and what a session last told it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "known_high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, requested: Any) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index: int = requested.partition
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        self.update(requested)
+
+    def update(self, requested: Any) -> None:
+        self.fetch_offset: int = requested.fetch_offset
+        self.max_bytes: int = requested.partition_max_bytes
+        self.current_leader_epoch: int = requested.current_leader_epoch
+        self.last_fetched_epoch: int = requested.last_fetched_epoch
+        self.log_start_offset: int = requested.log_start_offset
+        #: the follower's high watermark as of its request (Fetch v18); only followers send it
+        self.known_high_watermark: int = requested.high_watermark
+
+    def must_tell(self, high_watermark: int, log_start_offset: int, has_news: bool) -> bool:
+        """Whether an incremental response has to carry this partition: it `has_news` (records, an error, a
+        divergence), or its offsets are not those that the fetcher was last told. Remembers what it told."""
+        changed = (
+            has_news or high_watermark != self.told_high_watermark or log_start_offset != self.told_log_start_offset
+        )
+        self.told_high_watermark = high_watermark
+        self.told_log_start_offset = log_start_offset
+        return changed
+
+
+class FetchSession:
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
+
+    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        #: followers are privileged: a consumer's session never evicts theirs
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        #: the epoch that the next incremental request must carry
+        self.epoch = 1
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        #: in the order in which partitions are read
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
+
+    def advance_epoch(self) -> None:
+        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+
+    def move_to_end(self, key: PartitionKey) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            self.partitions[key] = partition
+
+
+class FetchContext:
+    """One fetch request resolved against its session: what to read, and how to answer."""
+
+    __slots__ = ("error_code", "incremental", "partitions", "session")
+
+    def __init__(
+        self,
+        partitions: list[FetchPartition],
+        session: FetchSession | None = None,
+        incremental: bool = False,
+        error_code: int = 0,
+    ) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.incremental = incremental
+        self.error_code = error_code
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.id
+
+
+def key_of(partition: FetchPartition, uses_topic_ids: bool) -> PartitionKey:
+    return (partition.topic_id if uses_topic_ids else partition.topic, partition.index)
+
+
+class FetchSessions:
+    """All sessions of a broker, bounded by `max.incremental.fetch.session.cache.slots`."""
+
+    def __init__(self, max_sessions: int, eviction_ms: int, random_id: Callable[[], int]) -> None:
+        self.max_sessions = max_sessions
+        self.eviction_ms = eviction_ms
+        self._random_id = random_id
+        #: least recently used first: a session moves to the end whenever it is used
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: Any, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int) -> FetchContext:
+        """Resolves a Fetch request. `topic_name` maps a topic id to a name, or to "" where it is unknown."""
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            partitions = list(_requested(request, uses_topic_ids, topic_name))
+            if request.session_epoch == FINAL_EPOCH or not partitions:
+                return FetchContext(partitions)
+            session = self._create(request.replica_id >= 0, uses_topic_ids, len(partitions), now_ms)
+            if session is not None:
+                session.partitions = {key_of(p, uses_topic_ids): p for p in partitions}
+                partitions = list(session.partitions.values())
+            return FetchContext(partitions, session)
+        return self._continue(request, uses_topic_ids, topic_name, now_ms)
+
+    def _continue(
+        self, request: Any, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
+    ) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchContext([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        for forgotten in request.forgotten_topics_data:
+            topic = forgotten.topic_id if uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                session.partitions.pop((topic, index), None)
+        for partition in _requested(request, uses_topic_ids, topic_name, session.partitions):
+            session.partitions.setdefault(key_of(partition, uses_topic_ids), partition)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchContext([], error_code=0)
+        session.advance_epoch()
+        self._touch(session, now_ms)
+        if uses_topic_ids:
+            for known in session.partitions.values():
+                # A topic that was unknown when it joined the session may exist by now, and the reverse.
+                known.topic = topic_name(known.topic_id)
+        return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    def _touch(self, session: FetchSession, now_ms: int) -> None:
+        session.last_used_ms = now_ms
+        self._sessions.pop(session.id, None)
+        self._sessions[session.id] = session
+
+    def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> FetchSession | None:
+        if len(self._sessions) >= self.max_sessions and not self._evict(privileged, size, now_ms):
+            return None
+        session_id = self._random_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._random_id()
+        session = FetchSession(session_id, privileged, uses_topic_ids, now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, privileged: bool, size: int, now_ms: int) -> bool:
+        """Makes room: a session unused for long goes first, else a smaller one that has had its time."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > self.eviction_ms:
+            del self._sessions[oldest.id]
+            return True
+        candidates = [
+            s
+            for s in self._sessions.values()
+            if (privileged and not s.privileged) or (s.privileged == privileged and now_ms - s.created_ms > self.eviction_ms)
+        ]
+        least = min(candidates, key=lambda s: (s.privileged, len(s.partitions)), default=None)
+        if least is None or (privileged, size) < (least.privileged, len(least.partitions)):
+            return False
+        del self._sessions[least.id]
+        return True
+
+
+def _requested(
+    request: Any,
+    uses_topic_ids: bool,
+    topic_name: Callable[[bytes], str],
+    known: dict[PartitionKey, FetchPartition] | None = None,
+) -> Iterable[FetchPartition]:
+    """The partitions that the request names: those already known are updated in place, the others are new."""
+    for topic in request.topics:
+        name = topic_name(topic.topic_id) if uses_topic_ids else topic.topic
+        topic_key = topic.topic_id if uses_topic_ids else name
+        for partition in topic.partitions:
+            present = known.get((topic_key, partition.partition)) if known is not None else None
+            if present is None:
+                yield FetchPartition(name, topic.topic_id, partition)
+            else:
+                present.update(partition)

@@ -92,7 +92,7 @@ class Dispatcher:
 
 def failure(api_key: int, code: int, message: str | None) -> Any:
     """A response that carries nothing but an error, where the API has a place for one at its top."""
-    response = response_codec(api_key, ROUTES[api_key].max_version).new()
+    response = response_codec(api_key, ROUTES[api_key].max_version).message_class()
     if hasattr(response, "error_code"):
         response.error_code = code
     if hasattr(response, "error_message"):

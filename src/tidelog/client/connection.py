@@ -15,7 +15,7 @@ from tidelog.wire import messages
 from tidelog.wire.apis import APIS, ApiKey
 from tidelog.wire.codec import response_codec
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.frame import encode_request, response_body_at
+from tidelog.wire.frame import decode_response_header, encode_request
 
 SIZE: Final = struct.Struct(">i")
 MAX_RESPONSE_BYTES: Final = 1 << 30
@@ -73,9 +73,10 @@ class Connection:
 
     def _exchange(self, api_key: int, version: int, message: Any, expect_answer: bool = True) -> Any:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = encode_request(api_key, version, self._correlation_id, self.client_id, message)
+        parts = encode_request(api_key, version, self._correlation_id, self.client_id, message)
         try:
-            self._socket.sendall(frame)
+            for part in parts:
+                self._socket.sendall(part)
             if not expect_answer:
                 return None
             answer = self._receive()
@@ -85,7 +86,10 @@ class Connection:
         # A broker that does not know our ApiVersions answers in version 0, which begins alike in every version.
         if api_key == ApiKey.API_VERSIONS and _error_at(answer) == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
-        body_at = response_body_at(api_key, version, answer, self._correlation_id)
+        correlation_id, body_at = decode_response_header(api_key, version, answer)
+        if correlation_id != self._correlation_id:
+            self.close()
+            raise ClientError(f"{self.address} answered request {correlation_id}, not {self._correlation_id}")
         decoded, _ = response_codec(api_key, version).decode(answer, body_at)
         return decoded
 

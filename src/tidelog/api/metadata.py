@@ -1,0 +1,113 @@
+"""Metadata, versions 0-13: the brokers that live, and who leads what. Topic ids from 12 (10 in the answer).
+
+A topic that does not exist is created here where `auto.create.topics.enable` and the request allow it; the answer
+waits until it is usable. A partition without a leader has LEADER_NOT_AVAILABLE and epoch -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.control.image import NO_LEADER, Partition, Topic
+from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+NO_TOPIC_ID: Final = bytes(16)
+
+
+def handle(body: Any, request: Request) -> Any:
+    wanted = body.topics
+    if wanted is None or (request.version == 0 and not wanted):
+        return _answer(list(request.broker.image.topics.values()), [], body, request)
+    if request.version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in wanted):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by name before version 12")
+    by_id = [topic.topic_id for topic in wanted if topic.topic_id != NO_TOPIC_ID]
+    if by_id:
+        return _by_id(by_id, body, request)
+    names = list(dict.fromkeys(topic.name for topic in wanted))
+    missing = [name for name in names if name not in request.broker.image.topics]
+    may_create = (body.allow_auto_topic_creation or request.version < 4) and request.broker.auto_create_topics
+    if missing and may_create:
+        request.broker.auto_create(missing, lambda errors: request.reply(_by_name(names, errors, body, request)))
+        return None
+    errors = {name: request.broker.unknown_topic_error(name) for name in missing}
+    return _by_name(names, errors, body, request)
+
+
+def _by_name(names: list[str], errors: dict[str, int], body: Any, request: Request) -> Any:
+    """`errors` tells why a topic could not be created or found; one that exists by now is answered all the same."""
+    image = request.broker.image
+    topic_response = messages.MetadataResponse.MetadataResponseTopic
+    missing = [
+        topic_response(
+            name=name,
+            error_code=errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=NOT_ASKED,
+        )
+        for name in names
+        if name not in image.topics
+    ]
+    return _answer([image.topics[name] for name in names if name in image.topics], missing, body, request)
+
+
+def _by_id(ids: list[bytes], body: Any, request: Request) -> Any:
+    image = request.broker.image
+    found = [topic for topic_id in dict.fromkeys(ids) if (topic := image.topic_by_id(topic_id)) is not None]
+    missing = [
+        messages.MetadataResponse.MetadataResponseTopic(
+            name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_authorized_operations=NOT_ASKED
+        )
+        for topic_id in dict.fromkeys(ids)
+        if topic_id not in image.topic_names
+    ]
+    return _answer(found, missing, body, request)
+
+
+def _answer(topics: list[Topic], missing: list[Any], body: Any, request: Request) -> Any:
+    broker = request.broker
+    response = messages.MetadataResponse
+    operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
+    alive = broker.image.brokers
+    answer = response(
+        brokers=[
+            response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in broker.nodes(request.exchange)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=[
+            *(
+                response.MetadataResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    is_internal=topic.is_internal,
+                    partitions=[describe_partition(partition, alive, response) for partition in topic.partitions],
+                    topic_authorized_operations=operations,
+                )
+                for topic in topics
+            ),
+            *missing,
+        ],
+    )
+    if 8 <= request.version <= 10 and body.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return answer
+
+
+def describe_partition(partition: Partition, alive: Any, response: Any) -> Any:
+    has_leader = partition.leader != NO_LEADER and partition.leader in alive
+    return response.MetadataResponsePartition(
+        error_code=0 if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=partition.leader if has_leader else NO_LEADER,
+        leader_epoch=partition.leader_epoch if has_leader else -1,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+    )

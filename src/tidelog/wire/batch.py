@@ -18,12 +18,20 @@
 
 Attributes: bits 0-2 codec, 3 timestamp type (1 = log append time), 4 transactional, 5 control,
 6 delete horizon set (base timestamp then holds the horizon).
+
+A message set is batches one after another; its last batch may be cut short, and is then not part of it. A batch
+is stored as it came, but for base offset, leader epoch and, where the topic stamps append time, the timestamps:
+these are patched in place. What a leader must check before it stores a batch stands in `check.py`, what is inside a
+batch in `records.py`.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fastcrc.crc32 import iscsi as _crc32c
 
 HEADER_SIZE: Final = 61
 #: base offset + batch length: what must be read to know where a batch ends
@@ -44,6 +52,191 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
+MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+
+#: the smallest length that any format of Kafka's could have (a v0 message); below it the bytes are no batch at all
+_LEAST_LENGTH: Final = 14
+_LENGTH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+_PLACE: Final = struct.Struct(">qii")
+
+# Kafka's error codes, as numbers: `errors` has the names and the words.
+CORRUPT_MESSAGE: Final = 2
+MESSAGE_TOO_LARGE: Final = 10
+INVALID_TIMESTAMP: Final = 32
+UNSUPPORTED_COMPRESSION_TYPE: Final = 76
+INVALID_RECORD: Final = 87
+
+Buffer = bytes | bytearray | memoryview
+
+
+class InvalidBatch(Exception):
+    """A batch that must not be stored; `code` is Kafka's, `record_errors` the faulty records as (index, reason)."""
+
+    def __init__(self, code: int, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.record_errors = record_errors
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch, as `HEADER` unpacks it: `BatchHeader._make(HEADER.unpack_from(view, pos))`."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return advance_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+
+def advance_sequence(sequence: int, steps: int) -> int:
+    """The sequence number `steps` after `sequence`: after 2^31-1 comes 0."""
+    return (sequence + steps) & MAX_SEQUENCE
+
+
+def read_header(view: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos`; the caller has made sure that `HEADER_SIZE` bytes are there."""
+    return BatchHeader._make(HEADER.unpack_from(view, pos))
+
+
+def next_header(view: Buffer, pos: int, end: int) -> BatchHeader | None:
+    """The header of the batch at `pos`, or None where fewer bytes are left than the batch has.
+
+    Raises InvalidBatch where the bytes cannot be a batch of format v2, however many would follow.
+    """
+    if end - pos < LOG_OVERHEAD:
+        return None
+    (length,) = _LENGTH.unpack_from(view, pos + LENGTH_AT)
+    if length < _LEAST_LENGTH:
+        raise InvalidBatch(CORRUPT_MESSAGE, f"batch length {length} is below the smallest possible, {_LEAST_LENGTH}")
+    if end - pos <= MAGIC_AT:
+        return None
+    magic = view[pos + MAGIC_AT]
+    if magic > MAGIC:
+        raise InvalidBatch(CORRUPT_MESSAGE, f"magic {magic} is unknown")
+    if end - pos < LOG_OVERHEAD + length:
+        return None
+    if magic != MAGIC:
+        raise InvalidBatch(INVALID_RECORD, f"message format v{magic} is no longer supported, only v2 is")
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        raise InvalidBatch(CORRUPT_MESSAGE, f"batch length {length} is below the size of a header")
+    return BatchHeader._make(HEADER.unpack_from(view, pos))
+
+
+def iter_headers(view: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch from `pos` to `end`; a batch that is cut short ends the set."""
+    end = len(view) if end is None else end
+    while (header := next_header(view, pos, end)) is not None:
+        yield pos, header
+        pos += LOG_OVERHEAD + header.length
+
+
+def computed_crc(view: Buffer, pos: int, end: int) -> int:
+    """CRC-32C of the batch in `view[pos:end]`, from its attributes to its end. Pass a memoryview: no copy is made."""
+    crc: int = _crc32c(view[pos + ATTRIBUTES_AT : end])
+    return crc
+
+
+def crc_matches(view: Buffer, pos: int, header: BatchHeader) -> bool:
+    crc: int = _crc32c(view[pos + ATTRIBUTES_AT : pos + LOG_OVERHEAD + header.length])
+    return crc == header.crc
+
+
+def patch_place(view: bytearray | memoryview, pos: int, base_offset: int, length: int, leader_epoch: int) -> None:
+    """Gives the batch at `pos` its base offset and leader epoch; neither is in the CRC. `length` stays as it is."""
+    _PLACE.pack_into(view, pos, base_offset, length, leader_epoch)
+
+
+def patch_timestamps(view: memoryview, pos: int, header: BatchHeader, attributes: int, max_timestamp: int) -> None:
+    """Sets timestamp type (in `attributes`) and max timestamp, and the CRC that follows from them."""
+    _ATTRIBUTES.pack_into(view, pos + ATTRIBUTES_AT, attributes)
+    _TIMESTAMP.pack_into(view, pos + MAX_TIMESTAMP_AT, max_timestamp)
+    _CRC.pack_into(view, pos + CRC_AT, computed_crc(view, pos, pos + LOG_OVERHEAD + header.length))
+
+
+def pack_batch(header: BatchHeader, payload: Buffer) -> bytearray:
+    """A batch of `header`'s fields around `payload`, the records as they are to be stored.
+
+    Length, magic and CRC of `header` are not looked at: they follow from the payload.
+    """
+    batch = bytearray(HEADER_SIZE)
+    batch += payload
+    HEADER.pack_into(
+        batch,
+        0,
+        header.base_offset,
+        len(batch) - LOG_OVERHEAD,
+        header.leader_epoch,
+        MAGIC,
+        0,
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_AT, _crc32c(view[ATTRIBUTES_AT:]))
+    return batch

@@ -1,0 +1,81 @@
+# The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
+cimport cython
+
+
+@cython.final
+cdef class Cursor:
+    cdef const unsigned char[::1] buf
+    cdef Py_ssize_t pos
+    cdef Py_ssize_t end
+    cdef bint malformed
+
+    @cython.locals(pos=cython.Py_ssize_t, byte="long long", raw="long long", shift=cython.int)
+    cdef long long varint(self) noexcept
+
+    @cython.locals(
+        pos=cython.Py_ssize_t, byte="long long", negative="long long", half="long long", shift=cython.int
+    )
+    cdef long long varlong(self) noexcept
+
+    @cython.locals(count="long long", length="long long")
+    cdef bint skip_headers(self) noexcept
+
+
+@cython.locals(
+    cursor=Cursor,
+    indexed=cython.bint,
+    outcome=cython.int,
+    smallest="long long",
+    largest="long long",
+    null_keys="long long",
+    index=cython.Py_ssize_t,
+    length="long long",
+    timestamp_delta="long long",
+    expected="long long",
+    offset_delta="long long",
+    key_length="long long",
+    key_at=cython.Py_ssize_t,
+    value_length="long long",
+    value_at=cython.Py_ssize_t,
+)
+cpdef tuple walk_records(
+    const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count, bint dense, long long[::1] out
+)
+
+
+@cython.locals(
+    cursor=Cursor,
+    index=cython.Py_ssize_t,
+    length="long long",
+    next_at=cython.Py_ssize_t,
+    timestamp_delta="long long",
+)
+cpdef tuple locate_timestamp(
+    const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count, long long least_delta
+)
+
+
+@cython.locals(cursor=Cursor, spans=list, count="long long", length="long long")
+cpdef list header_spans(const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end)
+
+
+@cython.locals(low=cython.int, half="long long")
+cdef void _append_varint(bytearray out, long long value)
+
+
+@cython.locals(half="long long", size=cython.int)
+cpdef int varint_size(long long value) noexcept
+
+
+@cython.locals(encoded=object)
+cdef void _append_headers(bytearray out, object headers)
+
+
+@cython.locals(key_length="long long", value_length="long long", length="long long", encoded=bytearray)
+cpdef void append_record(
+    bytearray out, long long offset_delta, long long timestamp_delta, object key, object value, object headers
+)
+
+
+@cython.locals(stamp="long long", latest="long long", offset_delta="long long")
+cpdef long long append_records(bytearray out, object records, long long base_timestamp) except? -1

@@ -1,0 +1,370 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+"""The loops over the bytes of records: one pass each, no object per record.
+
+This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython
+has compiled it with the types in `kernel.pxd`; nothing else may then differ but the speed, so the code
+keeps to what means the same in both: no integer leaves 64 bits, every read is checked against `end` first.
+
+A record of a v2 batch, every number but the attributes a zigzag varint:
+
+    length        int32   bytes after this field
+    attributes    int8    unused
+    timestamp     int64   delta to the batch's base timestamp
+    offset        int32   delta to the batch's base offset
+    key           int32 length, -1 for null, then the bytes
+    value         int32 length, -1 for null, then the bytes
+    headers       int32 count, then for each: key length (never null), key, value length or -1, value
+
+A malformed number reads as `MALFORMED`, which no length, count or delta may be, so that the check of the value is
+also the check of the number.
+
+Column-major indexes: `index_records` writes column c of record i to `out[c * count + i]`, so that a column is
+contiguous and can become an Arrow or numpy array without a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Outcomes of a walk. Anything but OK is the fault of the record whose index comes with it.
+OK = 0
+BAD_COUNT = 1
+BAD_LENGTH = 2
+BAD_TIMESTAMP = 3
+BAD_OFFSET_DELTA = 4
+BAD_KEY = 5
+BAD_VALUE = 6
+BAD_HEADERS = 7
+BYTES_LEFT_IN_RECORD = 8
+BYTES_LEFT_IN_BATCH = 9
+
+REASONS = (
+    "well formed",
+    "the batch ends before the declared count of records",
+    "a record does not fit into the batch",
+    "the timestamp is not a well-formed varint",
+    "the offset deltas do not count up from zero",
+    "the key does not fit into the record",
+    "the value does not fit into the record",
+    "the headers do not fit into the record",
+    "a record is longer than its content",
+    "bytes are left after the declared count of records",
+)
+
+#: length, attributes, timestamp, offset, key, value, headers: one byte each
+MIN_RECORD_SIZE = 7
+
+COLUMNS = 8
+OFFSET_DELTA = 0
+TIMESTAMP_DELTA = 1
+KEY_AT = 2
+KEY_LENGTH = 3
+VALUE_AT = 4
+VALUE_LENGTH = 5
+HEADERS_AT = 6
+RECORD_END = 7
+
+
+class Cursor:
+    """A place in a buffer that moves forward as numbers are read, and never past `end`."""
+
+    __slots__ = ("buf", "end", "malformed", "pos")
+
+    # No constructor: its arguments would travel as objects, and the buffer be acquired a second time.
+    buf: Any
+    pos: int
+    end: int
+    malformed: bool
+
+    def varint(self) -> int:
+        """A zigzag varint of at most 32 bits."""
+        pos = self.pos
+        if pos >= self.end:
+            return -0x4000000000000000
+        byte: int = self.buf[pos]
+        pos += 1
+        raw = byte & 0x7F
+        shift = 7
+        while byte >= 0x80:
+            if pos >= self.end or shift > 28:
+                return -0x4000000000000000
+            byte = self.buf[pos]
+            pos += 1
+            raw |= (byte & 0x7F) << shift
+            shift += 7
+        if raw >> 32 != 0:
+            return -0x4000000000000000
+        self.pos = pos
+        return (raw >> 1) ^ -(raw & 1)
+
+    def varlong(self) -> int:
+        """A zigzag varint of at most 64 bits; where it is malformed the cursor says so."""
+        pos = self.pos
+        if pos >= self.end:
+            self.malformed = True
+            return 0
+        byte: int = self.buf[pos]
+        pos += 1
+        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
+        negative = byte & 1
+        half = (byte & 0x7F) >> 1
+        shift = 6
+        while byte >= 0x80:
+            if pos >= self.end or shift > 62:
+                self.malformed = True
+                return 0
+            byte = self.buf[pos]
+            pos += 1
+            if shift == 62 and byte > 1:
+                self.malformed = True
+                return 0
+            half |= (byte & 0x7F) << shift
+            shift += 7
+        self.pos = pos
+        return -1 - half if negative else half
+
+    def skip_headers(self) -> bool:
+        """Moves past the header count and the headers; False where they do not fit."""
+        count = self.varint()
+        if count < 0 or count > self.end - self.pos:
+            return False
+        while count > 0:
+            count -= 1
+            length = self.varint()
+            if length < 0 or length > self.end - self.pos:
+                return False
+            self.pos += length
+            length = self.varint()
+            if length < -1 or length > self.end - self.pos:
+                return False
+            if length > 0:
+                self.pos += length
+        return True
+
+
+def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any) -> tuple[int, int, int, int, int]:
+    """Checks `count` records that must fill `buf[pos:end]` exactly.
+
+    Returns (outcome, index of the faulty record, smallest timestamp delta, largest timestamp delta, null keys).
+    `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
+    compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them).
+    """
+    cursor = Cursor()
+    cursor.buf = buf
+    cursor.pos = pos
+    cursor.end = end
+    cursor.malformed = False
+    indexed = out is not None
+    outcome = OK
+    smallest = 0
+    largest = 0
+    null_keys = 0
+    offset_delta = -1
+    index = 0
+    while index < count:
+        cursor.end = end
+        if cursor.pos >= end:
+            outcome = BAD_COUNT
+            break
+        length = cursor.varint()
+        # attributes and five numbers are the least a record holds
+        if length < 6 or length > end - cursor.pos:
+            outcome = BAD_LENGTH
+            break
+        cursor.end = cursor.pos + length
+        cursor.pos += 1
+        timestamp_delta = cursor.varlong()
+        if cursor.malformed:
+            outcome = BAD_TIMESTAMP
+            break
+        if index == 0 or timestamp_delta > largest:
+            largest = timestamp_delta
+        if index == 0 or timestamp_delta < smallest:
+            smallest = timestamp_delta
+
+        expected = offset_delta + 1
+        offset_delta = cursor.varint()
+        if offset_delta != expected and (dense or offset_delta < expected):
+            outcome = BAD_OFFSET_DELTA
+            break
+
+        key_length = cursor.varint()
+        if key_length < -1 or key_length > cursor.end - cursor.pos:
+            outcome = BAD_KEY
+            break
+        key_at = cursor.pos
+        if key_length < 0:
+            null_keys += 1
+        else:
+            cursor.pos += key_length
+
+        value_length = cursor.varint()
+        if value_length < -1 or value_length > cursor.end - cursor.pos:
+            outcome = BAD_VALUE
+            break
+        value_at = cursor.pos
+        if value_length > 0:
+            cursor.pos += value_length
+        if indexed:
+            out[index] = offset_delta
+            out[count + index] = timestamp_delta
+            out[2 * count + index] = key_at
+            out[3 * count + index] = key_length
+            out[4 * count + index] = value_at
+            out[5 * count + index] = value_length
+            out[6 * count + index] = cursor.pos
+            out[7 * count + index] = cursor.end
+
+        # one zero byte is the header count of nearly every record
+        if cursor.pos < cursor.end and buf[cursor.pos] == 0:
+            cursor.pos += 1
+        elif not cursor.skip_headers():
+            outcome = BAD_HEADERS
+            break
+        if cursor.pos != cursor.end:
+            outcome = BYTES_LEFT_IN_RECORD
+            break
+        index += 1
+    if outcome == OK and cursor.pos != end:
+        outcome = BYTES_LEFT_IN_BATCH
+    return outcome, index, smallest, largest, null_keys
+
+
+def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int) -> tuple[int, int, int]:
+    """The first record whose timestamp delta is at least `least_delta`: (index, offset delta, timestamp delta).
+
+    (-1, -1, -1) where there is none. Reads no more of a record than it must; bounds are kept all the same.
+    """
+    cursor = Cursor()
+    cursor.buf = buf
+    cursor.pos = pos
+    cursor.end = end
+    cursor.malformed = False
+    index = 0
+    while index < count:
+        length = cursor.varint()
+        if length < 6 or length > end - cursor.pos:
+            break
+        next_at = cursor.pos + length
+        cursor.pos += 1
+        timestamp_delta = cursor.varlong()
+        if cursor.malformed:
+            break
+        if timestamp_delta >= least_delta:
+            return index, cursor.varint(), timestamp_delta
+        cursor.pos = next_at
+        index += 1
+    return -1, -1, -1
+
+
+def header_spans(buf: Any, pos: int, end: int) -> list[int]:
+    """The headers of a record that has passed `walk_records`: name at, name length, value at, value length, …"""
+    cursor = Cursor()
+    cursor.buf = buf
+    cursor.pos = pos
+    cursor.end = end
+    cursor.malformed = False
+    spans: list[int] = []
+    count = cursor.varint()
+    while count > 0 and cursor.pos < end:
+        count -= 1
+        length = cursor.varint()
+        spans.append(cursor.pos)
+        spans.append(length)
+        cursor.pos += length
+        length = cursor.varint()
+        spans.append(cursor.pos)
+        spans.append(length)
+        if length > 0:
+            cursor.pos += length
+    return spans
+
+
+def _append_varint(out: bytearray, value: int) -> None:
+    """Appends a zigzag varint of up to 64 bits."""
+    # Zigzag by halves: the low bit is the sign, the rest never leaves 63 bits.
+    if value >= 0:
+        low = 0
+        half = value
+    else:
+        low = 1
+        half = -1 - value
+    if half < 0x40:
+        out.append((half << 1) | low)
+        return
+    out.append(0x80 | ((half & 0x3F) << 1) | low)
+    half >>= 6
+    while half >= 0x80:
+        out.append(0x80 | (half & 0x7F))
+        half >>= 7
+    out.append(half)
+
+
+def varint_size(value: int) -> int:
+    """Bytes that a zigzag varint of `value` takes."""
+    half = value if value >= 0 else -1 - value
+    size = 1
+    half >>= 6
+    while half > 0:
+        half >>= 7
+        size += 1
+    return size
+
+
+def _append_headers(out: bytearray, headers: Any) -> None:
+    _append_varint(out, len(headers))
+    for name, content in headers:
+        encoded = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
+        _append_varint(out, len(encoded))
+        out += encoded
+        if content is None:
+            _append_varint(out, -1)
+        else:
+            _append_varint(out, len(content))
+            out += content
+
+
+def append_record(out: bytearray, offset_delta: int, timestamp_delta: int, key: Any, value: Any, headers: Any) -> None:
+    """Appends one record; key, value and header values are bytes-like or None, header names str or bytes-like."""
+    key_length = -1 if key is None else len(key)
+    value_length = -1 if value is None else len(value)
+    length = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
+    length += varint_size(key_length) + varint_size(value_length)
+    if key_length > 0:
+        length += key_length
+    if value_length > 0:
+        length += value_length
+    encoded = None
+    if headers:
+        encoded = bytearray()
+        _append_headers(encoded, headers)
+        length += len(encoded)
+    else:
+        length += 1
+    _append_varint(out, length)
+    out.append(0)
+    _append_varint(out, timestamp_delta)
+    _append_varint(out, offset_delta)
+    _append_varint(out, key_length)
+    if key_length > 0:
+        out += key
+    _append_varint(out, value_length)
+    if value_length > 0:
+        out += value
+    if encoded is None:
+        out.append(0)
+    else:
+        out += encoded
+
+
+def append_records(out: bytearray, records: Any, base_timestamp: int) -> int:
+    """Appends records given as (timestamp, key, value, headers) with offset deltas 0, 1, 2 …; the largest timestamp."""
+    latest = -1
+    offset_delta = 0
+    for timestamp, key, value, headers in records:
+        stamp = timestamp
+        if stamp > latest:
+            latest = stamp
+        append_record(out, offset_delta, stamp - base_timestamp, key, value, headers)
+        offset_delta += 1  # noqa: SIM113  (enumerate would make an object of it)
+    return latest

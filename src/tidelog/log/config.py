@@ -1,0 +1,65 @@
+"""The settings of one log, under Kafka's topic-configuration names in snake case and with Kafka's defaults.
+
+A configuration is a value: to change a live log, give it another one (`log.config = replace(log.config, …)`).
+Units stand last, so `max_message_bytes` is `max.message.bytes`; the few names that Kafka spells otherwise are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: Kafka's "never": Long.MAX_VALUE
+FOREVER: Final = (1 << 63) - 1
+WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
+
+CREATE_TIME: Final = "CreateTime"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+#: the codec that a topic names to keep what the producer chose
+PRODUCER: Final = "producer"
+
+
+@dataclass(slots=True, frozen=True)
+class LogConfig:
+    segment_bytes: int = 1 << 30
+    segment_ms: int = WEEK_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = WEEK_MS
+    retention_bytes: int = -1
+    max_message_bytes: int = (1 << 20) + 12
+    compression_type: str = PRODUCER
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = FOREVER
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    flush_messages: int = FOREVER
+    flush_ms: int = FOREVER
+    file_delete_delay_ms: int = 60_000
+    preallocate: bool = False
+    #: any of "delete" and "compact"; empty keeps everything until DeleteRecords
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = FOREVER
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+    min_cleanable_dirty_ratio: float = 0.5
+    unclean_leader_election_enable: bool = False
+    min_insync_replicas: int = 1
+
+    @property
+    def compact(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """When a segment must roll: compaction may not wait longer than its maximum lag."""
+        if self.compact and self.max_compaction_lag_ms > 0:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms

@@ -1,0 +1,250 @@
+"""The disk, as far as the log room needs one; everything else here reaches files through this interface only.
+
+A `File` stays readable as long as somebody holds it: its descriptor is closed when the last reference goes. A slice
+of a file that waits in a socket's queue therefore survives that the segment is rolled, renamed or removed meanwhile.
+
+Writes carry their position. A write that fails half-way raises; the caller cuts the file back to where it was.
+Durable is only what `sync` was called for: the file for its bytes, the directory for names made, renamed or removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import ClassVar, NamedTuple, Protocol
+
+
+class Entry(NamedTuple):
+    """One name in a directory. `size_bytes` is 0 for a directory."""
+
+    name: str
+    is_dir: bool
+    size_bytes: int
+
+
+class Usage(NamedTuple):
+    """Room on the volume that holds a directory."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+class File(Protocol):
+    def fileno(self) -> int:
+        """The descriptor, for `sendfile`. Belongs to the file: never close it."""
+        ...
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Writes all of `data`, or raises OSError and leaves an unknown part of it behind."""
+        ...
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        """Fewer bytes than asked only at the end of the file."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cuts, or grows with a hole that reads as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """The bytes are on the device when this returns. Blocks: for worker threads."""
+        ...
+
+    def map(self, size_bytes: int) -> memoryview:
+        """The first bytes of the file as writable memory; `release()` the view to unmap it."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, create: bool = False) -> File: ...
+
+    def list(self, path: str) -> list[Entry]: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def mkdir(self, path: str) -> None:
+        """Makes the directory and its parents; one that exists already is fine."""
+        ...
+
+    def rename(self, path: str, new_path: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """A file that is already gone is fine."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """An empty directory; one that is already gone is fine."""
+        ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock | None:
+        """An exclusive lock that dies with the process; None where somebody else holds it."""
+        ...
+
+    def usage(self, path: str) -> Usage: ...
+
+
+class SystemFile:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        if written == len(data):
+            return
+        # A full disk or a signal may take a part; the next attempt either goes on or names the error.
+        with memoryview(data) as view:
+            while written < len(view):
+                written += os.pwrite(self._fd, view[written:], position + written)
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        data = os.pread(self._fd, size_bytes, position)
+        if len(data) == size_bytes or not data:
+            return data
+        while len(data) < size_bytes:
+            more = os.pread(self._fd, size_bytes - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def map(self, size_bytes: int) -> memoryview:
+        return memoryview(mmap.mmap(self._fd, size_bytes))
+
+
+class SystemLock:
+    """A POSIX record lock, the kind that Java's FileChannel takes: the two brokers see each other's."""
+
+    __slots__ = ("_fd", "_path")
+
+    #: a process's second record lock on the same file would succeed, so its own locks are remembered
+    held: ClassVar[set[str]] = set()
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        SystemLock.held.add(path)
+
+    def release(self) -> None:
+        if self._path in SystemLock.held:
+            SystemLock.held.discard(self._path)
+            os.close(self._fd)
+
+
+class SystemDisk:
+    __slots__ = ()
+
+    def open(self, path: str, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        return SystemFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644))
+
+    def list(self, path: str) -> list[Entry]:
+        with os.scandir(path) as entries:
+            return [
+                Entry(e.name, True, 0) if e.is_dir(follow_symlinks=False) else Entry(e.name, False, e.stat().st_size)
+                for e in entries
+            ]
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def mkdir(self, path: str) -> None:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        except FileNotFoundError:
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, path: str, new_path: str) -> None:
+        os.rename(path, new_path)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def remove_dir(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> SystemLock | None:
+        path = os.path.realpath(path)
+        if path in SystemLock.held:
+            return None
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        return SystemLock(path, fd)
+
+    def usage(self, path: str) -> Usage:
+        stat = os.statvfs(path)
+        return Usage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    file = disk.open(path)
+    return file.pread(file.size(), 0)
+
+
+def replace_file(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
+    """Old content or new content, never a mixture: written beside, then renamed over."""
+    beside = path + ".tmp"
+    file = disk.open(beside, create=True)
+    file.truncate(0)
+    file.write(data, 0)
+    if sync:
+        file.sync()
+    disk.rename(beside, path)

@@ -1,0 +1,66 @@
+"""Making a log durable, in three steps, so that the broker's thread never waits for a device.
+
+`log.flush_work()` collects what is not known to be on the device; calling the work syncs it, on any thread; and
+`log.flush_done(work)`, back on the broker's thread, moves the recovery point. `log.flush()` does all three at once.
+
+The order matters after a crash: epochs below the recovery point must be in their file, and sealed segments below it
+are trusted with their indexes, so all of these are synced before the recovery point says so. The active segment's
+indexes are not: it is always recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.log.disk import Disk, replace_file
+
+
+class FlushWork:
+    __slots__ = ("_steps", "end_offset", "error", "generation")
+
+    def __init__(self, end_offset: int, generation: int) -> None:
+        #: what the recovery point becomes
+        self.end_offset = end_offset
+        #: the log's count of truncations when the work was collected; bytes written after one are not covered
+        self.generation = generation
+        self.error: OSError | None = None
+        self._steps: list[Callable[[], None]] = []
+
+    def add(self, step: Callable[[], None]) -> None:
+        self._steps.append(step)
+
+    def add_path(self, disk: Disk, path: str) -> None:
+        """Syncs a file by its name; one that was removed meanwhile needs no flush any more."""
+
+        def sync() -> None:
+            try:
+                disk.open(path).sync()
+            except FileNotFoundError:
+                pass
+
+        self._steps.append(sync)
+
+    def add_directory(self, disk: Disk, path: str) -> None:
+        def sync() -> None:
+            try:
+                disk.sync_dir(path)
+            except FileNotFoundError:
+                pass
+
+        self._steps.append(sync)
+
+    def add_replacement(self, disk: Disk, path: str, data: bytes) -> None:
+        def replace() -> None:
+            try:
+                replace_file(disk, path, data)
+            except FileNotFoundError:
+                pass
+
+        self._steps.append(replace)
+
+    def __call__(self) -> None:
+        try:
+            for step in self._steps:
+                step()
+        except OSError as error:
+            self.error = error

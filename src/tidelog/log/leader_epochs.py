@@ -1,0 +1,110 @@
+"""Which leader wrote what: the first offset of every leader epoch in the log.
+
+    leader-epoch-checkpoint     version 0, the number of entries, then one "epoch start_offset" a line
+
+Entries rise in both columns. A new entry that contradicts older ones (same or later epoch, same or later start)
+replaces them: they were a leader's who wrote nothing that lasted.
+
+The file is written when the log is flushed or closed, not at every election. After a crash, entries of offsets past the
+recovery point come back from the batches themselves, which carry their epoch; below it they were flushed with the data.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from tidelog.log.checkpoints import format_lines, parse_lines
+
+UNDEFINED: Final = -1
+FILE_NAME: Final = "leader-epoch-checkpoint"
+
+
+class LeaderEpochs:
+    __slots__ = ("_epochs", "_starts", "dirty", "latest")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        #: the newest epoch, -1 if there is none
+        self.latest = UNDEFINED
+        #: the file does not say yet what stands here
+        self.dirty = False
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> LeaderEpochs:
+        epochs = cls()
+        for epoch, start_offset in parse_lines(data, path, 2):
+            epochs.assign(int(epoch), int(start_offset))
+        epochs.dirty = False
+        return epochs
+
+    def format(self) -> bytes:
+        return format_lines(f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """`epoch` begins at `start_offset`; nothing happens if the log knows it already."""
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"leader epoch {epoch} cannot start at offset {start_offset}")
+        if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
+            return
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self._changed()
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not past the asked one, and where it ends; (-1, -1) where the log cannot tell.
+
+        The newest epoch ends at the log end. An epoch older than all that is known ends where the oldest begins.
+        """
+        if epoch == UNDEFINED:
+            return UNDEFINED, UNDEFINED
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        after = bisect_right(self._epochs, epoch)
+        if after == len(self._epochs):
+            return UNDEFINED, UNDEFINED
+        if after == 0:
+            return epoch, self._starts[0]
+        return self._epochs[after - 1], self._starts[after]
+
+    def epoch_for(self, offset: int) -> int:
+        """The epoch of the leader that wrote `offset`, -1 if that is not known."""
+        at = bisect_right(self._starts, offset)
+        return self._epochs[at - 1] if at else UNDEFINED
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log was cut: forgets epochs that begin at `end_offset` or later."""
+        if self._starts and self._starts[-1] >= end_offset:
+            while self._starts and self._starts[-1] >= end_offset:
+                self._epochs.pop()
+                self._starts.pop()
+            self._changed()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log begins later now: the epoch that holds its first offset begins there too."""
+        keep = bisect_right(self._starts, start_offset)
+        if keep == 0 or (keep == 1 and self._starts[0] == start_offset):
+            return
+        del self._epochs[: keep - 1], self._starts[: keep - 1]
+        self._starts[0] = start_offset
+        self._changed()
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()
+        self._changed()
+
+    def _changed(self) -> None:
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED
+        self.dirty = True

@@ -1,0 +1,72 @@
+"""One log directory: the logs in it, whether it still works, and what its logs want done later.
+
+Logs do not reach for a timer or a thread. They leave word here, and the broker, when it next looks, gives `flushes` to
+a worker and `deletions` to the timer. A disk error in any log takes the whole directory offline, as the disk is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.log.checkpoints import RECOVERY_POINTS, TopicPartition, write_offsets
+from tidelog.log.disk import Disk
+from tidelog.log.errors import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.log.log import Log
+
+
+class PendingDeletion:
+    """Files that left their log, or the directory of a whole log; to be removed `delay_ms` from now."""
+
+    __slots__ = ("_directory", "_disk", "_paths", "delay_ms")
+
+    def __init__(self, disk: Disk, paths: list[str], delay_ms: int, directory: str | None = None) -> None:
+        self._disk = disk
+        self._paths = paths
+        self._directory = directory
+        self.delay_ms = delay_ms
+
+    def __call__(self) -> None:
+        """Removes them, as far as the disk lets it: what stays is found again at the next start. For a worker."""
+        try:
+            paths = self._paths
+            if self._directory is not None:
+                paths = [f"{self._directory}/{entry.name}" for entry in self._disk.list(self._directory)]
+            for path in paths:
+                self._disk.remove(path)
+            if self._directory is not None:
+                self._disk.remove_dir(self._directory)
+        except OSError:
+            return
+
+
+class LogDir:
+    __slots__ = ("deletions", "directory_id", "disk", "failure", "flushes", "logs", "path", "recovery_points_stale")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        #: the error that took the directory offline
+        self.failure: OSError | None = None
+        #: logs that rolled, or whose flush interval is over
+        self.flushes: set[Log] = set()
+        self.deletions: list[PendingDeletion] = []
+        #: a log was cut below the recovery point that the checkpoint on disk still claims
+        self.recovery_points_stale = False
+        self.directory_id = bytes(16)
+
+    def fail(self, error: OSError) -> StorageError:
+        """Takes the directory offline; returns what to raise."""
+        if self.failure is None:
+            self.failure = error
+        return self.offline()
+
+    def offline(self) -> StorageError:
+        return StorageError(f"log directory {self.path} is offline: {self.failure}")
+
+    def checkpoint_recovery_points(self) -> None:
+        offsets = {key: log.recovery_point for key, log in self.logs.items()}
+        write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
+        self.recovery_points_stale = False

@@ -1,0 +1,339 @@
+"""All logs of a broker, spread over its log directories.
+
+A partition lives in one directory, `topic-partition`. Beside it there may be
+
+    topic-partition.<id>-future     a copy that is being made in another directory, to take the partition's place
+    topic-partition.<id>-delete     a partition that was deleted; its files go after `file.delete.delay.ms`
+    topic-partition.<id>-stray      a partition that the cluster no longer places here; kept until somebody decides
+
+Opening takes the lock of every directory, reads its checkpoints and opens its logs; the clean-shutdown marker, if
+there is one, is removed first, so that a crash from here on is seen as one. A directory that fails, now or later, goes
+offline with its logs and leaves the others alone. Closing flushes, writes checkpoints, and last of all the marker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tidelog.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    NO_ID,
+    RECOVERY_POINTS,
+    MalformedCheckpoint,
+    MetaProperties,
+    TopicPartition,
+    format_clean_shutdown,
+    parse_clean_shutdown,
+    read_offsets,
+    write_offsets,
+)
+from tidelog.log.config import LogConfig
+from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
+from tidelog.log.errors import DuplicateLog, InconsistentTopicId, LogDirInUse, LogDirNotFound, StorageError
+from tidelog.log.flush import FlushWork
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.log.recovery import Claim, create_log, open_log
+
+DELETE: Final = "-delete"
+FUTURE: Final = "-future"
+STRAY: Final = "-stray"
+_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)(?:\.[^.]+(?P<kind>-delete|-future|-stray))?")
+#: directories that Apache Kafka keeps among its logs and that are none
+_NOT_LOGS: Final = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
+_MAX_NAME: Final = 255
+
+
+class DirDescription(NamedTuple):
+    """One directory as DescribeLogDirs shows it. `usage` is None where the directory is offline."""
+
+    path: str
+    failure: OSError | None
+    usage: Usage | None
+    sizes_bytes: dict[TopicPartition, int]
+    future_sizes_bytes: dict[TopicPartition, int]
+
+
+def parse_name(name: str) -> tuple[TopicPartition, str] | None:
+    """(topic, partition) and the kind of directory ("" for a live one); None if the name is not a partition's."""
+    match = _NAME.fullmatch(name)
+    if match is None or name in _NOT_LOGS:
+        return None
+    return (match["topic"], int(match["partition"])), match["kind"] or ""
+
+
+def name_of(key: TopicPartition, kind: str = "", unique_id: str = "") -> str:
+    topic, partition = key
+    tail = f"-{partition}.{unique_id}{kind}" if kind else f"-{partition}"
+    return topic[: _MAX_NAME - len(tail)] + tail
+
+
+class LogDirs:
+    __slots__ = (
+        "_config_for",
+        "_locks",
+        "_new_id",
+        "clean_broker_epoch",
+        "dirs",
+        "disk",
+        "futures",
+        "high_watermarks",
+        "logs",
+    )
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        disk: Disk,
+        config_for: Callable[[str], LogConfig],
+        new_id: Callable[[], bytes] = lambda: os.urandom(16),
+    ) -> None:
+        self.disk = disk
+        self.dirs = [LogDir(disk, path) for path in paths]
+        self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        #: as checkpointed by the life before
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
+        self.clean_broker_epoch = -1
+        self._config_for = config_for
+        self._new_id = new_id
+        self._locks: list[Lock] = []
+
+    # --- opening
+
+    def open(self, node_id: int, cluster_id: str, now_ms: int) -> None:
+        """Locks and opens everything. Raises LogDirInUse; StorageError if no directory works."""
+        epochs = set()
+        for directory in self.dirs:
+            try:
+                self._enter(directory, node_id, cluster_id)
+                epochs.add(self._load(directory, now_ms))
+            except OSError as error:
+                self._lose(directory, error)
+        if all(directory.failure for directory in self.dirs):
+            self._release()
+            raise self.dirs[0].offline()
+        self.clean_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
+
+    def _enter(self, directory: LogDir, node_id: int, cluster_id: str) -> None:
+        self.disk.mkdir(directory.path)
+        lock = self.disk.lock(f"{directory.path}/{LOCK}")
+        if lock is None:
+            self._release()
+            raise LogDirInUse(f"log directory {directory.path} is in use by another broker")
+        self._locks.append(lock)
+        path = f"{directory.path}/{META_PROPERTIES}"
+        if self.disk.exists(path):
+            try:
+                meta = MetaProperties.parse(read_file(self.disk, path), path)
+            except MalformedCheckpoint as error:
+                self._release()
+                raise StorageError(str(error)) from None
+            if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+                self._release()
+                raise StorageError(
+                    f"log directory {directory.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
+                    f"not to node {node_id} of cluster {cluster_id}"
+                )
+        else:
+            meta = MetaProperties(cluster_id, node_id, NO_ID)
+        if meta.directory_id == NO_ID:
+            meta = MetaProperties(cluster_id, node_id, self._new_id())
+            replace_file(self.disk, path, meta.format())
+        directory.directory_id = meta.directory_id
+
+    def _load(self, directory: LogDir, now_ms: int) -> int:
+        """Opens the logs of a directory; returns the broker epoch of its clean stop, -1 if there was none."""
+        disk, path = self.disk, directory.path
+        marker = f"{path}/{CLEAN_SHUTDOWN}"
+        clean = disk.exists(marker)
+        clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
+        if clean:
+            disk.remove(marker)
+            disk.sync_dir(path)
+        recovery_points = self._offsets(f"{path}/{RECOVERY_POINTS}")
+        start_offsets = self._offsets(f"{path}/{LOG_START_OFFSETS}")
+        self.high_watermarks.update(self._offsets(f"{path}/{HIGH_WATERMARKS}"))
+        for entry in sorted(disk.list(path)):
+            named = parse_name(entry.name) if entry.is_dir else None
+            if named is None:
+                continue
+            key, kind = named
+            if kind == DELETE:
+                delay_ms = self._config_for(key[0]).file_delete_delay_ms
+                directory.deletions.append(PendingDeletion(disk, [], delay_ms, f"{path}/{entry.name}"))
+            elif kind != STRAY:
+                claim = Claim(clean, recovery_points.get(key, 0), start_offsets.get(key, 0))
+                config = self._config_for(key[0])
+                self._add(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), kind)
+        return clean_epoch
+
+    def _offsets(self, path: str) -> dict[TopicPartition, int]:
+        """A torn checkpoint counts as none: recovery then starts at 0 and loses nothing but time."""
+        try:
+            return read_offsets(self.disk, path)
+        except MalformedCheckpoint:
+            return {}
+
+    def _add(self, log: Log, kind: str) -> None:
+        key = (log.topic, log.partition)
+        known = self.futures if kind == FUTURE else self.logs
+        other = known.get(key)
+        if other is not None:
+            self._release()
+            raise DuplicateLog(f"{log.name} was found in both {other.path} and {log.path}: remove one of them")
+        known[key] = log
+        if kind != FUTURE:
+            log.directory.logs[key] = log
+
+    def _lose(self, directory: LogDir, error: OSError) -> None:
+        """Takes a directory and its logs out of service."""
+        directory.fail(error)
+        for logs in (self.logs, self.futures):
+            for key in [key for key, log in logs.items() if log.directory is directory]:
+                logs.pop(key).abandon()
+        directory.logs.clear()
+
+    def _release(self) -> None:
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    # --- logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        return self.logs.get((topic, partition))
+
+    def create(self, key: TopicPartition, now_ms: int, topic_id: bytes | None = None, path: str | None = None) -> Log:
+        """The log of a partition, made in the directory `path`, or in the one with the fewest logs."""
+        log = self.logs.get(key)
+        if log is not None:
+            if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
+                raise InconsistentTopicId(f"{log.name} exists with another topic id")
+            return log
+        log = create_log(self._dir_for(path), key, self._config_for(key[0]), now_ms, topic_id)
+        self._add(log, "")
+        return log
+
+    def _dir_for(self, path: str | None) -> LogDir:
+        online = [directory for directory in self.dirs if directory.failure is None]
+        if path is not None:
+            online = [directory for directory in online if directory.path == path]
+            if not online:
+                raise LogDirNotFound(f"{path} is no log directory of this broker that works")
+        if not online:
+            raise self.dirs[0].offline()
+        return min(online, key=lambda directory: len(directory.logs))
+
+    def delete(self, key: TopicPartition) -> None:
+        """Takes the partition out of service at once; its files go after `file.delete.delay.ms`."""
+        self._retire(key, DELETE)
+
+    def mark_stray(self, key: TopicPartition) -> None:
+        """Takes the partition out of service and keeps its files."""
+        self._retire(key, STRAY)
+
+    def _retire(self, key: TopicPartition, kind: str) -> None:
+        log = self.logs.pop(key)
+        directory = log.directory
+        del directory.logs[key]
+        path = f"{directory.path}/{name_of(key, kind, self._new_id().hex())}"
+        try:
+            log.move(path)
+        except OSError as error:
+            raise directory.fail(error) from error
+        log.abandon()
+        if kind == DELETE:
+            directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
+
+    # --- what must be done from time to time
+
+    def take_deletions(self) -> list[PendingDeletion]:
+        """Deletions to be run, on a worker, each after its delay."""
+        taken = [deletion for directory in self.dirs for deletion in directory.deletions]
+        for directory in self.dirs:
+            directory.deletions.clear()
+        return taken
+
+    def take_flushes(self) -> list[tuple[Log, FlushWork]]:
+        """Flushes to be run on a worker and reported with `log.flush_done(work)`."""
+        works = []
+        for directory in self.dirs:
+            for log in sorted(directory.flushes, key=lambda log: log.name):
+                work = log.flush_work()
+                if work is not None:
+                    works.append((log, work))
+            directory.flushes.clear()
+        return works
+
+    def lose_failed(self) -> list[str]:
+        """Takes the logs of directories that failed meanwhile out of service; returns the paths of these."""
+        failed = [directory for directory in self.dirs if directory.failure is not None and directory.logs]
+        for directory in failed:
+            self._lose(directory, directory.failure or OSError())
+        return [directory.path for directory in failed]
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Writes recovery points, log start offsets and, where given, high watermarks of every directory."""
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    self._checkpoint(directory, high_watermarks)
+                except OSError as error:
+                    self._lose(directory, error)
+
+    def _checkpoint(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
+        directory.checkpoint_recovery_points()
+        starts = {
+            key: log.log_start_offset
+            for key, log in directory.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        write_offsets(self.disk, f"{directory.path}/{LOG_START_OFFSETS}", starts)
+        if high_watermarks is not None:
+            marks = {key: high_watermarks[key] for key in directory.logs if key in high_watermarks}
+            write_offsets(self.disk, f"{directory.path}/{HIGH_WATERMARKS}", marks)
+
+    def describe(self) -> list[DirDescription]:
+        return [self._describe(directory) for directory in self.dirs]
+
+    def _describe(self, directory: LogDir) -> DirDescription:
+        usage = None
+        if directory.failure is None:
+            try:
+                usage = self.disk.usage(directory.path)
+            except OSError as error:
+                self._lose(directory, error)
+        sizes = {key: log.size_bytes for key, log in directory.logs.items()}
+        futures = {key: log.size_bytes for key, log in self.futures.items() if log.directory is directory}
+        return DirDescription(directory.path, directory.failure, usage, sizes, futures)
+
+    # --- closing
+
+    def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """A clean stop: the next opening will not scan."""
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    self._close(directory, broker_epoch, high_watermarks)
+                except (OSError, StorageError):
+                    continue
+        self._release()
+
+    def _close(
+        self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
+    ) -> None:
+        futures = [log for log in self.futures.values() if log.directory is directory]
+        for log in [*directory.logs.values(), *futures]:
+            log.close()
+        self._checkpoint(directory, high_watermarks)
+        replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
+        self.disk.sync_dir(directory.path)

@@ -1,0 +1,247 @@
+"""Opening a log: from the files in a partition's directory to a `Log`.
+
+After a clean stop nothing is scanned: sizes come from the directory listing, the log end from the last index entry and
+the few headers behind it. After a crash every segment from the recovery point on is read through, batch by batch:
+
+    what is found                                             what is done
+    a CRC that does not match, a header that cannot be one    cut there, drop all later segments
+    the file ends inside a batch (torn write)                 cut there
+    offsets or leader epochs that go back                     cut before the batch that broke the rise
+    a gap before the very last batch of a log that was        cut that batch: offset and epoch stand outside the CRC,
+    never compacted                                           so a flipped bit there shows only this way
+    an index that is missing, torn or full of zeros           written anew from the batches
+
+Leftovers of interrupted work are cleared first: `.deleted` and `.cleaned` files are removed, `.swap` files (a finished
+compaction that was about to replace its originals) take their place.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tidelog.log.checkpoints import (
+    PARTITION_METADATA,
+    MalformedCheckpoint,
+    TopicPartition,
+    format_partition_metadata,
+    parse_partition_metadata,
+)
+from tidelog.log.config import LogConfig
+from tidelog.log.disk import Disk, read_file
+from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
+from tidelog.log.leader_epochs import LeaderEpochs
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+from tidelog.wire.batch import BatchHeader, crc_matches
+
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+_SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+
+class Claim(NamedTuple):
+    """What the checkpoints of the directory say about a log."""
+
+    clean: bool = False
+    recovery_point: int = 0
+    log_start_offset: int = 0
+
+
+def create_log(
+    directory: LogDir,
+    key: TopicPartition,
+    config: LogConfig,
+    now_ms: int,
+    topic_id: bytes | None = None,
+    suffix: str = "",
+) -> Log:
+    """A new, empty log. Its files are on the device after its first flush."""
+    topic, partition = key
+    path = f"{directory.path}/{topic}-{partition}{suffix}"
+    log = Log(directory, path, topic, partition, config)
+    try:
+        directory.disk.mkdir(path)
+        if topic_id is not None:
+            log.topic_id = topic_id
+            data = format_partition_metadata(topic_id)
+            directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
+        log.adopt([Segment.create(directory.disk, path, 0, config, now_ms)])
+    except OSError as error:
+        raise directory.fail(error) from error
+    return log
+
+
+def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, claim: Claim, now_ms: int) -> Log:
+    """The log in the directory `path`, recovered where the claim is not clean. May raise OSError."""
+    disk = directory.disk
+    log = Log(directory, path, key[0], key[1], config)
+    sizes = _settle(disk, path)
+    if PARTITION_METADATA in sizes:
+        log.topic_id = parse_partition_metadata(read_file(disk, f"{path}/{PARTITION_METADATA}"))
+    if LEADER_EPOCH_FILE in sizes:
+        log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
+    segments, suspects = _find_segments(disk, path, sizes, config, now_ms)
+    log_end_offset = _recover(log, segments, suspects, claim)
+    if log_end_offset < claim.log_start_offset:
+        # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
+        for segment in segments:
+            for deleted in segment.rename_deleted():
+                disk.remove(deleted)
+        log.leader_epochs.clear()
+        segments.clear()
+    if not segments:
+        segments.append(Segment.create(disk, path, claim.log_start_offset, config, now_ms))
+        log_end_offset = claim.log_start_offset
+    log.adopt(segments)
+    log.log_end_offset = log_end_offset
+    log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
+    log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
+    log.leader_epochs.truncate_from_end(log_end_offset)
+    log.leader_epochs.truncate_from_start(log.log_start_offset)
+    return log
+
+
+def _settle(disk: Disk, path: str) -> dict[str, int]:
+    """Clears leftovers of interrupted work; returns the sizes of the files that remain, by name."""
+    sizes = {entry.name: entry.size_bytes for entry in disk.list(path) if not entry.is_dir}
+    cleaned = [int(name[:20]) for name in sizes if name.endswith(CLEANED)]
+    swaps = []
+    for name in list(sizes):
+        # A `.swap` file at or past a `.cleaned` one is part of a replacement that was not complete.
+        stale_swap = name.endswith(SWAP) and bool(cleaned) and int(name[:20]) >= min(cleaned)
+        if name.endswith((DELETED, CLEANED, ".tmp")) or stale_swap:
+            disk.remove(f"{path}/{name}")
+            del sizes[name]
+        elif name.endswith(SWAP):
+            swaps.append(name)
+    if swaps:
+        _complete_swap(disk, path, sizes, swaps)
+    return sizes
+
+
+def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str]) -> None:
+    """Removes the segments that `.swap` segments replace, then gives these their final names."""
+    first = min(int(name[:20]) for name in swaps)
+    end = first
+    for name in swaps:
+        if name.endswith(LOG + SWAP):
+            base_offset = int(name[:20])
+            segment = Segment(disk, f"{path}/{name[:20]}", base_offset, LogConfig(), sizes[name], 0, 0)
+            segment.use(disk.open(f"{path}/{name}"))
+            end = max(end, segment.next_offset())
+    for name in list(sizes):
+        if name[:20].isdigit() and name.endswith((*_SEGMENT_SUFFIXES, SNAPSHOT)) and first <= int(name[:20]) < end:
+            disk.remove(f"{path}/{name}")
+            del sizes[name]
+    for name in swaps:
+        final = name.removesuffix(SWAP)
+        disk.rename(f"{path}/{name}", f"{path}/{final}")
+        sizes[final] = sizes.pop(name)
+
+
+def _read_epochs(disk: Disk, path: str) -> LeaderEpochs:
+    """A torn file counts as empty: what recovery reads again brings its epochs with it."""
+    try:
+        return LeaderEpochs.parse(read_file(disk, path), path)
+    except MalformedCheckpoint:
+        return LeaderEpochs()
+
+
+def _find_segments(
+    disk: Disk, path: str, sizes: dict[str, int], config: LogConfig, now_ms: int
+) -> tuple[list[Segment], set[int]]:
+    """The segments in order, and the base offsets of those whose index files cannot be right."""
+    segments = []
+    suspects = set()
+    for name in sorted(sizes):
+        stem, suffix = name[:20], name[20:]
+        if suffix == LOG and stem.isdigit():
+            base_offset = int(stem)
+            index_bytes = sizes.get(stem + INDEX, -1)
+            time_bytes = sizes.get(stem + TIME_INDEX, -1)
+            if index_bytes % 8 or time_bytes % 12:
+                suspects.add(base_offset)
+            segment = Segment(disk, f"{path}/{stem}", base_offset, config, sizes[name], index_bytes, time_bytes)
+            segment.created_ms = now_ms
+            segments.append(segment)
+        elif suffix in (INDEX, TIME_INDEX, TXN_INDEX) and stem.isdigit() and stem + LOG not in sizes:
+            disk.remove(f"{path}/{name}")
+    return segments, suspects
+
+
+def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim) -> int:
+    """Recovers what must be; drops what lies behind damage; returns the log end offset."""
+    if not segments:
+        return 0
+    first_unflushed = 0
+    for at, segment in enumerate(segments):
+        if segment.base_offset <= claim.recovery_point:
+            first_unflushed = at
+    for at, segment in enumerate(segments):
+        last = at == len(segments) - 1
+        if claim.clean or at < first_unflushed:
+            if segment.base_offset in suspects or (last and not segment.check_indexes()):
+                segment.rebuild_indexes()
+            continue
+        bound = None if last else segments[at + 1].base_offset
+        if recover_segment(segment, log.leader_epochs, bound, dense=not log.config.compact) and not last:
+            for later in segments[at + 1 :]:
+                for deleted in later.rename_deleted():
+                    log.directory.disk.remove(deleted)
+            del segments[at + 1 :]
+            break
+        if not last:
+            segment.seal()
+    return segments[-1].next_offset()
+
+
+class _Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+    #: it does not begin where the one before ended
+    gap: bool
+    new_epoch: bool
+
+
+def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, dense: bool) -> bool:
+    """Keeps the longest run of good batches and writes the indexes anew; True if anything was cut.
+
+    `bound` is the base offset of the next segment, None for the last one.
+    """
+    segment.reset_indexes()
+    epochs.truncate_from_end(segment.base_offset)
+    file_bytes = segment.size
+    expected = segment.base_offset
+    epoch = epochs.latest
+    #: the last batch that looked good; it counts only when what follows it does not contradict
+    pending: _Batch | None = None
+    end = 0
+
+    def admit(batch: _Batch) -> None:
+        nonlocal end
+        header = batch.header
+        segment.readmit(batch.position, header)
+        if header.leader_epoch >= 0:
+            epochs.assign(max(header.leader_epoch, epochs.latest), header.base_offset)
+        end = batch.position + header.size_bytes
+
+    for position, header, data in segment.batches(0):
+        if not crc_matches(data, 0, header):
+            break
+        if header.base_offset < expected or 0 <= header.leader_epoch < epoch:
+            if pending is not None and (pending.gap or pending.new_epoch):
+                # Either of the two may carry the flipped bit; the earlier one is the one that rose without need.
+                pending = None
+            break
+        if pending is not None:
+            admit(pending)
+        pending = _Batch(position, header, header.base_offset != expected, header.leader_epoch != epoch)
+        expected = header.last_offset + 1
+        epoch = max(epoch, header.leader_epoch)
+    if pending is not None:
+        past_bound = bound is not None and pending.header.last_offset >= bound
+        lone_gap = bound is None and dense and pending.gap
+        if not past_bound and not lone_gap:
+            admit(pending)
+    return segment.cut_at(end, file_bytes)

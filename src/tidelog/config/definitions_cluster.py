@@ -1,0 +1,194 @@
+"""Broker configuration of a broker among others: identity, ZooKeeper, replication, leaders; KRaft and tiering.
+
+definitions.py explains the columns. Apache Kafka 4 has no ZooKeeper: its names and defaults are those of 3.9. The
+KRaft and tiered storage names are known so that a file written for Kafka loads without complaint; they have no
+effect here.
+"""
+
+TABLE = """
+broker.id                                    int      -1 - high read-only
+    Number of this broker, unique in its cluster; the same setting as node.id.
+node.id                                      int      -1 >=-1 high read-only
+    Number of this broker, unique in its cluster; the same setting as broker.id.
+broker.id.generation.enable                  boolean  true - medium read-only
+    Whether a broker without a number gets one from ZooKeeper, above reserved.broker.max.id.
+reserved.broker.max.id                       int      1000 >=0 medium read-only
+    Highest broker number that people give out by hand.
+broker.rack                                  string   null - medium read-only
+    Where this broker stands; replicas are spread over racks, and readers may prefer their own.
+zookeeper.connect                            string   null - high read-only
+    ZooKeeper servers as host:port,host:port/chroot; without it a broker keeps its own embedded store.
+zookeeper.session.timeout.ms                 int      18000 - high read-only
+    Silence after which ZooKeeper takes a broker for dead.
+zookeeper.connection.timeout.ms              int      null - high read-only
+    How long connecting to ZooKeeper may take; the session timeout where this is not set.
+zookeeper.set.acl                            boolean  false - high read-only
+    Whether nodes in ZooKeeper are created with restricted access.
+zookeeper.max.in.flight.requests             int      10 >=1 high read-only
+    Requests to ZooKeeper that may be unanswered at a time.
+inter.broker.listener.name                   string   null - medium read-only
+    Listener that brokers use among themselves.
+inter.broker.protocol.version                string   null - medium read-only
+    Version of the protocol between brokers.
+default.replication.factor                   int      1 - medium read-only
+    Replicas of a topic that is created without saying how many.
+num.replica.fetchers                         int      1 >=1 high cluster-wide
+    Fetching connections from each broker to each leader.
+replica.fetch.min.bytes                      int      1 - high read-only
+    Bytes for which a follower's fetch waits at the leader.
+replica.fetch.max.bytes                      int      1048576 >=0 medium read-only
+    Bytes per partition that a follower asks for in one fetch.
+replica.fetch.response.max.bytes             int      10485760 >=0 medium read-only
+    Bytes in all that a follower asks for in one fetch.
+replica.fetch.wait.max.ms                    int      500 - high read-only
+    How long a follower's fetch may wait at the leader.
+replica.fetch.backoff.ms                     int      1000 >=0 medium read-only
+    Rest after a failed fetch of a partition.
+replica.lag.time.max.ms                      long     30000 - high read-only
+    A follower that has not caught up for this long leaves the ISR.
+replica.high.watermark.checkpoint.interval.ms long     5000 - high read-only
+    How often high watermarks are written to disk.
+replica.socket.timeout.ms                    int      30000 - high read-only
+    How long a follower waits for the leader's answer.
+replica.socket.receive.buffer.bytes          int      65536 - high read-only
+    SO_RCVBUF of a follower's connections.
+replica.selector.class                       string   null - medium read-only
+    How the replica to read from is chosen; the name of Kafka's RackAwareReplicaSelector is recognised.
+follower.fetch.last.tiered.offset.enable     boolean  false - medium cluster-wide
+    Whether a new follower starts behind what tiered storage holds.
+auto.leader.rebalance.enable                 boolean  true - high read-only
+    Whether leadership goes back to preferred replicas by itself.
+leader.imbalance.per.broker.percentage       int      10 - high read-only
+    Share of partitions not led by their preferred replica above which balance is restored.
+leader.imbalance.check.interval.seconds      long     300 >=1 high read-only
+    How often the balance of leaders is checked.
+unclean.leader.election.interval.ms          long     300000 >=1 medium internal
+    How often partitions without a leader are looked at for an unclean election.
+controlled.shutdown.enable                   boolean  true - medium read-only
+    Whether a stopping broker hands its leaderships over first.
+controlled.shutdown.max.retries              int      3 - medium read-only
+    Attempts at handing leaderships over.
+controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only
+    Wait between two attempts at handing leaderships over.
+controller.socket.timeout.ms                 int      30000 - medium read-only
+    How long the controller waits for a broker's answer.
+process.roles                                list     "" set:broker,controller high read-only
+    Roles of a KRaft node; accepted so that such a file loads, a broker here is always both.
+controller.listener.names                    list     "" set high read-only
+    Listeners of a KRaft controller; they are not offered to clients.
+controller.quorum.voters                     list     "" - high read-only
+    KRaft voters.
+controller.quorum.bootstrap.servers          list     "" - high read-only
+    KRaft controllers to start from.
+controller.quorum.auto.join.enable           boolean  false - low read-only
+    Whether a KRaft controller joins the voters by itself.
+controller.quorum.append.linger.ms           int      25 >=0 medium read-only
+    How long a KRaft leader gathers writes.
+controller.quorum.election.backoff.max.ms    int      1000 >=0 high read-only
+    Longest wait before another KRaft election.
+controller.quorum.election.timeout.ms        int      1000 >=0 high read-only
+    How long a KRaft election may take.
+controller.quorum.fetch.max.bytes            int      1048576 >=1 low read-only
+    Bytes a KRaft follower asks for.
+controller.quorum.fetch.snapshot.max.bytes   int      1048576 >=1 low read-only
+    Bytes of a KRaft snapshot asked for at a time.
+controller.quorum.fetch.timeout.ms           int      2000 >=0 high read-only
+    Silence after which a KRaft follower stands for election.
+controller.quorum.request.timeout.ms         int      2000 >=0 medium read-only
+    How long a KRaft request may take.
+controller.quorum.retry.backoff.ms           int      20 >=0 low read-only
+    Wait before a KRaft request is sent again.
+controller.performance.sample.period.ms      long     60000 >=100 medium internal
+    How often slow KRaft controller events are reported.
+controller.performance.always.log.threshold.ms long     2000 >=0 medium internal
+    KRaft controller events slower than this are always reported.
+broker.heartbeat.interval.ms                 int      2000 - medium read-only
+    Time between a KRaft broker's heartbeats.
+broker.session.timeout.ms                    int      9000 - medium read-only
+    Silence after which a KRaft controller takes a broker for dead.
+initial.broker.registration.timeout.ms       int      60000 - medium read-only
+    How long a KRaft broker may take to register.
+server.max.startup.time.ms                   long     9223372036854775807 >=0 medium internal
+    How long a KRaft node may take to start.
+metadata.log.dir                             string   null - high read-only
+    Where a KRaft node keeps its metadata log.
+metadata.log.segment.bytes                   int      1073741824 >=8388608 high read-only
+    Segment size of the KRaft metadata log.
+metadata.log.segment.ms                      long     604800000 - high read-only
+    Segment age of the KRaft metadata log.
+metadata.log.max.record.bytes.between.snapshots long     20971520 >=1 high read-only
+    Bytes of KRaft metadata between snapshots.
+metadata.log.max.snapshot.interval.ms        long     3600000 >=0 high read-only
+    Longest time between KRaft snapshots.
+metadata.max.idle.interval.ms                int      500 >=0 low read-only
+    How often an idle KRaft leader writes to its log.
+metadata.max.retention.bytes                 long     104857600 - high read-only
+    Size limit of the KRaft metadata log.
+metadata.max.retention.ms                    long     604800000 - high read-only
+    Age limit of the KRaft metadata log.
+internal.metadata.log.segment.bytes          int      null - low internal
+    Segment size of the KRaft metadata log, for tests.
+internal.metadata.delete.delay.millis        long     60000 - low internal
+    Wait before KRaft metadata files are removed.
+internal.metadata.max.batch.size.in.bytes    int      8388608 - low internal
+    Largest batch of KRaft metadata.
+remote.log.storage.system.enable             boolean  false - medium read-only
+    Whether tiered storage is on; it is not offered here.
+remote.log.storage.manager.class.name        string   null nonempty medium read-only
+    Plug-in class that stores remote segments.
+remote.log.storage.manager.class.path        string   null - medium read-only
+    Where that plug-in's classes are.
+remote.log.storage.manager.impl.prefix       string   rsm.config. nonempty medium read-only
+    Prefix of that plug-in's own settings.
+remote.log.metadata.manager.class.name       string   \
+org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager nonempty medium read-only
+    Plug-in class that keeps the remote segments' metadata.
+remote.log.metadata.manager.class.path       string   null - medium read-only
+    Where that plug-in's classes are.
+remote.log.metadata.manager.impl.prefix      string   rlmm.config. nonempty medium read-only
+    Prefix of that plug-in's own settings.
+remote.log.metadata.manager.listener.name    string   null nonempty medium read-only
+    Listener that plug-in uses to reach brokers.
+remote.log.metadata.custom.metadata.max.bytes int      128 >=0 low read-only
+    Largest metadata that a storage plug-in may add.
+remote.log.index.file.cache.total.size.bytes long     1073741824 >=1 low cluster-wide
+    Disk for cached remote indexes.
+remote.log.index.file.cache.ttl.ms           long     900000 >=-1 low internal
+    How long an unused remote index stays cached.
+remote.log.manager.task.interval.ms          long     30000 >=1 low read-only
+    How often segments are looked at for tiering.
+remote.log.manager.task.retry.backoff.ms     long     500 >=1 low internal
+    First wait before tiering is tried again.
+remote.log.manager.task.retry.backoff.max.ms long     30000 >=1 low internal
+    Longest wait before tiering is tried again.
+remote.log.manager.task.retry.jitter         double   0.2 0..0.5 low internal
+    Random share of that wait.
+remote.log.manager.thread.pool.size          int      2 >=1 medium read-only
+    Threads for tiering.
+remote.log.manager.copier.thread.pool.size   int      10 >=1 medium cluster-wide
+    Threads that copy segments away.
+remote.log.manager.expiration.thread.pool.size int      10 >=1 medium cluster-wide
+    Threads that remove expired remote segments.
+remote.log.manager.follower.thread.pool.size int      2 >=1 medium cluster-wide
+    Threads that serve followers of tiered partitions.
+remote.log.manager.copy.max.bytes.per.second long     9223372036854775807 >=1 medium cluster-wide
+    Bytes per second copied to remote storage.
+remote.log.manager.copy.quota.window.num     int      11 >=1 medium read-only
+    Samples over which copying is measured.
+remote.log.manager.copy.quota.window.size.seconds int      1 >=1 medium read-only
+    Length of one sample of copying.
+remote.log.manager.fetch.max.bytes.per.second long     9223372036854775807 >=1 medium cluster-wide
+    Bytes per second read from remote storage.
+remote.log.manager.fetch.quota.window.num    int      11 >=1 medium read-only
+    Samples over which remote reading is measured.
+remote.log.manager.fetch.quota.window.size.seconds int      1 >=1 medium read-only
+    Length of one sample of remote reading.
+remote.log.reader.threads                    int      10 >=1 medium cluster-wide
+    Threads that read remote segments.
+remote.log.reader.max.pending.tasks          int      100 >=1 medium read-only
+    Remote reads that may wait.
+remote.fetch.max.wait.ms                     int      500 >=1 medium cluster-wide
+    How long a fetch waits for remote storage.
+remote.list.offsets.request.timeout.ms       long     30000 >=1 medium cluster-wide
+    How long an offset lookup waits for remote storage.
+"""

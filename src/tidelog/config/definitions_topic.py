@@ -1,0 +1,186 @@
+"""Configuration of topics, groups, client metrics subscriptions and client quotas, and where their defaults come from.
+
+definitions.py explains the columns.
+"""
+
+TOPIC_TABLE = """
+cleanup.policy                          list     delete set:compact,delete medium topic
+    What happens to old segments: delete by age and size, compact by key, both, or with an empty list nothing.
+compression.type                        string   producer in:uncompressed,zstd,lz4,snappy,gzip,producer medium topic
+    Codec a batch is stored with: a codec's name, uncompressed, or producer to keep what came.
+compression.gzip.level                  int      -1 gzip-level medium topic
+    Level for recompressing with gzip; -1 is gzip's own default.
+compression.lz4.level                   int      9 1..17 medium topic
+    Level for recompressing with lz4.
+compression.zstd.level                  int      3 -131072..22 medium topic
+    Level for recompressing with zstd.
+delete.retention.ms                     long     86400000 >=0 medium topic
+    How long a tombstone can still be read after the records it deletes are gone.
+file.delete.delay.ms                    long     60000 >=0 medium topic
+    How long the files of a deleted segment stay on disk, renamed, before they go.
+flush.messages                          long     9223372036854775807 >=1 medium topic
+    Records appended to a partition before it is forced to disk.
+flush.ms                                long     9223372036854775807 >=0 medium topic
+    Longest time a record may wait in memory before it is forced to disk.
+follower.replication.throttled.replicas list     "" replicas medium topic
+    Replicas whose fetching is throttled, as partition:broker pairs, or * for all.
+index.interval.bytes                    int      4096 >=0 medium topic
+    Bytes of log between two entries of the offset index.
+internal.segment.bytes                  int      null - medium internal
+    Size at which a segment is closed, without the lower limit of segment.bytes; for tests.
+leader.replication.throttled.replicas   list     "" replicas medium topic
+    Replicas whose serving is throttled, as partition:broker pairs, or * for all.
+local.retention.bytes                   long     -2 >=-2 medium topic
+    Size limit for the local part of a tiered log; -2 takes retention.bytes.
+local.retention.ms                      long     -2 >=-2 medium topic
+    Age limit for the local part of a tiered log; -2 takes retention.ms.
+max.compaction.lag.ms                   long     9223372036854775807 >=1 medium topic
+    A record is considered for compaction at this age at the latest.
+max.message.bytes                       int      1048588 >=0 medium topic
+    Largest record batch that is accepted, after compression.
+message.timestamp.after.max.ms          long     3600000 >=0 medium topic
+    How far a record's timestamp may lie ahead of the broker's clock.
+message.timestamp.before.max.ms         long     9223372036854775807 >=0 medium topic
+    How far a record's timestamp may lie behind the broker's clock.
+message.timestamp.type                  string   CreateTime in:CreateTime,LogAppendTime medium topic
+    Whether a record keeps the time its producer gave it or gets the time of its append.
+min.cleanable.dirty.ratio               double   0.5 0..1 medium topic
+    Share of a log that must be uncompacted before it is worth compacting.
+min.compaction.lag.ms                   long     0 >=0 medium topic
+    A record is not compacted away before it has this age.
+min.insync.replicas                     int      1 >=1 medium topic
+    Replicas that must have a batch before acks=all is answered; with fewer in sync the write is refused.
+preallocate                             boolean  false - medium topic
+    Whether a new segment file is given its full size at once.
+remote.log.copy.disable                 boolean  false - medium topic
+    Whether a tiered topic stops copying segments away.
+remote.log.delete.on.disable            boolean  false - medium topic
+    Whether remote segments go when a topic's tiering is switched off.
+remote.storage.enable                   boolean  false - medium topic
+    Whether the topic is tiered; refused here, as tiered storage is not offered.
+retention.bytes                         long     -1 - medium topic
+    Size of a partition above which its oldest segments are deleted, -1 for no limit.
+retention.ms                            long     604800000 >=-1 medium topic
+    Age at which a closed segment may be deleted, -1 for never.
+segment.bytes                           int      1073741824 >=1048576 medium topic
+    Size at which a segment is closed and a new one started.
+segment.index.bytes                     int      10485760 >=4 medium topic
+    Largest size of an offset index or time index; a full index rolls the segment.
+segment.jitter.ms                       long     0 >=0 medium topic
+    Up to this much is taken off segment.ms at random, so that segments do not all roll at once.
+segment.ms                              long     604800000 >=1 medium topic
+    Age at which a segment is closed even if it is small.
+unclean.leader.election.enable          boolean  false - medium topic
+    Whether a replica outside the ISR may lead when no other is left, at the price of lost records.
+"""
+
+# Where a topic has no value of its own it takes the broker's: the first of these that is set, times its unit.
+HOURS_MS = 3_600_000
+MINUTES_MS = 60_000
+TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", MINUTES_MS), ("log.retention.hours", HOURS_MS)),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOURS_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", HOURS_MS)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}
+
+GROUP_TABLE = """
+consumer.session.timeout.ms        int      45000 >=1 medium group
+    Silence after which a member of this consumer group is removed.
+consumer.heartbeat.interval.ms     int      5000 >=1 medium group
+    Heartbeat interval told to the members of this consumer group.
+consumer.assignment.interval.ms    int      1000 >=0 medium group
+    Least time between two assignments of this consumer group.
+share.session.timeout.ms           int      45000 >=1 medium group
+    Silence after which a member of this share group is removed.
+share.heartbeat.interval.ms        int      5000 >=1 medium group
+    Heartbeat interval told to the members of this share group.
+share.assignment.interval.ms       int      1000 >=0 medium group
+    Least time between two assignments of this share group.
+share.auto.offset.reset            string   latest offset-reset medium group
+    Where this share group starts on a new partition: latest, earliest, or by_duration: and an ISO 8601 duration.
+share.isolation.level              string   read_uncommitted in:read_committed,read_uncommitted medium group
+    Whether this share group sees records of open and aborted transactions.
+share.record.lock.duration.ms      int      30000 >=1000 medium group
+    How long a record stays with the consumer that acquired it.
+share.delivery.count.limit         int      5 >=2 medium group
+    Deliveries of a record before it is given up.
+share.partition.max.record.locks   int      2000 >=100 medium group
+    Records of one share-partition that may be acquired at a time.
+share.renew.acknowledge.enable     boolean  true - medium group
+    Whether a consumer may prolong its hold of a record.
+streams.session.timeout.ms         int      45000 >=1 medium group
+    Silence after which a member of this streams group is removed.
+streams.heartbeat.interval.ms      int      5000 >=1 medium group
+    Heartbeat interval told to the members of this streams group.
+streams.assignment.interval.ms     int      1000 >=0 medium group
+    Least time between two assignments of this streams group.
+streams.initial.rebalance.delay.ms int      3000 >=0 medium group
+    How long this streams group waits for further members before its first assignment.
+streams.num.standby.replicas       int      0 >=0 medium group
+    Standby copies of each task's state.
+"""
+
+# A group without a value of its own takes the broker's; the bounds are what a group may be given.
+GROUP_SYNONYMS = {
+    "consumer.assignment.interval.ms": "group.consumer.assignment.interval.ms",
+    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
+    "share.assignment.interval.ms": "group.share.assignment.interval.ms",
+    "share.delivery.count.limit": "group.share.delivery.count.limit",
+    "share.heartbeat.interval.ms": "group.share.heartbeat.interval.ms",
+    "share.partition.max.record.locks": "group.share.partition.max.record.locks",
+    "share.record.lock.duration.ms": "group.share.record.lock.duration.ms",
+    "share.session.timeout.ms": "group.share.session.timeout.ms",
+    "streams.assignment.interval.ms": "group.streams.assignment.interval.ms",
+    "streams.heartbeat.interval.ms": "group.streams.heartbeat.interval.ms",
+    "streams.initial.rebalance.delay.ms": "group.streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas": "group.streams.num.standby.replicas",
+    "streams.session.timeout.ms": "group.streams.session.timeout.ms",
+}
+
+CLIENT_METRICS_TABLE = """
+metrics     list "" set medium client-metrics
+    Prefixes of the metrics that matching clients push; * for all, an empty list for none.
+interval.ms int 300000 - medium client-metrics
+    Time between two pushes of a client.
+match       list "" set medium client-metrics
+    Which clients are meant: name=pattern pairs, all of which must fit; an empty list for every client.
+"""
+
+QUOTA_TABLE = """
+producer_byte_rate       long 9223372036854775807 - medium quota
+    Bytes per second that may be produced.
+consumer_byte_rate       long 9223372036854775807 - medium quota
+    Bytes per second that may be fetched.
+request_percentage       double 2.147483647E9 - medium quota
+    Share of the broker's time that requests may take, in percent.
+controller_mutation_rate double 2.147483647E9 - medium quota
+    Partitions per second that may be created or deleted.
+connection_creation_rate int 2147483647 >=0 medium quota
+    Connections per second from an address.
+"""

@@ -1,0 +1,189 @@
+"""Where settings come from: files, environment, flags; and which of them wins.
+
+A setting is a name, its text, and its origin: the place in the source's own words (`server.properties:12`,
+`KAFKA_LOG_RETENTION_MS`, `-X log.retention.ms=1000`). Flags win over the environment, the environment over files, a
+later file over an earlier one, and anything over the default. Names that say the same thing (`log.retention.hours`
+and `log.retention.ms`) compete across sources too: an hours flag hides the milliseconds of a file.
+
+A name that nobody knows is reported with the name it was probably meant to be: as a warning from a file or the
+environment, because Kafka ignores such names too and files are shared with other tools; as an error from a flag.
+
+Text is taken as it stands: nothing in it is expanded, looked up or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidelog.config.definitions import (
+    BROKER_KEYS,
+    LISTENER_PREFIX,
+    MECHANISM_KEYS,
+    broker_key,
+    has_effect,
+    same_setting,
+)
+from tidelog.config.errors import ConfigError, nearest, unknown_key
+from tidelog.config.properties import parse_properties
+
+FLAG = "flag"
+ENVIRONMENT = "environment"
+FILE = "file"
+DEFAULT = "default"
+START = "start"  # settled by the broker itself when it started, such as a generated broker id
+
+ENVIRONMENT_PREFIX = "KAFKA_"
+# Variables of Kafka's start scripts, container images and of client programs; they configure no broker.
+_FOREIGN_NAMES = """
+BOOTSTRAP_SERVER BOOTSTRAP_SERVERS BROKER BROKERS BROKER_LIST BROKER_URL CLIENT_ID CLUSTER_ID CONFIG_FILE DEBUG
+GC_LOG_OPTS GROUP_ID HEAP_OPTS HOME HOST HOSTNAME JMX_HOSTNAME JMX_OPTS JMX_PORT JVM_PERFORMANCE_OPTS
+LOG4J_CMD_OPTS LOG4J_LOGGERS LOG4J_OPTS LOG4J_ROOT_LOGLEVEL MODE NATIVE OPTS PASSWORD PORT SERVER SERVERS
+TOOLS_LOG4J_LOGLEVEL TOPIC TOPICS URL USER USERNAME VERSION
+"""
+_FOREIGN = frozenset(ENVIRONMENT_PREFIX + name for name in _FOREIGN_NAMES.split())
+# Kubernetes puts these into every container beside a service called kafka.
+_FOREIGN_PREFIXES = (ENVIRONMENT_PREFIX + "SERVICE_", ENVIRONMENT_PREFIX + "PORT_", ENVIRONMENT_PREFIX + "DEBUG_")
+
+
+class Setting:
+    """A name with its text and where it came from."""
+
+    __slots__ = ("kind", "name", "text", "where")
+
+    def __init__(self, name: str, text: str, kind: str, where: str) -> None:
+        self.name = name
+        self.text = text
+        self.kind = kind
+        self.where = where
+
+    def __repr__(self) -> str:
+        return f"Setting({self.name} from {self.where})"
+
+
+class Settings:
+    """What all sources together say. `warnings` are for the operator; nothing in them is fatal."""
+
+    __slots__ = ("by_name", "warnings")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Setting] = {}
+        self.warnings: list[str] = []
+
+    def overlay(self, settings: Iterable[Setting]) -> None:
+        """Settings of a stronger source: they replace their names, and the other names for the same setting."""
+        layer = {setting.name: setting for setting in settings}
+        for name in layer:
+            for other in same_setting(name):
+                if other not in layer:
+                    self.by_name.pop(other, None)
+        self.by_name.update(layer)
+
+
+def load(files: Iterable[str] = (), environ: Mapping[str, str] | None = None, flags: Iterable[str] = ()) -> Settings:
+    """Settings of `files` (in order), the KAFKA_ variables of `environ` and `flags` (`key=value` each)."""
+    settings = Settings()
+    for path in files:
+        settings.overlay(_known(read_file(path), settings.warnings))
+    if environ is not None:
+        settings.overlay(_known(read_environment(environ), settings.warnings))
+    settings.overlay(read_flags(flags))
+    idle = sorted(setting.name for setting in settings.by_name.values() if not has_effect(setting.name))
+    if idle:
+        settings.warnings.append(f"accepted for Kafka's sake, without effect: {', '.join(idle)}")
+    return settings
+
+
+def read_file(path: str) -> list[Setting]:
+    """The settings of a `.toml` file, or of a properties file under any other name."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file: {error.strerror}", where=path) from error
+    if path.endswith(".toml"):
+        from tidelog.config.toml import parse_toml  # late: tomllib is only needed for such a file
+
+        return [
+            Setting(name, text, FILE, f"{path}:{line}" if line else path) for name, text, line in parse_toml(data, path)
+        ]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # what Java writes
+    return [Setting(name, value, FILE, f"{path}:{line}") for name, value, line in parse_properties(text, path)]
+
+
+def read_environment(environ: Mapping[str, str]) -> list[Setting]:
+    """The settings among the KAFKA_ variables; a name that is not known keeps dots for its underscores."""
+    settings = []
+    for variable in sorted(environ):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == ENVIRONMENT_PREFIX:
+            continue
+        name = environment_name(variable)
+        if name is None:
+            continue
+        settings.append(Setting(name, environ[variable], ENVIRONMENT, variable))
+    return settings
+
+
+def environment_name(variable: str) -> str | None:
+    """The configuration name that a KAFKA_ variable means, None where it is known to mean something else.
+
+    `_` stands for a dot; `__` for an underscore and `___` for a dash, as in Kafka's container image, where a listener's
+    or mechanism's name has them.
+    """
+    body = variable[len(ENVIRONMENT_PREFIX) :]
+    name = body.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_").lower()
+    if broker_key(name) is not None:
+        return name
+    plain = _plain(body)
+    for known in BROKER_KEYS:
+        if _plain(known) == plain:
+            return known
+    if name.startswith(LISTENER_PREFIX):
+        return name
+    if variable in _FOREIGN or variable.startswith(_FOREIGN_PREFIXES):
+        return None
+    return name
+
+
+def read_flags(flags: Iterable[str]) -> list[Setting]:
+    """The settings of `-X key=value` flags; the last of a name wins."""
+    settings: dict[str, Setting] = {}
+    for flag in flags:
+        name, equals, text = flag.partition("=")
+        name = name.strip()
+        where = f"-X {name}"
+        if not equals or not name:
+            raise ConfigError(
+                "a setting is given as key=value", where=f"-X {flag}", hint="for example -X num.partitions=3"
+            )
+        if broker_key(name) is None:
+            raise unknown_key(name, _candidates(name)).at(where)
+        settings[name] = Setting(name, text, FLAG, where)
+    return list(settings.values())
+
+
+def _known(settings: Iterable[Setting], warnings: list[str]) -> list[Setting]:
+    known = []
+    for setting in settings:
+        if broker_key(setting.name) is not None:
+            known.append(setting)
+            continue
+        suggestion = nearest(setting.name, _candidates(setting.name))
+        meant = f"; did you mean {suggestion}?" if suggestion else ""
+        warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
+    return known
+
+
+def _candidates(name: str) -> Iterable[str]:
+    """Names that a mistaken `name` may have been meant to be."""
+    if not name.startswith(LISTENER_PREFIX):
+        return BROKER_KEYS
+    listener = name[len(LISTENER_PREFIX) :].partition(".")[0]
+    bases = (key for key in BROKER_KEYS if key.startswith(("ssl.", "sasl.")) or key in MECHANISM_KEYS)
+    return (f"{LISTENER_PREFIX}{listener}.{base}" for base in bases)
+
+
+def _plain(name: str) -> str:
+    return name.upper().replace(".", "_").replace("-", "_")

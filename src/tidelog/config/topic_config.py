@@ -1,0 +1,80 @@
+"""The configuration of a topic: its own overrides over what the broker gives.
+
+Overrides are kept as text, by Kafka's names, in the controller's store. A broker turns them into typed values with
+`effective` when it creates a log and when anything changes; `fields` gives the same in snake case, for the log's
+own configuration. Overrides are checked with `check_overrides` before they are stored, so `effective` passes over
+what it cannot parse only for the sake of stores that another release wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.definitions import TOPIC_KEYS
+from tidelog.config.errors import ConfigError, unknown_key
+from tidelog.config.values import Value, parse
+
+_FIELDS = {name: name.replace(".", "_") for name in TOPIC_KEYS}
+MAX_TEXT_LENGTH = 32767
+
+
+def effective(overrides: Mapping[str, str], config: BrokerConfig) -> Mapping[str, Value]:
+    """Every topic setting in force, typed, by Kafka's names; not to be changed by the caller."""
+    defaults = config.topic_defaults()
+    if not overrides:
+        return defaults
+    values = dict(defaults)
+    for name, text in overrides.items():
+        key = TOPIC_KEYS.get(name)
+        if key is not None:
+            try:
+                values[name] = parse(key, text)
+            except ConfigError:
+                continue
+    return values
+
+
+def fields(overrides: Mapping[str, str], config: BrokerConfig) -> dict[str, Value]:
+    """`effective` in snake case: `{"retention_ms": 604800000, "cleanup_policy": ("delete",), ...}`.
+
+    A set `internal.segment.bytes` stands in for segment.bytes, and local retention of -2 is the retention it refers to.
+    """
+    values = effective(overrides, config)
+    named = {_FIELDS[name]: value for name, value in values.items()}
+    if named["internal_segment_bytes"] is not None:
+        named["segment_bytes"] = named["internal_segment_bytes"]
+    for what in ("ms", "bytes"):
+        if named[f"local_retention_{what}"] == -2:
+            named[f"local_retention_{what}"] = named[f"retention_{what}"]
+    return named
+
+
+def check_overrides(overrides: Mapping[str, str | None], config: BrokerConfig) -> None:
+    """Whether these may be a topic's overrides; ConfigError (INVALID_CONFIG) where not."""
+    nulls = [name for name, text in overrides.items() if text is None]
+    if nulls:
+        raise ConfigError(f"Null value not supported for topic configs: {','.join(nulls)}", name=nulls[0])
+    values = dict(config.topic_defaults())
+    for name, text in overrides.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise unknown_key(name, TOPIC_KEYS, "topic config")
+        assert text is not None
+        if len(text) > MAX_TEXT_LENGTH:
+            raise ConfigError(f"The value of {name} is longer than {MAX_TEXT_LENGTH} bytes.", name=name)
+        values[name] = parse(key, text)
+    _check_together(values)
+
+
+def _check_together(values: Mapping[str, Value]) -> None:
+    least_ms, greatest_ms = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    assert isinstance(least_ms, int) and isinstance(greatest_ms, int)
+    if least_ms > greatest_ms:
+        message = (
+            f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({greatest_ms})"
+        )
+        raise ConfigError(message, name="min.compaction.lag.ms")
+    if values["remote.storage.enable"]:
+        message = "Tiered storage is disabled in the broker. Topic cannot be configured with remote log storage."
+        raise ConfigError(message, name="remote.storage.enable")

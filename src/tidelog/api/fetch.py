@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.log.errors import LogError
 from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
 from tidelog.replica.partition import CONSUMER_REPLICA, READ_COMMITTED, Partition, PartitionRead
 from tidelog.wire import messages
@@ -37,7 +38,6 @@ def handle(body: Any, request: Request) -> Any:
     enough = fetch.read()
     if enough or body.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()
-    fetch.release()
     parked = broker.parking.park(
         [(p.topic, p.index) for p in context.partitions],
         broker.clock.monotonic_ms() + body.max_wait_ms,
@@ -66,10 +66,10 @@ class PendingFetch:
         """Reads every partition in turn within the limits; tells whether the answer need not wait."""
         broker = self.request.broker
         body = self.body
-        remaining = min(body.max_bytes, broker.config.fetch_max_bytes)
+        remaining = min(body.max_bytes, broker.values.fetch_max_bytes)
         found = 0
         answer_now = False
-        reads = self.reads
+        reads = self.reads = []
         partitions = broker.replicas.partitions
         for wanted in self.context.partitions:
             partition = partitions.get((wanted.topic, wanted.index))
@@ -87,7 +87,7 @@ class PendingFetch:
                     wanted.last_fetched_epoch,
                     self.to_log_end,
                 )
-            except KafkaError as error:
+            except (KafkaError, LogError) as error:
                 reads.append((wanted, partition, None, error.code))
                 answer_now = True
                 continue
@@ -110,17 +110,10 @@ class PendingFetch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def release(self) -> None:
-        for _, _, read, _ in self.reads:
-            if read is not None and read.slice is not None:
-                read.slice.release()
-        self.reads = []
-
     def try_complete(self) -> bool:
         if self.read():
             self.request.reply(self.response())
             return True
-        self.release()
         return False
 
     def expire(self) -> None:
@@ -179,7 +172,7 @@ class PendingFetch:
         if self.isolation_level == READ_COMMITTED and not self.to_log_end:
             data.aborted_transactions = []
             if read.slice is not None and partition is not None:
-                aborted = partition.log.aborted_transactions(wanted.fetch_offset, read.slice.next_offset)
+                aborted = partition.log.aborted_transactions(wanted.fetch_offset, read.next_offset)
                 data.aborted_transactions = [
                     response.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted
                 ]

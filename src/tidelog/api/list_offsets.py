@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.log.errors import LogError
 from tidelog.replica.partition import CONSUMER_REPLICA, DEBUG_REPLICA
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -37,7 +38,7 @@ def handle(body: Any, request: Request) -> Any:
                 if asked[topic.name, partition.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 timestamp, offset, epoch = _look_up(body, topic.name, partition, request)
-            except KafkaError as error:
+            except (KafkaError, LogError) as error:
                 partitions.append(
                     response.ListOffsetsPartitionResponse(
                         partition_index=partition.partition_index, error_code=error.code

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.log.errors import LogError
 from tidelog.wire import messages
-from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_SIZE, InvalidBatch
+from tidelog.wire.compression import ZSTD
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -64,8 +66,8 @@ class PendingProduce:
             for data in topic.partition_data:
                 try:
                     partitions.append(self._append(name, data, now_ms))
-                except KafkaError as error:
-                    partitions.append(self._refuse(name, data.index, error.code, error.message))
+                except (KafkaError, LogError) as error:
+                    partitions.append(self._refuse(name, data.index, error.code, str(error)))
                 except InvalidBatch as invalid:
                     partitions.append(self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors))
             topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
@@ -89,7 +91,9 @@ class PendingProduce:
         records = data.records
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
-        info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD)
+        if request.version < FIRST_VERSION_WITH_ZSTD and _is_zstd(records):
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        info = partition.append(records, acks, now_ms)
         broker.appended(partition, info)
         response = messages.ProduceResponse.PartitionProduceResponse(
             index=data.index,
@@ -176,3 +180,7 @@ class PendingProduce:
         for _, _, response in self.waits:
             response.error_code = ErrorCode.REQUEST_TIMED_OUT
         self.request.reply(self.response)
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return len(records) >= HEADER_SIZE and records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD

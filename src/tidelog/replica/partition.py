@@ -17,8 +17,7 @@ from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tidelog.log.log import AppendInfo, Log
-    from tidelog.log.segment import FileSlice
+    from tidelog.log.log import AppendInfo, FileSlice, Log
 
 READ_COMMITTED: Final = 1
 NO_EPOCH: Final = -1
@@ -52,17 +51,20 @@ class FollowerState:
 class PartitionRead:
     """The answer to one partition of a fetch: a slice of a file, or nothing, and the partition's offsets."""
 
-    __slots__ = ("diverging_epoch", "high_watermark", "last_stable_offset", "log_start_offset", "slice")
+    __slots__ = ("diverging_epoch", "high_watermark", "last_stable_offset", "log_start_offset", "next_offset", "slice")
 
     def __init__(
         self,
         file_slice: FileSlice | None,
+        next_offset: int,
         high_watermark: int,
         last_stable_offset: int,
         log_start_offset: int,
         diverging_epoch: tuple[int, int] | None = None,
     ) -> None:
         self.slice = file_slice
+        #: every offset in the slice is below it
+        self.next_offset = next_offset
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
@@ -135,7 +137,7 @@ class Partition:
         self.isr = isr
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
-            self.log.begin_leader_epoch(leader_epoch)
+            self.log.leader_epochs.assign(leader_epoch, self.log.log_end_offset)
             self.followers = {replica: FollowerState() for replica in replicas if replica != self.local_id}
             for follower in self.followers.values():
                 follower.last_caught_up_ms = now_ms
@@ -161,14 +163,14 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, now_ms: int, zstd_allowed: bool = True) -> AppendInfo:
+    def append(self, records: memoryview, acks: int, now_ms: int) -> AppendInfo:
         """Appends a producer's message set. With acks=all the ISR must be large enough before it is written."""
         if self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
         if acks == -1 and len(self.isr) < log.config.min_insync_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed)
+        info = log.append_as_leader(records, self.leader_epoch, now_ms)
         if len(self.isr) == 1:
             self.high_watermark = log.log_end_offset
         return info
@@ -221,30 +223,29 @@ class Partition:
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._divergence(fetch_offset, last_fetched_epoch)
             if diverging is not None:
-                return PartitionRead(None, high_watermark, last_stable_offset, log.log_start_offset, diverging)
+                return PartitionRead(
+                    None, fetch_offset, high_watermark, last_stable_offset, log.log_start_offset, diverging
+                )
         if to_log_end:
             visible_end = log.log_end_offset
         elif isolation_level == READ_COMMITTED:
             visible_end = last_stable_offset
         else:
             visible_end = high_watermark
-        file_slice = log.read(fetch_offset, max_bytes, visible_end, min_one_batch)
-        return PartitionRead(file_slice, high_watermark, last_stable_offset, log.log_start_offset)
+        found = log.read(fetch_offset, max_bytes, visible_end, min_one_batch)
+        return PartitionRead(found.slice, found.next_offset, high_watermark, last_stable_offset, log.log_start_offset)
 
     def _divergence(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the fetcher's log leaves ours: it holds records of an epoch that ended before its offset here."""
-        end = self.end_offset_for_epoch(last_fetched_epoch)
-        if end is None:
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_EPOCH or end_offset < 0 or fetch_offset < self.log.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if fetch_offset < self.log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        epoch, end_offset = end
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
-            return end
+            return epoch, end_offset
         return None
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """(largest known epoch <= the one asked, the offset at which it ended), or None where none is known."""
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest known epoch <= the one asked, the offset at which it ended), or (-1, -1) where none is known."""
         return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: int, isolation_level: int | None) -> tuple[int, int, int]:
@@ -266,7 +267,7 @@ class Partition:
             return NO_TIMESTAMP, visible_end, self.leader_epoch
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             start = log.log_start_offset
-            return NO_TIMESTAMP, start, log.leader_epochs.earliest_epoch_at(start)
+            return NO_TIMESTAMP, start, log.leader_epochs.epoch_for(start)
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return NO_TIMESTAMP, -1, NO_EPOCH
         found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)

@@ -1,0 +1,38 @@
+"""AlterConfigs, versions 0-2: replaces everything that was set for a resource; what is not named is the default again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.control.configs import ConfigResult, Replacement
+from tidelog.wire import messages
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    wanted = [
+        Replacement(r.resource_type, r.resource_name, [(config.name, config.value) for config in r.configs])
+        for r in body.resources
+    ]
+
+    def answer(results: list[ConfigResult]) -> None:
+        response = messages.AlterConfigsResponse
+        request.reply(
+            response(
+                responses=[
+                    response.AlterConfigsResourceResponse(
+                        resource_type=result.resource_type,
+                        resource_name=result.resource_name,
+                        error_code=result.error.code,
+                        error_message=result.error.message,
+                    )
+                    for result in results
+                ]
+            )
+        )
+
+    request.broker.decide(
+        lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only), answer
+    )

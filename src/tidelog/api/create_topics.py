@@ -1,0 +1,58 @@
+"""CreateTopics, versions 2-7. -1 partitions or replicas mean the broker's defaults; a created topic is usable when
+this is answered. From version 5 the answer tells the topic's configuration, from 7 its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.config.describe import describe_topic
+from tidelog.control.topics import NewTopic, TopicCreation
+from tidelog.wire import messages
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    wanted = [
+        NewTopic(
+            name=topic.name,
+            num_partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments=[(a.partition_index, a.broker_ids) for a in topic.assignments],
+            configs={config.name: config.value for config in topic.configs},
+        )
+        for topic in body.topics
+    ]
+    configs = {topic.name: topic.configs for topic in wanted}
+
+    def answer(results: list[TopicCreation]) -> None:
+        request.reply(
+            messages.CreateTopicsResponse(topics=[_result(result, configs[result.name], request) for result in results])
+        )
+
+    request.broker.decide(lambda controller: controller.create_topics(wanted, validate_only=body.validate_only), answer)
+
+
+def _result(result: TopicCreation, overrides: Any, request: Request) -> Any:
+    response = messages.CreateTopicsResponse
+    answer = response.CreatableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_code=result.error.code,
+        error_message=result.error.message,
+        num_partitions=result.num_partitions,
+        replication_factor=result.replication_factor,
+    )
+    if not result.error.is_failure:
+        answer.configs = [
+            response.CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.read_only,
+                config_source=config.source,
+                is_sensitive=config.is_sensitive,
+            )
+            for config in describe_topic(overrides, request.broker.config)
+        ]
+    return answer

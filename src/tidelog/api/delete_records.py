@@ -1,0 +1,42 @@
+"""DeleteRecords, versions 0-2: moves a partition's log start offset up. -1 means up to the high watermark.
+
+Only leaders do it; whole segments below the new start are removed later, by retention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.log.errors import LogError
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    response = messages.DeleteRecordsResponse
+    topics = []
+    for topic in body.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            result = response.DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+            try:
+                result.low_watermark = _delete(topic.name, wanted.partition_index, wanted.offset, request)
+            except (KafkaError, LogError) as error:
+                result.error_code = error.code
+            partitions.append(result)
+        topics.append(response.DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+    return response(topics=topics)
+
+
+def _delete(topic: str, index: int, offset: int, request: Request) -> int:
+    broker = request.broker
+    partition = broker.partition(topic, index)
+    if topic in broker.internal_topics:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not partition.log.config.delete and partition.log.config.compact:
+        # A compacted topic keeps its newest value per key: cutting it from the start would lose them.
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    return partition.delete_records(offset)

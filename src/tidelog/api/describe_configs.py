@@ -1,0 +1,89 @@
+"""DescribeConfigs, versions 1-4: every value of a resource with its source and synonyms.
+
+Topics, brokers (an empty name: what was altered for all of them), groups and client metrics. A broker's own values are
+known to itself only, so the request goes to that broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tidelog.config import describe
+from tidelog.control.image import ConfigResource, ResourceType
+from tidelog.control.names import why_invalid
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    response = messages.DescribeConfigsResponse
+    results = []
+    for resource in body.resources:
+        result = response.DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            described = _describe(resource.resource_type, resource.resource_name, resource.configuration_keys, request)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        else:
+            result.configs = [_entry(config, body) for config in described]
+        results.append(result)
+    return response(results=results)
+
+
+def _describe(
+    kind: int, name: str, keys: Iterable[str] | None, request: Request
+) -> list[describe.DescribedConfig]:
+    broker = request.broker
+    image, config = broker.image, broker.config
+    if kind == ResourceType.TOPIC:
+        why = why_invalid(name)
+        if why is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+        if name not in image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe.describe_topic(image.config(ConfigResource(ResourceType.TOPIC, name)), config, keys)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return describe.describe_all_brokers(config, keys)
+        if name != str(broker.id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {broker.id}: ask broker {name} itself, or name none for what is set for all",
+            )
+        return describe.describe_broker(config, keys)
+    if kind == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+        return describe.describe_group(image.config(ConfigResource(ResourceType.GROUP, name)), config, keys)
+    if kind == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a client metrics subscription has a name")
+        overrides = image.config(ConfigResource(ResourceType.CLIENT_METRICS, name))
+        return describe.describe_client_metrics(overrides, keys)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
+
+
+def _entry(config: describe.DescribedConfig, body: Any) -> Any:
+    response = messages.DescribeConfigsResponse
+    entry = response.DescribeConfigsResourceResult(
+        name=config.name,
+        value=config.value,
+        read_only=config.read_only,
+        config_source=config.source,
+        is_sensitive=config.is_sensitive,
+        config_type=config.config_type,
+    )
+    if body.include_synonyms:
+        entry.synonyms = [
+            response.DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in config.synonyms
+        ]
+    if body.include_documentation:
+        entry.documentation = config.documentation
+    return entry

@@ -1,0 +1,370 @@
+"""The broker: joins the rooms. It carries out what the deciding rooms decided, and asks them what is next.
+
+    controller's events  -> logs created and deleted, leaders changed, configurations loaded
+    an append            -> parked fetches and produces woken
+    a request for topics -> the controller's driver, one plan at a time
+
+It owns no socket: `server` gives it an executor for blocking work, and `api` calls it. Everything here runs on one
+thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from tidelog.config.topic_config import fields
+from tidelog.control.controller import Controller, ProducerIdBlock, Registration
+from tidelog.control.driver import Driver
+from tidelog.control.image import (
+    ConfigChanged,
+    ConfigResource,
+    Event,
+    Image,
+    PartitionChanged,
+    PartitionsAdded,
+    ResourceType,
+    Topic,
+    TopicCreated,
+    TopicDeleted,
+)
+from tidelog.control.image import Partition as Assignment
+from tidelog.control.names import INTERNAL_TOPICS, why_invalid
+from tidelog.control.nodes import Endpoint
+from tidelog.control.settings import Settings
+from tidelog.control.topics import NewTopic, TopicCreation
+from tidelog.log.config import LogConfig
+from tidelog.log.errors import LogError
+from tidelog.log.log_dirs import LogDirs
+from tidelog.replica.fetch_sessions import FetchSessions
+from tidelog.replica.partition import Partition
+from tidelog.replica.replicas import Replicas
+from tidelog.rules import Rules
+from tidelog.timer.parking import Parking
+from tidelog.timer.wheel import Timer
+from tidelog.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tidelog.clock import Clock
+    from tidelog.config.broker_config import BrokerConfig
+    from tidelog.control.errors import ApiError
+    from tidelog.control.plan import Plan
+    from tidelog.log.disk import Disk
+    from tidelog.log.log import AppendInfo
+    from tidelog.metadata.store import MetadataStore
+
+R = TypeVar("R")
+LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
+WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
+
+
+class Node(NamedTuple):
+    """A broker as a client on some listener is told of it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Workers(Protocol):
+    """Where blocking work goes: `done(result, error)` is called on the broker's thread."""
+
+    def in_worker(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None: ...
+
+
+class Asker(Protocol):
+    """The connection that a request came on, as far as metadata depends on it."""
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def local_host(self) -> str: ...
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MetadataStore,
+        disk: Disk,
+        clock: Clock,
+        timer: Timer,
+        workers: Workers,
+        report: Callable[[str, BaseException | None], None],
+        random: Random | None = None,
+    ) -> None:
+        self.config = config
+        self.values = config.values
+        self.id = config.broker_id
+        self.clock = clock
+        self.timer = timer
+        self.workers = workers
+        self.report = report
+        self.internal_topics = INTERNAL_TOPICS
+        random = random or Random()
+        self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
+        self.controller = Controller(self.id, Rules(config), random, lambda: random.randbytes(16), self._settings())
+        self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out)
+        self.logs = LogDirs(config.log_dirs, disk, self.log_config)
+        self.replicas = Replicas(self.id)
+        self.fetch_sessions = FetchSessions(
+            self.values.max_incremental_fetch_session_cache_slots,
+            self.values.min_incremental_fetch_session_eviction_ms,
+            lambda: random.randrange(1, 2**31),
+        )
+        self._producer_ids: range = range(0)
+        self._waiting_for_ids: list[Callable[[int, int], None]] = []
+        config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
+
+    def _settings(self) -> Settings:
+        values = self.values
+        return Settings(
+            num_partitions=values.num_partitions,
+            default_replication_factor=values.default_replication_factor,
+            delete_topic_enable=values.delete_topic_enable,
+            unclean_leader_election_enable=values.unclean_leader_election_enable,
+            leader_imbalance_per_broker_percentage=values.leader_imbalance_per_broker_percentage,
+        )
+
+    def _refresh_settings(self) -> None:
+        fresh = self._settings()
+        for name in Settings.__dataclass_fields__:
+            setattr(self.controller.settings, name, getattr(fresh, name))
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    def open_logs(self, cluster_id: str) -> None:
+        """Locks and recovers the log directories, before the cluster hears of this broker."""
+        self.logs.open(self.id, cluster_id, self.clock.wall_ms())
+
+    def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
+        """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
+        self.driver.start(Registration(endpoints, self.config.get("broker.rack")), done)
+
+    def close(self) -> None:
+        """A clean stop: everything is on the device, and the next start need not look."""
+        self.driver.close()
+        broker_epoch = self.image.brokers[self.id].epoch if self.id in self.image.brokers else -1
+        self.logs.close(broker_epoch, self.replicas.high_watermarks())
+
+    # --- what the cluster looks like ----------------------------------------------------------------
+
+    @property
+    def image(self) -> Image:
+        return self.controller.image
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.image.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        return self.image.controller_id
+
+    def nodes(self, asker: Asker) -> list[Node]:
+        """The brokers that live, at the addresses of the listener that the asker came by.
+
+        A broker that listens everywhere and was not told what to advertise names the address that the asker reached
+        it at, which is one that works.
+        """
+        found = []
+        for broker in self.image.brokers.values():
+            for endpoint in broker.endpoints:
+                if endpoint.listener == asker.listener_name:
+                    wild = endpoint.host in WILDCARD_HOSTS and broker.broker_id == self.id
+                    host = asker.local_host if wild else endpoint.host
+                    found.append(Node(broker.broker_id, host, endpoint.port, broker.rack))
+        return found
+
+    def topic_name(self, topic_id: bytes) -> str:
+        """The name of a topic, "" where there is none with this id."""
+        return self.image.topic_names.get(topic_id, "")
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.image.topics.get(name)
+        return bytes(16) if topic is None else topic.topic_id
+
+    def leader_of(self, topic: str, index: int) -> tuple[int, int] | None:
+        """(leader, leader epoch) of a partition that exists."""
+        partition = self.image.partition(topic, index)
+        return None if partition is None else (partition.leader, partition.leader_epoch)
+
+    def hosts_elsewhere(self, topic: str, index: int) -> bool:
+        """Whether the partition exists though no replica of it can be served here."""
+        return self.image.partition(topic, index) is not None
+
+    def unknown_topic_error(self, name: str) -> int:
+        invalid = why_invalid(name) is not None
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The replica of a partition on this broker, or the error that a client is answered with."""
+        partition = self.replicas.partitions.get((topic, index))
+        if partition is not None:
+            return partition
+        if not self.hosts_elsewhere(topic, index):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assigned = self.image.partition(topic, index)
+        if assigned is not None and self.id in assigned.replicas:
+            # Assigned here and yet not there: its log directory has failed.
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # --- asking the controller ----------------------------------------------------------------------
+
+    def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
+        """Has the controller decide and the decision carried out; `done` gets what to answer."""
+        self.driver.request(lambda: plan(self.controller), done)
+
+    @property
+    def auto_create_topics(self) -> bool:
+        return bool(self.values.auto_create_topics_enable)
+
+    @property
+    def max_partitions_per_page(self) -> int:
+        return int(self.values.max_request_partition_size_limit)
+
+    def auto_create(self, names: list[str], done: Callable[[dict[str, int]], None]) -> None:
+        """Creates topics with the broker's defaults; `done` gets an error code for each that could not be."""
+        invalid = {name: int(ErrorCode.INVALID_TOPIC_EXCEPTION) for name in names if why_invalid(name) is not None}
+        wanted = [NewTopic(name) for name in names if name not in invalid]
+        if not wanted:
+            done(invalid)
+            return
+
+        def created(results: list[TopicCreation]) -> None:
+            errors = {result.name: result.error.code for result in results if result.error.is_failure}
+            done({**invalid, **{name: _auto_create_error(code) for name, code in errors.items()}})
+
+        self.decide(lambda controller: controller.create_topics(wanted), created)
+
+    def next_producer_id(self, done: Callable[[int, int], None]) -> None:
+        """`done(producer id, error code)`; ids come in blocks, each written down before one of it is used."""
+        if self._producer_ids:
+            self._give_producer_id(done)
+            return
+        self._waiting_for_ids.append(done)
+        if len(self._waiting_for_ids) == 1:
+            epoch = self.image.brokers[self.id].epoch
+            self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), self._got_producer_ids)
+
+    def _give_producer_id(self, done: Callable[[int, int], None]) -> None:
+        first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        done(first, 0)
+
+    def _got_producer_ids(self, block: ProducerIdBlock) -> None:
+        waiting, self._waiting_for_ids = self._waiting_for_ids, []
+        self._producer_ids = range(block.first, block.first + block.size)
+        for done in waiting:
+            if block.error.is_failure:
+                done(-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self.next_producer_id(done)
+
+    # --- carrying out what the controller decided ---------------------------------------------------
+
+    def _carry_out(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, TopicCreated):
+                self._place_all(event.topic, event.topic.partitions)
+            elif isinstance(event, PartitionsAdded):
+                self._place_all(event.topic, event.partitions)
+            elif isinstance(event, PartitionChanged):
+                self._place_all(event.topic, [event.after])
+            elif isinstance(event, TopicDeleted):
+                self._drop(event.topic)
+            elif isinstance(event, ConfigChanged):
+                self._configure(event)
+
+    def _place_all(self, topic: Topic, assignments: Any) -> None:
+        for assigned in assignments:
+            if self.id in assigned.replicas:
+                try:
+                    self._place(topic, assigned)
+                except LogError as error:
+                    # The partition stays known and offline; its requests are answered with a storage error.
+                    self.report(f"{topic.name}-{assigned.index} cannot be opened", error)
+
+    def _place(self, topic: Topic, assigned: Assignment) -> None:
+        key = (topic.name, assigned.index)
+        partition = self.replicas.partitions.get(key)
+        if partition is None:
+            log = self.logs.create(key, self.clock.wall_ms(), topic.topic_id)
+            checkpointed = self.logs.high_watermarks.get(key, log.log_start_offset)
+            partition = self.replicas.place(topic.topic_id, log, checkpointed)
+        self.replicas.follow_assignment(partition, assigned, self.clock.monotonic_ms())
+        self.parking.wake(key)
+
+    def _drop(self, topic: Topic) -> None:
+        for assigned in topic.partitions:
+            key = (topic.name, assigned.index)
+            if self.replicas.remove(*key) is not None and key in self.logs.logs:
+                try:
+                    self.logs.delete(key)
+                except LogError as error:
+                    self.report(f"the files of {topic.name}-{assigned.index} could not be removed", error)
+            self.parking.wake(key)
+
+    def _configure(self, event: ConfigChanged) -> None:
+        resource = event.resource
+        if resource.type == ResourceType.TOPIC:
+            topic = self.image.topics.get(resource.name)
+            if topic is not None:
+                self._reconfigure_logs([topic])
+        elif resource.type == ResourceType.BROKER and resource.name in ("", str(self.id)):
+            changed = self.config.load_dynamic(event.after, per_broker=bool(resource.name))
+            if changed:
+                self._reconfigure_logs(self.image.topics.values())
+
+    def _reconfigure_logs(self, topics: Any) -> None:
+        for topic in topics:
+            config = self.log_config(topic.name)
+            for assigned in topic.partitions:
+                log = self.logs.get(topic.name, assigned.index)
+                if log is not None:
+                    log.config = config
+
+    def log_config(self, topic: str) -> LogConfig:
+        """What a topic's logs are configured with: its own overrides over the broker's values."""
+        overrides: Mapping[str, str] = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
+        known = fields(overrides, self.config)
+        return LogConfig(**{name: value for name, value in known.items() if name in LOG_FIELDS})  # type: ignore[arg-type]
+
+    # --- appends ------------------------------------------------------------------------------------
+
+    def appended(self, partition: Partition, info: AppendInfo) -> None:
+        """Something was appended: whoever waits for the partition looks again."""
+        self.parking.wake(partition.key)
+
+    def flush(self, partition: Partition, done: Callable[[int], None]) -> None:
+        """Syncs a log on a worker; `done` gets an error code, 0 once everything appended so far is on the device."""
+        work = partition.log.flush_work()
+        if work is None:
+            done(0)
+            return
+
+        def finished(_: Any, error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                partition.log.flush_done(work)
+            except LogError as failure:
+                done(failure.code)
+            except OSError:
+                done(ErrorCode.KAFKA_STORAGE_ERROR)
+            else:
+                done(0)
+
+        self.workers.in_worker(work, finished)
+
+
+def _auto_create_error(code: int) -> int:
+    """What Metadata says of a topic that is not there yet: most failures pass, and the client asks again."""
+    if code in (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR):
+        return code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,42 @@
+"""The partitions that this broker has a replica of, and what the controller last said of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from tidelog.control.image import Partition as Assignment
+    from tidelog.log.log import Log
+
+
+class Replicas:
+    __slots__ = ("local_id", "partitions")
+
+    def __init__(self, local_id: int) -> None:
+        self.local_id = local_id
+        #: (topic, index) -> partition; the hot paths look here
+        self.partitions: dict[tuple[str, int], Partition] = {}
+
+    def place(self, topic_id: bytes, log: Log, high_watermark: int) -> Partition:
+        """A partition with a log on this broker; `high_watermark` is what was last checkpointed for it."""
+        partition = Partition(log.topic, topic_id, log.partition, log, self.local_id)
+        partition.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        self.partitions[partition.key] = partition
+        return partition
+
+    def follow_assignment(self, partition: Partition, assigned: Assignment, now_ms: int) -> None:
+        """The controller's word on who leads; one that is older than what is known changes nothing."""
+        if assigned.leader == self.local_id:
+            partition.lead(
+                assigned.leader_epoch, assigned.partition_epoch, assigned.replicas, assigned.isr, now_ms
+            )
+        else:
+            partition.resign(assigned.leader, assigned.leader_epoch, assigned.partition_epoch)
+
+    def remove(self, topic: str, index: int) -> Partition | None:
+        return self.partitions.pop((topic, index), None)
+
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        return {key: partition.high_watermark for key, partition in self.partitions.items()}

@@ -1,0 +1,432 @@
+"""The controller: one broker's view of the cluster, and, while that broker is elected, the decisions about it.
+
+Every broker has one. It loads the image, registers the broker, runs for election, and then either decides or waits
+until the elected one is gone. How its plans reach the store is told in `plan`; the arithmetic of partitions is in
+`partitions`, topics, configurations, leadership and reassignment each have a module.
+
+What is to be done without being asked (a new leader where a broker went, the first leaders of partitions, deletions in
+steps) is not planned by whoever causes it. It follows from the image, and `work` finds it there: so it happens the
+same after a failover as in the middle of things, and a plan too big for the store is simply finished later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from tidelog.control import nodes
+from tidelog.control.configs import ConfigResult, ConfigRules, Configs, IncrementalChange, Replacement
+from tidelog.control.draft import Draft
+from tidelog.control.errors import (
+    BROKER_NOT_AVAILABLE,
+    DUPLICATE_BROKER_REGISTRATION,
+    NO_ERROR,
+    STALE_BROKER_EPOCH,
+    UNKNOWN_SERVER_ERROR,
+    ApiError,
+)
+from tidelog.control.events import (
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigChanged,
+    ControllerChanged,
+    Event,
+    PartitionChanged,
+    PartitionsAdded,
+    TopicCreated,
+)
+from tidelog.control.image import Image, NodeChange, changes_of_commit, changes_of_tree
+from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, IsrChange, IsrResult, Leadership
+from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
+from tidelog.control.plan import Plan
+from tidelog.control.reassignment import Move, MoveResult, Reassignment
+from tidelog.control.settings import Settings
+from tidelog.control.topics import (
+    NewPartitions,
+    NewTopic,
+    TopicCreation,
+    TopicDeletion,
+    TopicRef,
+    TopicResult,
+    Topics,
+)
+from tidelog.metadata.store import NO_VERSION, Committed, Create, Delete, Node, Op, SetData
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+MAX_PRODUCER_ID = 2**63 - 1
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, frozen=True)
+class Registration:
+    endpoints: Sequence[nodes.Endpoint]
+    rack: str | None = None
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerIdBlock:
+    first: int = -1
+    size: int = 0
+    error: ApiError = NO_ERROR
+
+
+@dataclass(slots=True, frozen=True)
+class ShutdownReply:
+    """`remaining`: partitions that the broker still leads because no other replica is in sync."""
+
+    remaining: Sequence[tuple[str, int]] = ()
+    error: ApiError = NO_ERROR
+
+
+def draw_id(new_id: Callable[[], bytes]) -> bytes:
+    """A random (version 4) id that is none of the reserved ones, and whose base64 does not begin with '-', which
+    command lines would take for an option."""
+    while True:
+        raw = bytearray(new_id())
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if not nodes.to_base64(bytes(raw)).startswith("-"):
+            return bytes(raw)
+
+
+class Controller:
+    """`new_id` gives sixteen random bytes, `random` places replicas: handed in, so that a seed repeats a run."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        rules: ConfigRules,
+        random: Random,
+        new_id: Callable[[], bytes],
+        settings: Settings | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.settings = settings or Settings()
+        self.image = Image()
+        #: the controller epoch that this broker won, -1 while it did not
+        self._won_epoch = -1
+        #: brokers that said they are going; they lead nothing new. Forgotten with their registration
+        self._shutting_down: set[int] = set()
+        #: brokers that came back before their going was seen: inactive until the partitions have left them
+        self._bounced: set[int] = set()
+        #: partitions that `work` has to look at
+        self._unsettled: set[tuple[str, int]] = set()
+        self._draw_id = new_id
+        image, active = self.image, self.is_broker_active
+        self._topics = Topics(image, active, rules, random, self._new_id, self.settings)
+        self._configs = Configs(image, rules)
+        self._leadership = Leadership(image, active, self.settings)
+        self._reassignment = Reassignment(image, active, self._topics, self._leadership)
+
+    def _new_id(self) -> bytes:
+        return draw_id(self._draw_id)
+
+    # Knowing
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows; a plan's first check finds out."""
+        image = self.image
+        return image.controller_id == self.broker_id and image.controller_epoch == self._won_epoch
+
+    def is_broker_active(self, broker_id: int) -> bool:
+        return (
+            broker_id in self.image.brokers and broker_id not in self._shutting_down and broker_id not in self._bounced
+        )
+
+    def load(self, tree: Iterable[tuple[str, Node]]) -> list[Event]:
+        """The image becomes what the store holds. The events are what that changes: everything at a start, and what
+        was missed where the image had fallen behind."""
+        found = dict(tree)
+        gone = [NodeChange(path, None, NO_VERSION, 0) for path in self.image.paths() if path not in found]
+        self._unsettled.clear()
+        events = self.observe([*gone, *changes_of_tree(found.items())])
+        self._mark_all()
+        return events
+
+    def observe(self, changes: Iterable[NodeChange]) -> list[Event]:
+        """Others changed these nodes."""
+        events = self.image.apply(changes)
+        self._note(events)
+        return events
+
+    def committed(self, plan: Plan[T], result: Committed) -> list[Event]:
+        """The plan is in the store; now it is in the image."""
+        changes = changes_of_commit(plan.ops, result)
+        events = self.image.apply(changes)
+        if any(isinstance(op, Create) and op.path == nodes.CONTROLLER for op in plan.ops):
+            self._won_epoch = self.image.controller_epoch
+        self._note(events)
+        return events
+
+    def resign(self) -> None:
+        """The session is over: whatever the image says, this broker is not the controller any more."""
+        self._won_epoch = -1
+
+    def _note(self, events: Iterable[Event]) -> None:
+        """Remembers which partitions the events concern."""
+        for event in events:
+            if isinstance(event, PartitionChanged):
+                self._mark((event.after,))
+            elif isinstance(event, PartitionsAdded):
+                self._mark(event.partitions)
+            elif isinstance(event, TopicCreated):
+                self._mark(event.topic.partitions)
+            elif isinstance(event, BrokerRegistered):
+                before, broker = event.before, event.broker
+                if before is not None and before.epoch != broker.epoch:
+                    self._bounced.add(broker.broker_id)
+                if before is None or before.epoch != broker.epoch:
+                    self._shutting_down.discard(broker.broker_id)
+                self._mark_all()
+            elif isinstance(event, BrokerUnregistered):
+                self._shutting_down.discard(event.broker.broker_id)
+                self._mark_all()
+            elif isinstance(event, ControllerChanged) or (
+                isinstance(event, ConfigChanged)
+                and event.resource.type in (ResourceType.TOPIC, ResourceType.BROKER)
+                and event.before.get(UNCLEAN_KEY) != event.after.get(UNCLEAN_KEY)
+            ):
+                self._mark_all()
+
+    def _mark_all(self) -> None:
+        for topic in self.image.topics.values():
+            self._mark(topic.partitions)
+
+    def _mark(self, partitions: Iterable[Partition]) -> None:
+        if not self.is_active:
+            return
+        needs_work = self._leadership.needs_work
+        self._unsettled.update((p.topic, p.partition_index) for p in partitions if needs_work(p))
+
+    # Starting
+
+    def start(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
+        """Everything that is missing, in one transaction: the persistent nodes, the cluster id, the registration, and
+        the election if no one is elected. Where others were faster it is refused; load and ask again."""
+        image = self.image
+        if self.broker_id in image.brokers:
+            error = ApiError(
+                DUPLICATE_BROKER_REGISTRATION,
+                f"Another broker is registered with broker id {self.broker_id}, or its session has not expired yet.",
+            )
+            return Plan([], error, lambda failure: failure)
+        ops: list[Op] = [Create(path) for path in nodes.PERSISTENT_PATHS if path not in image.persistent_paths]
+        if image.cluster_id is None:
+            ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(nodes.to_base64(self._new_id()))))
+        data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
+        ops.append(Create(nodes.broker_path(self.broker_id), data, ephemeral=True))
+        ops += self._election(now_ms)
+        return Plan(ops, NO_ERROR, lambda failure: failure)
+
+    def run_for_controller(self, now_ms: int) -> Plan[ApiError]:
+        """After the elected one has gone; without operations where there is one."""
+        return Plan(self._election(now_ms), NO_ERROR, lambda failure: failure)
+
+    def _election(self, now_ms: int) -> list[Op]:
+        image = self.image
+        if image.controller_id != NO_CONTROLLER:
+            return []
+        ops: list[Op] = [Create(nodes.CONTROLLER, nodes.encode_controller(self.broker_id, now_ms), ephemeral=True)]
+        version = image.controller_epoch_version
+        if version == NO_STATE:
+            ops.append(Create(nodes.CONTROLLER_EPOCH, b"0"))
+            version = 0
+        ops.append(SetData(nodes.CONTROLLER_EPOCH, b"%d" % (image.controller_epoch + 1), version))
+        return ops
+
+    def update_registration(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
+        """The broker's endpoints or rack changed while it runs; its epoch stays."""
+        data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
+        return Plan([SetData(nodes.broker_path(self.broker_id), data)], NO_ERROR, lambda failure: failure)
+
+    # Working
+
+    def work(self) -> Plan[None] | None:
+        """The next plan that follows from the image without being asked for; None: nothing is to be done."""
+        if not self.is_active:
+            return None
+        while True:
+            draft = Draft(self.image)
+            self._work_on_deletions(draft)
+            self._work_on_partitions(draft)
+            ops = draft.finish()
+            if ops:
+                return Plan(ops, None, lambda failure: None)
+            if not self._bounced:
+                return None
+            self._bounced.clear()
+            self._mark_all()
+
+    def _work_on_deletions(self, draft: Draft) -> None:
+        limit = self.settings.max_ops
+        for name in sorted(self.image.deleting):
+            if limit is not None and draft.size >= limit:
+                return
+            if self.settings.delete_topic_enable:
+                self._topics.continue_deletion(name, draft)
+            else:
+                draft.put(Delete(nodes.delete_topic_path(name)))
+
+    def _work_on_partitions(self, draft: Draft) -> None:
+        limit = self.settings.max_ops
+        for key in sorted(self._unsettled):
+            if limit is not None and draft.size >= limit:
+                return
+            partition = self.image.partition(*key)
+            after = None
+            if partition is not None and partition.topic not in self.image.deleting:
+                after = self._leadership.settle(partition)
+            if after is None:
+                self._unsettled.discard(key)
+            else:
+                draft.change(after)
+
+    # Deciding
+
+    def create_topics(self, requests: Sequence[NewTopic], validate_only: bool = False) -> Plan[list[TopicCreation]]:
+        draft = Draft(self.image)
+        results = self._topics.create(requests, draft)
+        return Plan(
+            [] if validate_only else draft.finish(),
+            results,
+            lambda error: [TopicCreation(r.name, r.error if r.error.is_failure else error) for r in results],
+        )
+
+    def delete_topics(self, refs: Sequence[TopicRef]) -> Plan[list[TopicDeletion]]:
+        draft = Draft(self.image)
+        results = self._topics.delete(refs, draft)
+        return Plan(
+            draft.finish(),
+            results,
+            lambda error: [
+                TopicDeletion(r.name, r.topic_id, r.error if r.error.is_failure else error) for r in results
+            ],
+        )
+
+    def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False
+    ) -> Plan[list[TopicResult]]:
+        draft = Draft(self.image)
+        results = self._topics.add_partitions(requests, draft)
+        return Plan(
+            [] if validate_only else draft.finish(),
+            results,
+            lambda error: [TopicResult(r.name, r.error if r.error.is_failure else error) for r in results],
+        )
+
+    def incremental_alter_configs(
+        self, changes: Sequence[IncrementalChange], validate_only: bool = False
+    ) -> Plan[list[ConfigResult]]:
+        draft = Draft(self.image)
+        return self._config_plan(self._configs.change(changes, draft), draft, validate_only)
+
+    def alter_configs(
+        self, replacements: Sequence[Replacement], validate_only: bool = False
+    ) -> Plan[list[ConfigResult]]:
+        draft = Draft(self.image)
+        return self._config_plan(self._configs.replace(replacements, draft), draft, validate_only)
+
+    def _config_plan(self, results: list[ConfigResult], draft: Draft, validate_only: bool) -> Plan[list[ConfigResult]]:
+        return Plan(
+            [] if validate_only else draft.finish(),
+            results,
+            lambda error: [
+                ConfigResult(r.resource_type, r.resource_name, r.error if r.error.is_failure else error)
+                for r in results
+            ],
+        )
+
+    def elect_leaders(
+        self, election_type: int, partitions: Iterable[tuple[str, int]] | None
+    ) -> Plan[list[ElectionResult]]:
+        draft = Draft(self.image)
+        results = self._leadership.elect(election_type, partitions, draft)
+        return Plan(
+            draft.finish(),
+            results,
+            lambda error: [
+                ElectionResult(r.topic, r.partition, r.error if r.error.is_failure else error) for r in results
+            ],
+        )
+
+    def balance_leaders(self) -> Plan[None]:
+        """Asked for from time to time, every `leader.imbalance.check.interval.seconds`."""
+        draft = Draft(self.image)
+        self._leadership.balance(draft)
+        return Plan(draft.finish(), None, lambda error: None)
+
+    def alter_partition(self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> Plan[list[IsrResult]]:
+        draft = Draft(self.image)
+        stale = self._broker_error(broker_id, broker_epoch)
+        if stale is not None:
+            results = [IsrResult(c.topic_id, c.partition, stale) for c in changes]
+        else:
+            results = self._leadership.change_isr(broker_id, changes, draft)
+        return Plan(
+            draft.finish(),
+            results,
+            lambda error: [
+                IsrResult(r.topic_id, r.partition, r.error if r.error.is_failure else error) for r in results
+            ],
+        )
+
+    def _broker_error(self, broker_id: int, broker_epoch: int) -> ApiError | None:
+        """-1 is an epoch that the sender does not know, which is let pass."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker_epoch not in (-1, broker.epoch):
+            known = "not registered" if broker is None else f"registered with epoch {broker.epoch}"
+            return ApiError(STALE_BROKER_EPOCH, f"Broker {broker_id} with epoch {broker_epoch} is {known}.")
+        return None
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Plan[ShutdownReply]:
+        """Moves leaders away from a broker that is about to stop. That it is about to stop is remembered at once,
+        whatever becomes of the plan: it is a fact about the broker, not about the store."""
+        draft = Draft(self.image)
+        if broker_id not in self.image.brokers:
+            reply = ShutdownReply(error=ApiError(BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist."))
+        elif (stale := self._broker_error(broker_id, broker_epoch)) is not None:
+            reply = ShutdownReply(error=stale)
+        else:
+            self._shutting_down.add(broker_id)
+            reply = ShutdownReply(self._leadership.move_away_from(broker_id, draft))
+        return Plan(draft.finish(), reply, lambda error: ShutdownReply(error=error))
+
+    def alter_partition_reassignments(
+        self, moves: Sequence[Move], allow_replication_factor_change: bool = True
+    ) -> Plan[list[MoveResult]]:
+        draft = Draft(self.image)
+        results = self._reassignment.alter(moves, allow_replication_factor_change, draft)
+        return Plan(
+            draft.finish(),
+            results,
+            lambda error: [MoveResult(r.topic, r.partition, r.error if r.error.is_failure else error) for r in results],
+        )
+
+    def list_partition_reassignments(self, partitions: Iterable[tuple[str, int]] | None = None) -> list[Partition]:
+        return self._reassignment.list(partitions)
+
+    def offline_partitions(self) -> list[Partition]:
+        return [p for t in self.image.topics.values() for p in t.partitions if p.leader == NO_LEADER]
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Plan[ProducerIdBlock]:
+        """A block of ids that no one was given before. It is asked for by any broker; written before it is used."""
+        image = self.image
+        first = image.last_producer_id + 1
+        last = first + PRODUCER_ID_BLOCK_SIZE - 1
+        ops: list[Op] = []
+        stale = self._broker_error(broker_id, broker_epoch)
+        if stale is not None:
+            reply = ProducerIdBlock(error=stale)
+        elif last > MAX_PRODUCER_ID:
+            reply = ProducerIdBlock(error=ApiError(UNKNOWN_SERVER_ERROR, "All producer ids have been given out."))
+        else:
+            draft = Draft(image)
+            data = nodes.encode_producer_id_block(broker_id, first, last)
+            draft.put(SetData(nodes.PRODUCER_ID_BLOCK, data, image.producer_id_version))
+            ops, reply = draft.finish(), ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE)
+        return Plan(ops, reply, lambda error: ProducerIdBlock(error=error))

@@ -1,0 +1,343 @@
+"""The cluster as its nodes say it is, and the one way in which that changes: `Image.apply`.
+
+The image is a function of the nodes. A start applies every node of the store to an empty image; a committed plan
+applies the nodes it wrote; a watch applies what others wrote. All three are the same code, so an image that has lived
+for a year equals one that was loaded a moment ago.
+
+`apply` takes the changes of one transaction and gives the events that tell a broker what to do about it. Events come
+after all changes are in: a new topic is told once, with its leaders, not as a node and then its states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tidelog.control import nodes
+from tidelog.control.events import (
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigChanged,
+    ControllerChanged,
+    Event,
+    PartitionChanged,
+    PartitionsAdded,
+    QuotaChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicMarked,
+)
+from tidelog.control.model import (
+    NO_CONTROLLER,
+    NO_STATE,
+    RESOURCE_TYPES,
+    Broker,
+    ConfigNode,
+    ConfigResource,
+    Partition,
+    ResourceType,
+    Topic,
+)
+from tidelog.control.names import collision_key
+from tidelog.metadata.store import Committed, Create, Delete, Node, Op, SetData
+
+
+class NodeChange(NamedTuple):
+    """A node as a transaction left it; `data` None: deleted. `czxid` 0: as it was."""
+
+    path: str
+    data: bytes | None
+    version: int
+    czxid: int
+
+
+def changes_of_tree(tree: Iterable[tuple[str, Node]]) -> Iterable[NodeChange]:
+    return (NodeChange(path, node.data, node.version, node.czxid) for path, node in tree)
+
+
+def changes_of_commit(ops: Sequence[Op], committed: Committed) -> list[NodeChange]:
+    changes = []
+    for op, path, version in zip(ops, committed.paths, committed.versions, strict=True):
+        if isinstance(op, Create):
+            changes.append(NodeChange(path, op.data, version, committed.zxid))
+        elif isinstance(op, SetData):
+            changes.append(NodeChange(path, op.data, version, 0))
+        elif isinstance(op, Delete):
+            changes.append(NodeChange(path, None, version, 0))
+    return changes
+
+
+@dataclass(slots=True)
+class Image:
+    cluster_id: str | None = None
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    #: version of /controller_epoch, NO_STATE before the node exists: every plan of a controller checks it
+    controller_epoch_version: int = NO_STATE
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    topic_names: dict[bytes, str] = field(default_factory=dict)
+    #: names of topics by their collision key
+    collisions: dict[str, set[str]] = field(default_factory=dict)
+    #: topics marked for deletion
+    deleting: set[str] = field(default_factory=set)
+    configs: dict[ConfigResource, ConfigNode] = field(default_factory=dict)
+    quotas: dict[str, ConfigNode] = field(default_factory=dict)
+    #: the last producer id given out, and the version of its node
+    last_producer_id: int = -1
+    producer_id_version: int = NO_STATE
+    #: which of PERSISTENT_PATHS exist
+    persistent_paths: set[str] = field(default_factory=set)
+
+    # Reading
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+
+    def config(self, resource: ConfigResource) -> dict[str, str]:
+        """What was set by hand for the resource; not the defaults."""
+        node = self.configs.get(resource)
+        return {} if node is None else node.values
+
+    def paths(self) -> Iterator[str]:
+        """The nodes that the image rests on: what is not there any more when the store is read again has gone."""
+        yield from self.persistent_paths
+        if self.controller_id != NO_CONTROLLER:
+            yield nodes.CONTROLLER
+        yield from map(nodes.broker_path, self.brokers)
+        yield from map(nodes.delete_topic_path, self.deleting)
+        yield from (resource.path for resource in self.configs)
+        yield from (f"/config/{entity}" for entity in self.quotas)
+        for topic in self.topics.values():
+            yield nodes.topic_path(topic.name)
+            if topic.has_partitions_node:
+                yield nodes.partitions_path(topic.name)
+            yield from (nodes.partition_path(topic.name, index) for index in topic.bare)
+            yield from (
+                nodes.state_path(topic.name, p.partition_index)
+                for p in topic.partitions
+                if p.partition_epoch != NO_STATE
+            )
+
+    # Changing
+
+    def apply(self, changes: Iterable[NodeChange]) -> list[Event]:
+        return _Application(self).run(changes)
+
+
+_PERSISTENT: Final = frozenset(nodes.PERSISTENT_PATHS)
+
+
+class _Application:
+    """One transaction on its way into the image: what was touched, as it was before."""
+
+    __slots__ = ("_before_partitions", "_before_topics", "_controller_before", "_events", "_image", "_stateless")
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._events: list[Event] = []
+        #: topic: the object, or None where there was none, and how many partitions it had
+        self._before_topics: dict[str, tuple[Topic | None, int]] = {}
+        self._before_partitions: dict[tuple[str, int], Partition] = {}
+        #: states that were deleted; where the topic is deleted too, nothing more is made of it
+        self._stateless: list[tuple[Topic, int]] = []
+        self._controller_before = (image.controller_id, image.controller_epoch)
+
+    def run(self, changes: Iterable[NodeChange]) -> list[Event]:
+        for change in changes:
+            parts = change.path.split("/")
+            if parts[1] == "brokers":
+                if parts[2:3] == ["topics"] and len(parts) > 3:
+                    self._topic(parts, change)
+                elif parts[2:3] == ["ids"] and len(parts) == 4:
+                    self._broker(int(parts[3]), change)
+            elif parts[1] == "config" and len(parts) > 3:
+                self._config(parts[2], "/".join(parts[3:]), change)
+            else:
+                self._single(change)
+            if change.path in _PERSISTENT:
+                (self._image.persistent_paths.discard if change.data is None else self._image.persistent_paths.add)(
+                    change.path
+                )
+        return self._told()
+
+    def _single(self, change: NodeChange) -> None:
+        image, path, data = self._image, change.path, change.data
+        if path == nodes.CONTROLLER:
+            image.controller_id = NO_CONTROLLER if data is None else nodes.decode_controller(data)
+        elif path == nodes.CONTROLLER_EPOCH and data is not None:
+            image.controller_epoch, image.controller_epoch_version = int(data), change.version
+        elif path == nodes.CLUSTER_ID and data is not None:
+            image.cluster_id = nodes.decode_cluster_id(data)
+        elif path == nodes.PRODUCER_ID_BLOCK and data is not None:
+            image.last_producer_id, image.producer_id_version = nodes.decode_producer_id_block_end(data), change.version
+        elif path.startswith(nodes.DELETE_TOPICS + "/"):
+            name = path[len(nodes.DELETE_TOPICS) + 1 :]
+            if data is None:
+                image.deleting.discard(name)
+            else:
+                image.deleting.add(name)
+                self._events.append(TopicMarked(name))
+
+    # Topics
+
+    def _topic(self, parts: list[str], change: NodeChange) -> None:
+        name = parts[3]
+        if len(parts) == 4:
+            if change.data is None:
+                self._topic_gone(name)
+            else:
+                self._topic_node(name, nodes.decode_topic(change.data), change.version)
+            return
+        topic = self._image.topics.get(name)
+        if topic is None:
+            return
+        if len(parts) == 5:
+            topic.has_partitions_node = change.data is not None
+        elif len(parts) == 6:
+            (topic.bare.discard if change.data is None else topic.bare.add)(int(parts[5]))
+        elif parts[6] == "state":
+            self._state(topic, int(parts[5]), change)
+
+    def _topic_node(self, name: str, node: nodes.TopicNode, version: int) -> None:
+        image = self._image
+        topic = image.topics.get(name)
+        if topic is not None and node.topic_id is not None and node.topic_id != topic.topic_id:
+            self._topic_gone(name)  # deleted and created again since the image was last brought up to date
+            topic = None
+        if topic is None:
+            self._before_topics.setdefault(name, (None, 0))
+            topic = Topic(name, node.topic_id or bytes(16), version, [])
+            image.topics[name] = topic
+            if node.topic_id is not None:
+                image.topic_names[node.topic_id] = name
+            key = collision_key(name)
+            if key is not None:
+                image.collisions.setdefault(key, set()).add(name)
+        else:
+            self._before_topics.setdefault(name, (topic, len(topic.partitions)))
+        topic.version = version
+        partitions = topic.partitions
+        for index, replicas in enumerate(node.replicas):
+            adding, removing = node.adding.get(index, ()), node.removing.get(index, ())
+            if index == len(partitions):
+                partitions.append(Partition(name, index, replicas, adding, removing))
+                continue
+            before = partitions[index]
+            if (before.replicas, before.adding, before.removing) != (replicas, adding, removing):
+                self._before_partitions.setdefault((name, index), before)
+                partitions[index] = before._replace(replicas=replicas, adding=adding, removing=removing)
+
+    def _topic_gone(self, name: str) -> None:
+        image = self._image
+        topic = image.topics.pop(name, None)
+        if topic is None:
+            return
+        self._before_topics.setdefault(name, (topic, len(topic.partitions)))
+        image.topic_names.pop(topic.topic_id, None)
+        key = collision_key(name)
+        if key is not None:
+            image.collisions[key].discard(name)
+            if not image.collisions[key]:
+                del image.collisions[key]
+
+    def _state(self, topic: Topic, index: int, change: NodeChange) -> None:
+        if index >= len(topic.partitions):
+            return
+        before = topic.partitions[index]
+        if change.data is None:
+            topic.bare.add(index)
+            self._stateless.append((topic, index))
+            return
+        self._before_partitions.setdefault((topic.name, index), before)
+        topic.bare.discard(index)
+        leader, leader_epoch, isr, controller_epoch, recovering = nodes.decode_state(change.data)
+        topic.partitions[index] = Partition(
+            topic.name,
+            index,
+            before.replicas,
+            before.adding,
+            before.removing,
+            leader,
+            isr,
+            leader_epoch,
+            change.version,
+            controller_epoch,
+            recovering,
+        )
+
+    # Brokers and configurations
+
+    def _broker(self, broker_id: int, change: NodeChange) -> None:
+        brokers = self._image.brokers
+        before = brokers.get(broker_id)
+        if change.data is None:
+            if before is not None:
+                del brokers[broker_id]
+                self._events.append(BrokerUnregistered(before))
+            return
+        endpoints, rack = nodes.decode_broker(change.data)
+        epoch = change.czxid or (before.epoch if before else 0)
+        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version)
+        if after != before:
+            self._events.append(BrokerRegistered(after, before))
+
+    def _config(self, entity_type: str, entity: str, change: NodeChange) -> None:
+        image = self._image
+        after = {} if change.data is None else nodes.decode_config(change.data)
+        kind = RESOURCE_TYPES.get(entity_type)
+        if kind is not None:
+            name = "" if entity == nodes.DEFAULT_ENTITY else nodes.desanitize(entity)
+            resource = ConfigResource(kind, name)
+            before = image.config(resource)
+            if change.data is None:
+                image.configs.pop(resource, None)
+            else:
+                image.configs[resource] = ConfigNode(after, change.version)
+            # To a broker the same value again means: read the file that it names once more.
+            if after != before or kind is ResourceType.BROKER:
+                self._events.append(ConfigChanged(resource, before, after))
+        elif entity_type != "changes":
+            quota = image.quotas.pop(f"{entity_type}/{entity}", ConfigNode({}, 0))
+            if change.data is not None:
+                image.quotas[f"{entity_type}/{entity}"] = ConfigNode(after, change.version)
+            if after != quota.values:
+                self._events.append(QuotaChanged(f"{entity_type}/{entity}", quota.values, after))
+
+    # Telling
+
+    def _told(self) -> list[Event]:
+        """Controller and brokers first, topics last: whoever turns an event into work finds the rest in place."""
+        image, told = self._image, self._events
+        self._drop_states()
+        controller = (image.controller_id, image.controller_epoch)
+        if controller != self._controller_before:
+            told.insert(0, ControllerChanged(*controller))
+        for name, (before, count) in self._before_topics.items():
+            topic = image.topics.get(name)
+            if before is not None and topic is not before:
+                told.append(TopicDeleted(before))
+            if topic is not None and topic is not before:
+                told.append(TopicCreated(topic))
+            elif topic is not None and len(topic.partitions) > count:
+                told.append(PartitionsAdded(topic, topic.partitions[count:]))
+        for (name, index), partition in self._before_partitions.items():
+            topic = image.topics.get(name)
+            before, count = self._before_topics.get(name, (topic, index + 1))
+            # A partition of a new topic, or a new partition, has been told of already.
+            if topic is not None and topic is before and index < count and topic.partitions[index] != partition:
+                told.append(PartitionChanged(topic, partition, topic.partitions[index]))
+        return told
+
+    def _drop_states(self) -> None:
+        for topic, index in self._stateless:
+            if self._image.topics.get(topic.name) is topic:  # else it went with its states, and is told of as it was
+                before = topic.partitions[index]
+                self._before_partitions.setdefault((topic.name, index), before)
+                topic.partitions[index] = Partition(topic.name, index, before.replicas, before.adding, before.removing)

@@ -1,0 +1,229 @@
+"""Who leads and who is in sync: elections on demand, ISR changes from leaders, shutdowns, balance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tidelog.control.draft import Draft
+from tidelog.control.errors import (
+    ELECTION_NOT_NEEDED,
+    ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    FENCED_LEADER_EPOCH,
+    INELIGIBLE_REPLICA,
+    INVALID_REQUEST,
+    INVALID_UPDATE_VERSION,
+    NEW_LEADER_ELECTED,
+    NO_ERROR,
+    NOT_CONTROLLER,
+    PREFERRED_LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    ApiError,
+    Rejected,
+)
+from tidelog.control.image import Image
+from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
+from tidelog.control.partitions import Election, change_partition, without_broker
+from tidelog.control.settings import Settings
+
+UNCLEAN_KEY = "unclean.leader.election.enable"
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(slots=True, frozen=True)
+class ElectionResult:
+    topic: str
+    partition: int
+    error: ApiError = NO_ERROR
+
+
+@dataclass(slots=True, frozen=True)
+class IsrChange:
+    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    new_isr: Sequence[tuple[int, int]]
+    recovering: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class IsrResult:
+    """`state` is the partition as it now is, where there was no error."""
+
+    topic_id: bytes
+    partition: int
+    error: ApiError = NO_ERROR
+    state: Partition | None = None
+
+
+class Leadership:
+    def __init__(self, image: Image, is_active: Callable[[int], bool], settings: Settings) -> None:
+        self._image = image
+        self._is_active = is_active
+        self._settings = settings
+
+    def unclean_allowed(self, topic: str) -> bool:
+        for resource in (ConfigResource(ResourceType.TOPIC, topic), ConfigResource(ResourceType.BROKER, "")):
+            value = self._image.config(resource).get(UNCLEAN_KEY)
+            if value is not None:
+                return value.strip().lower() == "true"
+        return self._settings.unclean_leader_election_enable
+
+    def needs_work(self, p: Partition) -> bool:
+        """Whether `settle` may find something to do; cheap, for it is asked of every partition at a start."""
+        if p.leader == NO_LEADER or p.is_reassigning:
+            return True
+        is_active = self._is_active
+        return any(not is_active(replica) for replica in p.isr)
+
+    def settle(self, partition: Partition) -> Partition | None:
+        """What follows from the brokers that are there: inactive ones leave the ISR, a leader is found, a finished
+        reassignment is concluded. None: nothing."""
+        return without_broker(partition, self._is_active, self.unclean_allowed(partition.topic))
+
+    # Elections on demand
+
+    def elect(
+        self, election_type: int, partitions: Iterable[tuple[str, int]] | None, draft: Draft
+    ) -> list[ElectionResult]:
+        """`partitions` None: all of them, and those that need no election are not mentioned."""
+        try:
+            kind = ElectionType(election_type)
+        except ValueError:
+            error = ApiError(INVALID_REQUEST, f"Unknown election type {election_type}")
+            return [ElectionResult(topic, index, error) for topic, index in partitions or ()]
+        everything = partitions is None
+        if partitions is None:
+            partitions = [(t.name, p.partition_index) for t in self._image.topics.values() for p in t.partitions]
+        results = []
+        for topic, index in partitions:
+            error = self._elect_one(kind, topic, index, draft)
+            if not everything or error.code != ELECTION_NOT_NEEDED:
+                results.append(ElectionResult(topic, index, error))
+        return results
+
+    def _elect_one(self, kind: ElectionType, topic: str, index: int, draft: Draft) -> ApiError:
+        partition = self._image.partition(topic, index)
+        if topic not in self._image.topics:
+            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
+        if partition is None:
+            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
+        if kind is ElectionType.PREFERRED:
+            if partition.leader == partition.replicas[0]:
+                return ApiError(ELECTION_NOT_NEEDED)
+            election, otherwise = Election.PREFERRED, ApiError(PREFERRED_LEADER_NOT_AVAILABLE)
+        else:
+            if partition.leader != NO_LEADER:
+                return ApiError(ELECTION_NOT_NEEDED)
+            election, otherwise = Election.UNCLEAN, ApiError(ELIGIBLE_LEADERS_NOT_AVAILABLE)
+        after = None
+        if partition.partition_epoch != NO_STATE:
+            after = change_partition(partition, self._is_active, election)
+        if after is None:
+            return otherwise
+        draft.change(after)
+        return NO_ERROR
+
+    def balance(self, draft: Draft) -> None:
+        """Leaders go back to their preferred replicas, for each broker of whose preferred leaderships too many are
+        elsewhere."""
+        preferred: dict[int, int] = {}
+        away: dict[int, list[Partition]] = {}
+        for topic in self._image.topics.values():
+            for partition in topic.partitions:
+                first = partition.replicas[0]
+                preferred[first] = preferred.get(first, 0) + 1
+                if partition.leader not in (first, NO_LEADER):
+                    away.setdefault(first, []).append(partition)
+        for broker, partitions in away.items():
+            share = 100 * len(partitions) / preferred[broker]
+            if share <= self._settings.leader_imbalance_per_broker_percentage or not self._is_active(broker):
+                continue
+            for partition in partitions:
+                if broker in partition.isr:
+                    after = change_partition(partition, self._is_active, Election.PREFERRED)
+                    if after is not None:
+                        draft.change(after)
+
+    # ISR changes
+
+    def change_isr(self, broker_id: int, changes: Sequence[IsrChange], draft: Draft) -> list[IsrResult]:
+        results = []
+        for change in changes:
+            key = (change.topic_id, change.partition)
+            try:
+                partition = self._checked(broker_id, change)
+            except Rejected as rejected:
+                results.append(IsrResult(*key, rejected.error))
+                continue
+            after = change_partition(
+                partition,
+                self._is_active,
+                Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE,
+                isr=tuple(broker for broker, _ in change.new_isr),
+                recovering=change.recovering,
+            )
+            if after is not None:
+                draft.change(after)
+            if after is not None and after.leader != broker_id:
+                # The change completed a reassignment that took the leader out: it must hear who leads now.
+                results.append(IsrResult(*key, ApiError(NEW_LEADER_ELECTED)))
+            else:
+                results.append(IsrResult(*key, NO_ERROR, after or partition))
+        return results
+
+    def _checked(self, broker_id: int, change: IsrChange) -> Partition:
+        topic = self._image.topic_by_id(change.topic_id)
+        if topic is None:
+            raise Rejected(UNKNOWN_TOPIC_ID)
+        partition = self._image.partition(topic.name, change.partition)
+        if partition is None:
+            raise Rejected(UNKNOWN_TOPIC_OR_PARTITION)
+        if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+            # It knows of a later state than this controller: so there is a later controller.
+            raise Rejected(NOT_CONTROLLER)
+        if change.leader_epoch < partition.leader_epoch:
+            raise Rejected(FENCED_LEADER_EPOCH)
+        if broker_id != partition.leader:
+            raise Rejected(INVALID_REQUEST)
+        if change.partition_epoch < partition.partition_epoch:
+            raise Rejected(INVALID_UPDATE_VERSION)
+        members = [broker for broker, _ in change.new_isr]
+        if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
+            raise Rejected(INVALID_REQUEST)
+        if partition.leader not in members:
+            raise Rejected(INVALID_REQUEST)
+        if change.recovering and (len(members) > 1 or not partition.recovering):
+            raise Rejected(INVALID_REQUEST)
+        for broker, epoch in change.new_isr:
+            registered = self._image.brokers.get(broker)
+            if registered is None or not self._is_active(broker) or epoch not in (-1, registered.epoch):
+                raise Rejected(INELIGIBLE_REPLICA)
+        return partition
+
+    # Shutdown
+
+    def move_away_from(self, broker_id: int, draft: Draft) -> list[tuple[str, int]]:
+        """The broker leaves the ISR wherever another member can go on; what it must go on leading is returned, leaving
+        out partitions that have no other replica."""
+        remaining = []
+        for topic in self._image.topics.values():
+            for partition in topic.partitions:
+                if broker_id not in partition.isr or len(partition.replicas) == 1:
+                    continue
+                others = tuple(r for r in partition.isr if r != broker_id)
+                after = change_partition(partition, self._is_active, isr=others) if others else None
+                if after is not None and after.leader != NO_LEADER:
+                    draft.change(after)
+                elif partition.leader == broker_id:
+                    remaining.append((topic.name, partition.partition_index))
+        return remaining

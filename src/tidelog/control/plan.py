@@ -1,0 +1,37 @@
+"""What the controller decided: operations for the store, and what to answer once they are in.
+
+The contract that `driver.Driver` keeps, and that any other driver must:
+
+1. One plan at a time. A plan is made from the image, submitted, and either committed or refused before the next is
+   made. So a plan never has to reckon with another one on its way.
+2. `store.submit(plan.ops, …)`; a plan without operations counts as committed.
+3. Committed: `controller.committed(plan, result)` puts it into the image and gives the events. The broker carries
+   these out (creates and deletes logs, changes leaders, sets configurations). Then `controller.work()` is asked for
+   what follows from the new image (a leader for a partition that lost its own, a deletion in several steps), until it
+   has nothing more; only then is `plan.reply` sent. A topic is usable when its creation is answered.
+4. Refused (`BadVersion`, `NodeExists`, `NoNode`): nothing happened; the image is behind. Load it again. The first
+   operation of a controller's plan checks /controller_epoch; if another broker has become the controller the image now
+   says so: answer `plan.refuse(NOT_CONTROLLER)`. Else someone wrote past the controller: plan the same request again.
+   After `ConnectionLoss` it is not known what happened: load, and answer `plan.refuse(REQUEST_TIMED_OUT)`.
+5. A plan depends on the image only. Making one and dropping it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tidelog.control.errors import ApiError
+from tidelog.metadata.store import Op
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True, frozen=True)
+class Plan(Generic[R]):
+    ops: list[Op]
+    #: the answer, once the operations are committed
+    reply: R
+    #: the answer where they are not: the same shape, with this error in each place
+    refuse: Callable[[ApiError], R]

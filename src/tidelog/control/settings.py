@@ -1,0 +1,18 @@
+"""What the operator chose, as far as the controller needs it. The broker keeps the fields up to date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Settings:
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    unclean_leader_election_enable: bool = False
+    #: above this share of a broker's preferred leaderships that others hold, the leaders are moved back
+    leader_imbalance_per_broker_percentage: int = 10
+    #: A plan with more operations than this is split, and the rest becomes work. None: the store takes any number, as
+    #: the embedded one does; ZooKeeper takes a megabyte.
+    max_ops: int | None = None

@@ -1,0 +1,324 @@
+"""The embedded store: the tree in memory, every transaction in a journal before it is acknowledged.
+
+Files (see `journal` for their bytes), in the broker's first log directory. They are plain files on purpose: Apache
+Kafka passes over files it does not know there, but refuses to start on a directory that is not a partition.
+
+    tidelog-metadata.snapshot     the tree at some transaction; absent in a young store
+    tidelog-metadata.journal      the transactions since
+
+Life of a transaction: it is applied to the tree at once, or refused at once; its bytes wait; the executor writes and
+syncs what waits, as one frame; then the callbacks run, in the order of the calls. While a sync is under way further
+calls gather for the next one, so that many submits share a sync. Reads are answered in the same order, so a reader is
+never told of a transaction that a crash could still take back.
+
+One executor call is under way at a time. When the journal has outgrown the snapshot, the next sync writes a snapshot
+of the tree instead, which makes the waiting transactions durable as well, and starts an empty journal.
+
+Crash: whatever was acknowledged is in the synced part of the files. A torn tail is cut when the store is opened, and
+what it held was never acknowledged. Ephemeral nodes belong to a session, and the session to the process: they are
+removed at opening, and this removal is written with the first sync.
+
+A write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the kernel may
+have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`; opening
+again is the way back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tidelog.metadata.journal import (
+    CorruptMetadata,
+    decode_snapshot,
+    encode_journal_start,
+    encode_snapshot,
+    encode_transaction,
+    frame,
+    replace_file,
+    replay,
+    write_all,
+)
+from tidelog.metadata.store import (
+    ChildrenResult,
+    Committed,
+    Delete,
+    ExistsResult,
+    GetResult,
+    NoNode,
+    Op,
+    Refusal,
+    SessionExpired,
+    StoreFailed,
+    SubmitResult,
+    TreeResult,
+    Watch,
+    WatchEvent,
+)
+from tidelog.metadata.tree import Frozen, Tree, events_of
+from tidelog.metadata.watches import Watches
+
+SNAPSHOT_NAME: Final = "tidelog-metadata.snapshot"
+JOURNAL_NAME: Final = "tidelog-metadata.journal"
+#: A journal below this size is not worth a snapshot.
+SNAPSHOT_AFTER_BYTES: Final = 1 << 20
+
+#: Runs the function, on whatever thread, and then calls the second argument with its result on the broker's thread.
+Executor = Callable[[Callable[[], object], Callable[[object], None]], None]
+
+
+class StoreLocked(Exception):
+    """Another process has the store open."""
+
+
+def inline(work: Callable[[], object], done: Callable[[object], None]) -> None:
+    done(work())
+
+
+class EmbeddedStore:
+    """See `store.MetadataStore` for the calls. Opening reads, and writes nothing; it raises `CorruptMetadata`,
+    `StoreLocked` or OSError."""
+
+    def __init__(
+        self, directory: str, executor: Executor = inline, snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES
+    ) -> None:
+        self._executor = executor
+        self._files = _Files(directory, snapshot_after_bytes)
+        self._watches = Watches()
+        #: set once the store answers nothing more
+        self._ended: type[Refusal] | None = None
+        self._end_reason = ""
+        self._on_closed: Callable[[], None] | None = None
+        #: encoded transactions that wait for the next sync, and the answers that wait behind them
+        self._records: list[bytes] = []
+        self._answers: list[_Answer] = []
+        #: the answers behind the sync that is under way
+        self._flight: list[_Answer] = []
+        self._turning = False
+        self._in_executor = False
+        #: what the last sync came to, until its answers are given
+        self._outcome: object = None
+        try:
+            self._tree = self._files.load()
+        except BaseException:
+            self._files.close()
+            raise
+        self.session_id = self._tree.zxid + 1
+        #: goes with the first sync; a reader need not wait for it, since any later opening does the same
+        self._preamble = self._drop_ephemerals()
+
+    def _drop_ephemerals(self) -> list[bytes]:
+        for owner in self._tree.sessions():
+            ops = [Delete(path) for path in self._tree.ephemerals(owner)]
+            self._record(ops, self._tree.apply(ops, owner), owner)
+        dropped, self._records = self._records, []
+        return dropped
+
+    # Calls
+
+    def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:
+        if self._ended:
+            self._answer(done, self._refusal())
+            return
+        result = self._tree.apply(ops, self.session_id)
+        self._record(ops, result, self.session_id)
+        self._answer(done, result, ops)
+
+    def get(self, path: str, done: Callable[[GetResult], None]) -> None:
+        self._answer(done, self._refusal() or self._tree.get(path) or NoNode(path))
+
+    def exists(self, path: str, done: Callable[[ExistsResult], None]) -> None:
+        self._answer(done, self._refusal() or self._tree.get(path))
+
+    def children(self, path: str, done: Callable[[ChildrenResult], None]) -> None:
+        known = self._tree.get(path) is not None
+        self._answer(done, self._refusal() or (self._tree.children(path) if known else NoNode(path)))
+
+    def tree(self, path: str, done: Callable[[TreeResult], None]) -> None:
+        self._answer(done, self._refusal() or self._tree.walk(path) or NoNode(path))
+
+    def watch(self, path: str, callback: Callable[[WatchEvent], None]) -> Watch:
+        return self._watches.add(path, callback)
+
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """What was submitted is synced and answered first; then the files are released and `done` is called."""
+        if self._on_closed is not None or self._ended is SessionExpired:
+            return
+        self._on_closed = done
+        self._turn()
+
+    # One sync at a time
+
+    def _refusal(self) -> Refusal | None:
+        return self._ended(self._end_reason) if self._ended else None
+
+    def _record(self, ops: Sequence[Op], result: SubmitResult, session_id: int) -> None:
+        if isinstance(result, Committed):
+            encoded = encode_transaction(result.zxid, session_id, ops, result.paths)
+            if encoded is not None:
+                self._records.append(encoded)
+
+    def _answer(self, done: Callable[[Any], None], result: object, ops: Sequence[Op] = ()) -> None:
+        self._answers.append((done, result, ops))
+        self._turn()
+
+    def _turn(self) -> None:
+        """Syncs and answers until nothing waits. A callback that submits again only adds to what waits, and an
+        executor that is done at once only ends the loop's step: neither makes the stack grow."""
+        if self._turning or self._in_executor:
+            return
+        self._turning = True
+        try:
+            while self._answers or self._outcome is not None:
+                if self._outcome is None and self._records and self._ended is None:
+                    self._in_executor = True
+                    self._executor(self._next_sync(), self._synced)
+                    if self._in_executor:
+                        return
+                self._deliver()
+        finally:
+            self._turning = False
+        if self._on_closed is not None:
+            self._end()
+
+    def _next_sync(self) -> Callable[[], object]:
+        files, records = self._files, self._preamble + self._records
+        self._preamble, self._records = [], []
+        self._flight, self._answers = self._answers, []
+        frozen = self._tree.freeze() if files.wants_snapshot(sum(map(len, records))) else None
+
+        def sync() -> object:
+            try:
+                if frozen is not None:
+                    files.write_snapshot(frozen)
+                else:
+                    files.append(b"".join(records))
+            except OSError as error:
+                return error
+            return True
+
+        return sync
+
+    def _synced(self, outcome: object) -> None:
+        self._in_executor = False
+        self._outcome = outcome
+        self._turn()
+
+    def _deliver(self) -> None:
+        outcome, self._outcome = self._outcome, None
+        if outcome is None:
+            answers, self._answers = self._answers, []
+        else:
+            answers, self._flight = self._flight, []
+            if outcome is not True and self._ended is None:
+                self._ended, self._end_reason = StoreFailed, f"metadata could not be written: {outcome}"
+                answers, self._answers, self._records = answers + self._answers, [], []
+        failure = self._refusal() if outcome is not None else None
+        for done, result, ops in answers:
+            if ops and failure is None and isinstance(result, Committed):
+                self._watches.tell(events_of(ops, result))
+            done(failure or result)
+
+    def _end(self) -> None:
+        on_closed = self._on_closed
+        assert on_closed is not None
+        self._on_closed = None
+        self._ended, self._end_reason = SessionExpired, "the store is closed"
+        self._files.close()
+        self._watches.expire()
+        on_closed()
+
+
+_Answer = tuple[Callable[[Any], None], object, Sequence[Op]]
+
+
+class _Files:
+    """The two files and the lock on their directory. `append` and `write_snapshot` run on the executor's thread, one
+    at a time; the broker's thread touches nothing here while one of them is under way."""
+
+    __slots__ = (
+        "_directory",
+        "_directory_fd",
+        "_journal_bytes",
+        "_journal_fd",
+        "_snapshot_bytes",
+        "_threshold",
+        "_zxid",
+    )
+
+    def __init__(self, directory: str, snapshot_after_bytes: int) -> None:
+        self._directory = directory
+        self._threshold = snapshot_after_bytes
+        self._snapshot_bytes = 0
+        self._journal_bytes = 0
+        self._journal_fd = -1
+        #: the transaction after which a journal would begin that is started now
+        self._zxid = 0
+        os.makedirs(directory, exist_ok=True)
+        self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._directory_fd)
+            raise StoreLocked(f"the metadata in {directory} is in use by another process") from error
+
+    def load(self) -> Tree:
+        snapshot = self._read(SNAPSHOT_NAME)
+        tree = Tree() if snapshot is None else decode_snapshot(snapshot, self._name(SNAPSHOT_NAME))
+        self._snapshot_bytes = len(snapshot or b"")
+        self._zxid = tree.zxid
+        journal = self._read(JOURNAL_NAME)
+        if journal is not None:
+            end = replay(journal, tree, self._name(JOURNAL_NAME))
+            self._journal_fd = os.open(self._name(JOURNAL_NAME), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            if end < len(journal):
+                os.ftruncate(self._journal_fd, end)
+            self._journal_bytes = end
+        return tree
+
+    def _name(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            with open(self._name(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def wants_snapshot(self, more_bytes: int) -> bool:
+        return self._journal_bytes + more_bytes > max(self._threshold, 2 * self._snapshot_bytes)
+
+    def append(self, transactions: bytes) -> None:
+        framed = frame(transactions)
+        if self._journal_fd < 0:
+            self._start_journal(self._zxid, framed)
+            return
+        write_all(self._journal_fd, framed)
+        os.fdatasync(self._journal_fd)
+        self._journal_bytes += len(framed)
+
+    def write_snapshot(self, frozen: Frozen) -> None:
+        data = encode_snapshot(frozen)
+        replace_file(self._directory, self._directory_fd, SNAPSHOT_NAME, data)
+        self._snapshot_bytes = len(data)
+        self._start_journal(frozen.zxid, b"")
+
+    def _start_journal(self, zxid: int, framed: bytes) -> None:
+        data = encode_journal_start(zxid) + framed
+        replace_file(self._directory, self._directory_fd, JOURNAL_NAME, data)
+        if self._journal_fd >= 0:
+            os.close(self._journal_fd)
+        self._journal_fd = os.open(self._name(JOURNAL_NAME), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._journal_bytes = len(data)
+
+    def close(self) -> None:
+        if self._journal_fd >= 0:
+            os.close(self._journal_fd)
+            self._journal_fd = -1
+        os.close(self._directory_fd)
+
+
+__all__ = ["CorruptMetadata", "EmbeddedStore", "Executor", "StoreLocked", "inline"]

@@ -1,0 +1,112 @@
+"""A metadata ensemble in memory: one tree, many sessions, nothing on disk.
+
+The simulator and the tests of the controller run several brokers on it, each with a store of its own, and end a
+session when they like. Calls are answered in order through one queue: a callback that calls again is answered after
+everything that was asked before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidelog.metadata.store import (
+    ChildrenResult,
+    Committed,
+    Delete,
+    ExistsResult,
+    GetResult,
+    NoNode,
+    Op,
+    Refusal,
+    SessionExpired,
+    SubmitResult,
+    TreeResult,
+    Watch,
+    WatchEvent,
+)
+from tidelog.metadata.tree import Tree, events_of
+from tidelog.metadata.watches import Watches
+
+
+class MemoryEnsemble:
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self._sessions: dict[int, MemoryStore] = {}
+        self._next_session = 1
+        self._queue: deque[Callable[[], None]] = deque()
+        self._draining = False
+
+    def connect(self) -> MemoryStore:
+        store = MemoryStore(self, self._next_session)
+        self._sessions[self._next_session] = store
+        self._next_session += 1
+        return store
+
+    def expire(self, store: MemoryStore) -> None:
+        """The session is over: its ephemeral nodes go in one transaction, the others hear of it, then its own."""
+        if self._sessions.pop(store.session_id, None) is None:
+            return
+        store.expired = True
+        ops: list[Op] = [Delete(path) for path in self.tree.ephemerals(store.session_id)]
+        self.commit(ops, store.session_id)
+        self.later(store.watches.expire)
+
+    def commit(self, ops: Sequence[Op], session_id: int) -> SubmitResult:
+        result = self.tree.apply(ops, session_id)
+        if isinstance(result, Committed):
+            events = events_of(ops, result)
+            for store in tuple(self._sessions.values()):
+                self.later(lambda watches=store.watches: watches.tell(events))  # type: ignore[misc]
+        return result
+
+    def later(self, callback: Callable[[], None]) -> None:
+        self._queue.append(callback)
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._queue:
+                self._queue.popleft()()
+        finally:
+            self._draining = False
+
+
+class MemoryStore:
+    """One session of an ensemble; see `store.MetadataStore`."""
+
+    def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
+        self._ensemble = ensemble
+        self.session_id = session_id
+        self.watches = Watches()
+        self.expired = False
+
+    def _answer(self, done: Callable[[Any], None], result: object) -> None:
+        self._ensemble.later(lambda: done(result))
+
+    def _refusal(self) -> Refusal | None:
+        return SessionExpired(f"session {self.session_id}") if self.expired else None
+
+    def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:
+        self._answer(done, self._refusal() or self._ensemble.commit(ops, self.session_id))
+
+    def get(self, path: str, done: Callable[[GetResult], None]) -> None:
+        self._answer(done, self._refusal() or self._ensemble.tree.get(path) or NoNode(path))
+
+    def exists(self, path: str, done: Callable[[ExistsResult], None]) -> None:
+        self._answer(done, self._refusal() or self._ensemble.tree.get(path))
+
+    def children(self, path: str, done: Callable[[ChildrenResult], None]) -> None:
+        tree = self._ensemble.tree
+        names = NoNode(path) if tree.get(path) is None else tree.children(path)
+        self._answer(done, self._refusal() or names)
+
+    def tree(self, path: str, done: Callable[[TreeResult], None]) -> None:
+        self._answer(done, self._refusal() or self._ensemble.tree.walk(path) or NoNode(path))
+
+    def watch(self, path: str, callback: Callable[[WatchEvent], None]) -> Watch:
+        return self.watches.add(path, callback)
+
+    def close(self) -> None:
+        self._ensemble.expire(self)

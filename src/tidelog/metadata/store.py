@@ -1,0 +1,198 @@
+"""The door of the metadata store: a tree of small versioned nodes, changed by atomic lists of operations.
+
+The model is ZooKeeper's, cut to what a Kafka cluster keeps there:
+
+    path            "/brokers/topics/orders"; absolute, no trailing slash; the parent must exist
+    node            data bytes, `version` (0 at creation, +1 for each SetData), `czxid` and `mzxid` (the transactions
+                    that created and last changed it), `ephemeral_owner` (a session id, 0 for a persistent node)
+    transaction     `submit(ops, done)`: every operation or none; each committed one has the next `zxid`
+    sequential      Create(sequential=True) appends ten digits that count the children ever created under the parent
+    session         owns ephemeral nodes, which vanish with it; ephemeral nodes have no children
+
+Everything is asynchronous. A call takes `done(result)`, and `done` is called exactly once, on the broker's thread, in
+the order in which the calls were made; a store that has the answer at hand may call it before the call returns. A
+result is either a value or a `Refusal`, which is a value too: nothing is raised. A read that comes after a submit sees
+it, and is answered after it.
+
+Watches. ZooKeeper's own fire once and must be set again; between the two a change can pass unseen, so whoever uses
+them has to read again after every event anyway. This door offers the part that such a reader needs: `watch(path,
+callback)` stays until it is cancelled, and promises that after the *last* change to the node (its existence, its data
+or its list of children) at least one event arrives. Several changes may be told as one, and an event may come with
+nothing changed, after a lost connection was restored for instance. So an event means: read again. An event arrives
+before the answer to any later read that sees the change. An implementation on one-shot watches sets them again with
+each read.
+
+When the session ends (it expired, or the store closed), every watch is told `SESSION_EXPIRED` once, ephemeral nodes
+are gone, and later calls are answered with `SessionExpired`. The broker then opens a new store: it registers and
+loads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+#: Matches any version of an existing node, in SetData, Delete and Check.
+ANY_VERSION: Final = -1
+#: The version reported for an operation that leaves no node behind.
+NO_VERSION: Final = -1
+NO_OWNER: Final = 0
+
+
+class Node(NamedTuple):
+    """A node as it was at one moment; a change makes a new value."""
+
+    data: bytes
+    version: int
+    czxid: int
+    mzxid: int
+    ephemeral_owner: int = NO_OWNER
+
+
+@dataclass(slots=True, frozen=True)
+class Create:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class SetData:
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(slots=True, frozen=True)
+class Delete:
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(slots=True, frozen=True)
+class Check:
+    """Refuses the transaction unless the node exists at this version; changes nothing."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Op = Create | SetData | Delete | Check
+
+
+@dataclass(slots=True, frozen=True)
+class Committed:
+    """A transaction that happened. `paths` and `versions` stand beside the operations, one each: the path (with its
+    sequence number) and the version that the node now has, `NO_VERSION` where it was deleted."""
+
+    zxid: int
+    paths: Sequence[str]
+    versions: Sequence[int]
+
+
+@dataclass(slots=True, frozen=True)
+class Refusal:
+    """Why a call changed nothing; `index` is the operation that was refused, -1 for a call that is not a submit."""
+
+    path: str
+    index: int = -1
+
+
+class NoNode(Refusal):
+    """The node, or the parent of a node to be created, does not exist."""
+
+
+class NodeExists(Refusal):
+    """There is already a node at the path."""
+
+
+class BadVersion(Refusal):
+    """The node has another version: someone else changed it first."""
+
+
+class NotEmpty(Refusal):
+    """A node with children is not deleted."""
+
+
+class NoChildrenForEphemerals(Refusal):
+    """An ephemeral node has no children."""
+
+
+class BadPath(Refusal):
+    """Not an absolute path of non-empty parts, or the root where it may not stand."""
+
+
+class ConnectionLoss(Refusal):
+    """The answer was lost with the connection: a submit may or may not have happened. Read before trying again."""
+
+
+class SessionExpired(Refusal):
+    """The session is over: its ephemeral nodes are gone, and nothing more is done for it."""
+
+
+class StoreFailed(Refusal):
+    """The store could not write (`path` says what): it answers nothing more until it is opened again, which finds every
+    transaction that was ever acknowledged. The one that met the failure may or may not be among them."""
+
+
+SubmitResult = Committed | Refusal
+GetResult = Node | Refusal
+ExistsResult = Node | None | Refusal
+ChildrenResult = list[str] | Refusal
+#: a path and its node, parents before their children
+TreeResult = list[tuple[str, Node]] | Refusal
+
+
+class EventKind(Enum):
+    CREATED = "created"
+    CHANGED = "changed"
+    DELETED = "deleted"
+    CHILDREN = "children"
+    SESSION_EXPIRED = "session expired"
+
+
+class WatchEvent(NamedTuple):
+    path: str
+    kind: EventKind
+
+
+class Watch(Protocol):
+    def cancel(self) -> None: ...
+
+
+class MetadataStore(Protocol):
+    @property
+    def session_id(self) -> int:
+        """Owner of the ephemeral nodes that this store creates."""
+
+    def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:
+        """All of `ops` or none; durable before `done` hears `Committed`."""
+
+    def get(self, path: str, done: Callable[[GetResult], None]) -> None: ...
+
+    def exists(self, path: str, done: Callable[[ExistsResult], None]) -> None:
+        """As `get`, but the absence of the node is an answer: None."""
+
+    def children(self, path: str, done: Callable[[ChildrenResult], None]) -> None:
+        """The names under `path`, sorted."""
+
+    def tree(self, path: str, done: Callable[[TreeResult], None]) -> None:
+        """`path` and everything below it. A store over a network reads it in many steps, so that the answer is not of
+        one moment: what depends on it carries the versions that it read."""
+
+    def watch(self, path: str, callback: Callable[[WatchEvent], None]) -> Watch: ...
+
+    def close(self) -> None:
+        """Ends the session after what was submitted is answered."""
+
+
+def parent_of(path: str) -> str:
+    return path[: path.rfind("/")] or "/"
+
+
+def is_valid_path(path: str) -> bool:
+    """Absolute, no empty part, no trailing slash; the root itself is no path to create or change."""
+    return len(path) > 1 and path[0] == "/" and path[-1] != "/" and "//" not in path and "\0" not in path

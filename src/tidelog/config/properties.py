@@ -2,10 +2,10 @@
 
 A natural line ends at \\n, \\r or \\r\\n. Blank lines and lines whose first visible character is # or ! say
 nothing. An odd number of backslashes at the end continues the line, and the white space that opens the next one is
-dropped; a comment is never continued, and a # that opens a continuation is no comment. The key ends at the first
-unescaped =, : or white space; white space and one = or : between key and value are dropped. \\t \\n \\r \\f are
-control characters, \\uXXXX is a UTF-16 unit, and any other escaped character is itself. White space is blank, tab
-and form feed. The last of a repeated key wins.
+dropped; a comment is never continued, and a # that opens a continuation of something is no comment. The key ends at
+the first unescaped =, : or white space; white space and one = or : between key and value are dropped. \\t \\n \\r
+\\f are control characters, \\uXXXX is a UTF-16 unit, and any other escaped character is itself. White space is
+blank, tab and form feed. The last of a repeated key wins.
 """
 
 from __future__ import annotations
@@ -38,19 +38,18 @@ def parse_properties(text: str, path: str = "properties") -> list[tuple[str, str
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
     """Lines with their continuations joined, without comments and blank lines, each with its first line's number."""
     joined = ""
-    started = 0  # 0 while no logical line is open
+    started = 0
     for number, natural in enumerate(_NATURAL_LINE.split(text), 1):
         line = natural.lstrip(_BLANK)
-        if not started and (not line or line[0] in "#!"):
-            continue
-        started = started or number
+        if not joined:
+            if not line or line[0] in "#!":
+                continue
+            started = number
         if _continues(line):
             joined += line[:-1]
             continue
-        joined += line
-        if joined:
-            yield joined, started
-        joined, started = "", 0
+        yield joined + line, started
+        joined = ""
     if joined:
         yield joined, started
 

@@ -8,7 +8,7 @@ what it cannot parse only for the sake of stores that another release wrote.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.definitions import TOPIC_KEYS
@@ -35,19 +35,19 @@ def effective(overrides: Mapping[str, str], config: BrokerConfig) -> Mapping[str
     return values
 
 
-def fields(overrides: Mapping[str, str], config: BrokerConfig) -> dict[str, Value]:
+def fields(overrides: Mapping[str, str], config: BrokerConfig, names: Container[str] | None = None) -> dict[str, Value]:
     """`effective` in snake case: `{"retention_ms": 604800000, "cleanup_policy": ("delete",), ...}`.
 
-    A set `internal.segment.bytes` stands in for segment.bytes, and local retention of -2 is the retention it refers to.
+    `names` are the fields that the caller has, None for all. A set `internal.segment.bytes` stands in for
+    segment.bytes, and a local retention of -2 is the retention that it refers to.
     """
-    values = effective(overrides, config)
-    named = {_FIELDS[name]: value for name, value in values.items()}
+    named = {_FIELDS[name]: value for name, value in effective(overrides, config).items()}
     if named["internal_segment_bytes"] is not None:
         named["segment_bytes"] = named["internal_segment_bytes"]
     for what in ("ms", "bytes"):
         if named[f"local_retention_{what}"] == -2:
             named[f"local_retention_{what}"] = named[f"retention_{what}"]
-    return named
+    return named if names is None else {name: value for name, value in named.items() if name in names}
 
 
 def check_overrides(overrides: Mapping[str, str | None], config: BrokerConfig) -> None:

@@ -17,11 +17,11 @@ _COMMA = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
 _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
 _REPLICA = re.compile(r"(?:[0-9]+:[0-9]+)?")
-_DURATION = re.compile(
+# Compiled on first use: only share groups need it.
+_DURATION = (
     r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?[0-9]+)D)?"
     r"(?:T(?!$)(?:(?P<hours>[+-]?[0-9]+)H)?(?:(?P<minutes>[+-]?[0-9]+)M)?"
-    r"(?:(?P<seconds>[+-]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
-    re.IGNORECASE,
+    r"(?:(?P<seconds>[+-]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?"
 )
 
 _BITS = {"short": 16, "int": 32, "long": 64}
@@ -183,7 +183,7 @@ def _is_offset_reset(text: str) -> bool:
 
 def duration_ms(text: str) -> int | None:
     """Milliseconds of an ISO 8601 duration in days and smaller units; None where the text is not one."""
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text, re.IGNORECASE)
     if match is None or not any(match.group("days", "hours", "minutes", "seconds")):
         return None
     units = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))

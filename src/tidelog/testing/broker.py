@@ -1,0 +1,258 @@
+"""A real broker in a process of its own, for tests and programs.
+
+    with RunningBroker({"num.partitions": "3"}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+The broker is `tidelog serve` on a free port of the loopback interface, with a data directory of its own that goes
+when the broker is closed. It is ready when it has said so: one line on its standard output names the address, and
+nothing is polled. Its standard error is kept, and the end of it stands in the message when the broker fails.
+
+It runs in a process group of its own, so that a Ctrl-C at the terminal stops the tests, and the tests the broker;
+and without the KAFKA_ variables of the environment, which would configure it behind the test's back.
+
+    new --start--> running --pause--> paused --resume--> running --stop, kill--> stopped --start--> running
+    any --close--> closed: stopped, and the data directory removed
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+), data (.+)\)\s*")
+SERVE = (sys.executable, "-m", "tidelog.cli.main", "serve")
+_TAIL_LINES = 40
+_TAIL_BYTES = 65536
+
+_running: weakref.WeakSet[RunningBroker] = weakref.WeakSet()
+
+
+class BrokerFailed(RuntimeError):
+    """The broker did not start, did not stop, or ended by itself."""
+
+
+class RunningBroker:
+    """`command` is what is run instead of `tidelog serve`; it gets the same arguments."""
+
+    def __init__(
+        self,
+        config: Mapping[str, str] | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        command: Sequence[str] = SERVE,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.config = dict(config or {})
+        self.host = host
+        self.port = port
+        self.broker_id = -1
+        self.cluster_id = ""
+        self._command = tuple(command)
+        self._timeout_s = timeout_s
+        self._scratch = Path(tempfile.mkdtemp(prefix="tidelog-"))
+        self.data_dir = Path(data_dir) if data_dir is not None else self._scratch / "data"
+        self._stderr_path = self._scratch / "stderr.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._expected_to_run = False
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client calls bootstrap.servers."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise BrokerFailed("the broker was not started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> RunningBroker:
+        """Starts the broker and returns when it is ready; on the port that it had, if it ran before."""
+        if self.running:
+            raise BrokerFailed(f"the broker already runs on {self.bootstrap}")
+        arguments = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
+        for name, value in self.config.items():
+            arguments += ["-X", f"{name}={value}"]
+        with open(self._stderr_path, "ab") as stderr:
+            self._process = subprocess.Popen(
+                [*self._command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=_environment(),
+                process_group=0,
+            )
+        _running.add(self)
+        try:
+            self._await_ready()
+        except BaseException:
+            self._end(signal.SIGKILL)
+            raise
+        self._expected_to_run = True
+        return self
+
+    def stop(self) -> int:
+        """Asks the broker to stop and waits for it; its exit code."""
+        if not self.running:
+            return self._ended()
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # a paused process hears nothing else
+        self._expected_to_run = False
+        try:
+            return self._reap(self._timeout_s)
+        except subprocess.TimeoutExpired:
+            self._end(signal.SIGKILL)
+            raise BrokerFailed(self._told(f"the broker did not stop within {self._timeout_s:g} s")) from None
+
+    def kill(self) -> None:
+        """Ends the broker at once, as a crash would."""
+        self._expected_to_run = False
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> RunningBroker:
+        """Stops the broker if it runs, and starts it again with the same data on the same port."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Freezes the process: its sockets stay open, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stops the broker and removes its data, unless the data directory was given."""
+        try:
+            if self._expected_to_run and not self.running:
+                code = self._ended()
+                raise BrokerFailed(self._told(f"the broker ended by itself with exit code {code}"))
+            self.stop()
+        finally:
+            self._expected_to_run = False
+            _running.discard(self)
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def stderr(self, lines: int = _TAIL_LINES) -> str:
+        """The last lines that the broker wrote to its standard error."""
+        try:
+            with open(self._stderr_path, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                text = file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> RunningBroker:
+        try:
+            return self.start()
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except BrokerFailed as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # the first error is the one to look at
+
+    def __repr__(self) -> str:
+        return f"RunningBroker({self.bootstrap}, {'running' if self.running else 'stopped'})"
+
+    def _await_ready(self) -> None:
+        process = self._process
+        assert process is not None and process.stdout is not None
+        output = process.stdout
+        deadline = time.monotonic() + self._timeout_s
+        heard = b""
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([output], [], [], left_s)[0]:
+                raise BrokerFailed(self._told(f"the broker was not ready within {self._timeout_s:g} s"))
+            chunk = os.read(output.fileno(), 4096)
+            if not chunk:
+                code = self._reap(self._timeout_s)
+                raise BrokerFailed(self._told(f"the broker did not start; its exit code is {code}"))
+            heard += chunk
+            *lines, heard = heard.split(b"\n")
+            for line in lines:
+                if match := READY.fullmatch(line):
+                    self._note_ready(match)
+                    # Whatever else it prints must not fill the pipe and block it.
+                    threading.Thread(target=_drain, args=(output,), daemon=True).start()
+                    return
+
+    def _note_ready(self, match: re.Match[bytes]) -> None:
+        self.host = match[1].decode().strip("[]")
+        self.port = int(match[2])
+        self.broker_id = int(match[3])
+        self.cluster_id = match[4].decode()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.running:  # otherwise the number may belong to somebody else by now
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.running:
+            self._signal(number)
+            self._reap(self._timeout_s)
+
+    def _reap(self, timeout_s: float) -> int:
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def _ended(self) -> int:
+        return 0 if self._process is None or self._process.returncode is None else self._process.returncode
+
+    def _told(self, what: str) -> str:
+        tail = self.stderr()
+        command = " ".join(self._command)
+        return f"{what} ({command})\n--- its standard error ---\n{tail}" if tail else f"{what} ({command})"
+
+
+def _environment() -> dict[str, str]:
+    """Ours without KAFKA_ variables, and with this very tidelog first on the path."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    source = str(Path(__file__).resolve().parents[2])
+    paths = [source, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    return environment
+
+
+def _drain(output: BinaryIO) -> None:
+    with output:
+        while output.read(4096):
+            pass
+
+
+@atexit.register
+def _leave_nothing_running() -> None:
+    for broker in list(_running):
+        broker.kill()
+        shutil.rmtree(broker._scratch, ignore_errors=True)

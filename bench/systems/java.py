@@ -68,7 +68,9 @@ class ToolResult:
 def _executable(name: str, package: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise JavaMissing(f"{name} is not on PATH; Apache Kafka's own tools need it (on Debian: apt-get install {package})")
+        raise JavaMissing(
+            f"{name} is not on PATH; Apache Kafka's own tools need it (on Debian: apt-get install {package})"
+        )
     return path
 
 

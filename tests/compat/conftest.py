@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from stock import CLIENTS, ConfluentClient, StockClient, create_topic
-
 from bench.systems.java import JavaShell
 from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
 from bench.systems.tidelog import Tidelog
+from confluent_kafka.admin import AdminClient
+from stock import CLIENTS, ConfluentClient, StockClient, create_topic
 
 SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 #: A rebalance of a new group waits three seconds by default; the tests that mean that wait say so.
@@ -80,6 +79,12 @@ def topic(new_topic: Callable[..., str]) -> str:
 @pytest.fixture
 def admin(broker: BrokerProcess) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def broker_id(admin: AdminClient) -> str:
+    (node_id,) = admin.list_topics(timeout=30).brokers
+    return str(node_id)
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)

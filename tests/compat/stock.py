@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,10 +56,27 @@ class ReadTimeout(AssertionError):
     """Fewer records came than the test waited for."""
 
 
+def eventually(holds: Callable[[], Any], timeout_s: float = 15) -> Any:
+    """What `holds` returns once it is true. A broker may carry a change out a moment after it has acknowledged it."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := holds()):
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.02)
+    return value
+
+
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+    """Makes a topic and returns when each of its partitions has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new])[name].result(30)
+
+    def usable() -> bool:
+        known = admin.list_topics(timeout=30).topics.get(name)
+        leaders = [one.leader for one in known.partitions.values()] if known else []
+        return len(leaders) == partitions and min(leaders) >= 0
+
+    eventually(usable)
 
 
 class StockClient(ABC):
@@ -168,8 +185,10 @@ class ConfluentClient(StockClient):
 
     def consumer(self, **config: Any) -> Consumer:
         """A consumer without a group; librdkafka wants a group name all the same."""
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "unused", "enable.auto.commit": False}
-        return Consumer({**settings, "auto.offset.reset": "error", **{k.replace("_", "."): v for k, v in config.items()}})
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "unused", "fetch.wait.max.ms": 50}
+        return Consumer(
+            {**settings, "auto.offset.reset": "error", **{k.replace("_", "."): v for k, v in config.items()}}
+        )
 
     def read(
         self,
@@ -183,6 +202,8 @@ class ConfluentClient(StockClient):
     ) -> list[Record]:
         consumer = self.consumer(isolation_level=isolation, max_partition_fetch_bytes=max_partition_bytes)
         start = OFFSET_BEGINNING if offset is None else offset
+        # librdkafka looks a logical offset up half a second later when it does not know the leader yet.
+        consumer.list_topics(topic, READ_TIMEOUT_S)
         consumer.assign([TopicPartition(topic, partition, start) for partition in partitions])
         records: list[Record] = []
         deadline = time.monotonic() + READ_TIMEOUT_S

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from stock import CLIENTS, CODECS, ConfluentClient, Message, ProduceFailed, Record, StockClient
-
 from bench.systems.process import BrokerProcess
+from stock import CLIENTS, CODECS, ConfluentClient, Message, ProduceFailed, Record, StockClient
 
 NOW_MS = int(time.time() * 1000)
 #: One of each thing that a record can be.

@@ -1,0 +1,1 @@
+"""The two brokers as processes, and Apache Kafka's Java tools: one place for tests and benchmarks alike."""

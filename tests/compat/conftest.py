@@ -1,0 +1,117 @@
+"""A broker to judge, and what every compatibility test needs around it.
+
+The broker is Tidelog, or with `--broker=kafka` an Apache Kafka 4.3.0: a test that the real one does not pass is wrong.
+One broker serves all tests of a worker, so each test works on topics of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.systems.java import JavaShell
+from bench.systems.kafka import ApacheKafka
+from bench.systems.process import BrokerProcess
+from bench.systems.tidelog import Tidelog
+from confluent_kafka.admin import AdminClient
+from stock import CLIENTS, ConfluentClient, StockClient, create_topic
+
+SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
+#: A rebalance of a new group waits three seconds by default; the tests that mean that wait say so.
+FAST_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
+
+_topic_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def system(request: pytest.FixtureRequest) -> type[BrokerProcess]:
+    return SYSTEMS[request.config.getoption("--broker")]
+
+
+@pytest.fixture(scope="session")
+def broker(system: type[BrokerProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with system(tmp_path_factory.mktemp("broker"), FAST_GROUPS) as running:
+        yield running
+
+
+@pytest.fixture
+def start_broker(system: type[BrokerProcess], tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Starts brokers with settings of their own: `start_broker({"message.max.bytes": "…"})`."""
+    started: list[BrokerProcess] = []
+
+    def start(config: dict[str, str] | None = None) -> BrokerProcess:
+        one = system(tmp_path / f"broker-{len(started)}", {**FAST_GROUPS, **(config or {})})
+        started.append(one)
+        return one.start()
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Names for topics, groups and transactional ids that no other test has."""
+    return lambda kind: f"{kind}-{os.getpid()}-{next(_topic_numbers)}"
+
+
+@pytest.fixture
+def new_topic(broker: BrokerProcess, unique: Callable[[str], str]) -> Callable[..., str]:
+    """Creates a topic on the shared broker: `new_topic(partitions=3, **{"cleanup.policy": "compact"})`."""
+
+    def create(partitions: int = 1, **config: str) -> str:
+        name = unique("topic")
+        create_topic(broker.bootstrap, name, partitions, config)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def broker_id(admin: AdminClient) -> str:
+    (node_id,) = admin.list_topics(timeout=30).brokers
+    return str(node_id)
+
+
+@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
+def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> StockClient:
+    """Each stock Python client in turn, bound to the shared broker."""
+    made: StockClient = request.param(broker.bootstrap)
+    return made
+
+
+@pytest.fixture
+def confluent(broker: BrokerProcess) -> ConfluentClient:
+    return ConfluentClient(broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def java_shell() -> Iterator[JavaShell]:
+    shell = JavaShell()
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def java(java_shell: JavaShell) -> Any:
+    """`java("TopicCommand", "--bootstrap-server", …)` runs one of Apache Kafka's tools and gives its result."""
+
+    def run(tool: str, *args: str, stdin: str | None = None, timeout: float = 60) -> Any:
+        package = "" if "." in tool else "org.apache.kafka.tools."
+        return java_shell.run(package + tool, *args, stdin=stdin, timeout=timeout)
+
+    return run

@@ -1,0 +1,26 @@
+"""Options and collection rules that must be known before any test is collected."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        choices=("tidelog", "kafka"),
+        default="tidelog",
+        help="which broker the compatibility tests judge; kafka proves the tests themselves right",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "java" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.java)

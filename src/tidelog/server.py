@@ -1,0 +1,156 @@
+"""A broker with its sockets: what `tidelog serve` runs.
+
+Start: the metadata store is opened (which locks it), the log directories are locked and recovered, the listeners are
+bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready line can
+produce.
+
+Stop (SIGTERM, SIGINT): no new connections; requests under way are answered; logs are flushed and closed; the store is
+closed. A second signal does not wait for the clients.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.dispatch import Dispatcher
+from tidelog.broker import Broker
+from tidelog.clock import SystemClock
+from tidelog.config.listeners import advertised_listeners, bound_listeners
+from tidelog.control.nodes import Endpoint
+from tidelog.housekeeping import Housekeeping
+from tidelog.journal import Journal
+from tidelog.log.disk import SystemDisk
+from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
+from tidelog.net.limits import Limits
+from tidelog.net.loop import Loop
+from tidelog.net.server import Server as Sockets
+from tidelog.timer.wheel import Timer
+
+if TYPE_CHECKING:
+    from tidelog.config.broker_config import BrokerConfig
+    from tidelog.control.errors import ApiError
+
+DRAIN_MS: Final = 10_000
+
+
+class StartFailed(Exception):
+    """The broker cannot start; the message says why and what to do."""
+
+
+class BrokerServer:
+    def __init__(self, config: BrokerConfig, journal: Journal | None = None) -> None:
+        self.config = config
+        self.journal = journal or Journal()
+        self.clock = SystemClock()
+        self.timer = Timer(self.clock.monotonic_ms(), lambda task, error: self.journal.error("a timer failed", error))
+        self.loop = Loop(self.clock, self.timer, self.journal.error)
+        #: while the broker starts, work is done at once: there is nobody to keep waiting
+        self._started = False
+        self.store = self._open_store()
+        self.broker = Broker(
+            config, self.store, SystemDisk(), self.clock, self.timer, self.loop, self.journal.error
+        )
+        self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker), self.journal.warning)
+        self.housekeeping = Housekeeping(self.broker)
+        self.addresses: list[tuple[str, int]] = []
+
+    def _open_store(self) -> EmbeddedStore:
+        directory = self.config.log_dirs[0]
+        try:
+            return EmbeddedStore(directory, self._execute)
+        except StoreLocked:
+            raise StartFailed(
+                f"another broker uses the data directory {directory}. Stop it, or give this one a directory of its own"
+            ) from None
+        except OSError as error:
+            raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
+
+    def _execute(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
+        if self._started:
+            self.loop.in_worker(work, lambda result, error: done(error if error is not None else result))
+        else:
+            done(work())
+
+    # --- starting -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when the broker can serve; raises StartFailed where it cannot."""
+        cluster_id = self.broker.establish_cluster()
+        self.broker.open_logs(cluster_id)
+        bound: dict[str, int] = {}
+        for listener in bound_listeners(self.config):
+            try:
+                host, port = self.sockets.listen(listener.host, listener.port, listener.name)
+            except OSError as error:
+                raise StartFailed(
+                    f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}. "
+                    "Choose another port with --port, or 0 for any free one"
+                ) from error
+            bound[listener.name] = port
+            self.addresses.append((host, port))
+        outcome: list[ApiError] = []
+        self.broker.join(self._endpoints(bound), outcome.append)
+        if not outcome or outcome[0].is_failure:
+            raise StartFailed(f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}")
+        self.broker.adopt_found_logs()
+        self.housekeeping.start()
+        self._started = True
+        # What lives now lives as long as the broker: keep the cyclic collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+
+    def _endpoints(self, bound: dict[str, int]) -> list[Endpoint]:
+        return [
+            Endpoint(e.name, e.security_protocol, e.host, e.port or bound.get(e.name, 0))
+            for e in advertised_listeners(self.config)
+        ]
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def run(self, on_ready: Callable[[BrokerServer], None]) -> None:
+        """Serves until a signal comes. Call `start` first."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.on_signal(number, self.stop)
+        on_ready(self)
+        self.loop.run()
+        self._close()
+
+    def stop(self) -> None:
+        """Answers what is under way, then ends `run`. A second call does not wait."""
+        if self.sockets.draining:
+            self.loop.stop()
+            return
+        self.sockets.drain(self.loop.stop, DRAIN_MS)
+
+    def _close(self) -> None:
+        self._started = False
+        self.housekeeping.stop()
+        self.broker.close()
+        self.store.close()
+        self.loop.close()
+
+    def describe(self) -> str:
+        """The line that says where the broker can be reached."""
+        host, port = self.addresses[0]
+        shown = f"[{host}]" if ":" in host else host
+        data = ",".join(os.path.abspath(path) for path in self.config.log_dirs)
+        return f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
+
+
+def limits_of(config: BrokerConfig) -> Limits:
+    """The network's limits under Kafka's names; values that this broker leaves to its own defaults are not named."""
+    values: Any = config.values
+    return Limits(
+        socket_request_max_bytes=values.socket_request_max_bytes,
+        max_connections=values.max_connections,
+        max_connections_per_ip=values.max_connections_per_ip,
+        connections_max_idle_ms=values.connections_max_idle_ms,
+        socket_listen_backlog_size=values.socket_listen_backlog_size,
+        socket_send_buffer_bytes=values.socket_send_buffer_bytes,
+        socket_receive_buffer_bytes=values.socket_receive_buffer_bytes,
+    )

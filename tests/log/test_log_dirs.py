@@ -10,12 +10,11 @@ from tidelog.log.config import LogConfig
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import LogDirInUse
 from tidelog.log.log_dirs import LogDirs
-from tidelog.wire.batch import BatchHeader, pack_batch
+from tidelog.wire.records import build_batch
 
 
-def produced(count: int = 3, timestamp: int = 1000, payload_bytes: int = 100) -> memoryview:
-    header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, timestamp, timestamp, -1, -1, -1, count)
-    return memoryview(pack_batch(header, bytes(payload_bytes)))
+def produced(count: int = 3, timestamp: int = 1000, value_bytes: int = 30) -> memoryview:
+    return memoryview(build_batch([(timestamp, None, bytes(value_bytes), None)] * count))
 
 
 def open_dirs(*paths: Path, config: LogConfig | None = None) -> LogDirs:
@@ -30,7 +29,7 @@ def test_what_was_appended_is_there_after_reopening(tmp_path: Path, clean: bool)
     log = dirs.create(("t", 0), now_ms=0, topic_id=bytes(range(16)))
     for _ in range(10):
         log.append_as_leader(produced(), leader_epoch=4, now_ms=1000)
-    stored = log.read(0, 1 << 20, log.log_end_offset).slice
+    stored = log.read(0, 1 << 20, log.log_end_offset)
     assert stored is not None
     before = stored.read()
     if clean:
@@ -41,7 +40,7 @@ def test_what_was_appended_is_there_after_reopening(tmp_path: Path, clean: bool)
     assert again.log_end_offset == 30
     assert again.topic_id == bytes(range(16))
     assert again.leader_epochs.entries() == [(4, 0)]
-    found = again.read(0, 1 << 20, 30).slice
+    found = again.read(0, 1 << 20, 30)
     assert found is not None and found.read() == before
 
 

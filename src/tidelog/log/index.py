@@ -186,17 +186,20 @@ class TimeIndex(MappedEntries):
 
     @property
     def is_full(self) -> bool:
-        """One slot is kept for the entry that a roll writes."""
+        """The slot of the final entry does not count."""
         return self.count >= self.max_entries - 1
 
     def entry(self, n: int) -> TimestampOffset:
         timestamp, relative = _TIME_ENTRY.unpack_from(self._mapped(), n * TIME_ENTRY_SIZE)
         return TimestampOffset(timestamp, self.base_offset + relative)
 
-    def append(self, timestamp: int, offset: int) -> None:
-        """An entry that brings no larger timestamp says nothing new and is left out."""
+    def append(self, timestamp: int, offset: int, final: bool = False) -> None:
+        """An entry that brings no larger timestamp says nothing new and is left out.
+
+        The last slot is kept for the `final` entry, which a seal writes.
+        """
         count = self.count
-        if timestamp <= self.last.timestamp or count >= self.max_entries:
+        if timestamp <= self.last.timestamp or count >= self.max_entries - (not final):
             return
         view = self._view
         if view is None or not self._writable:

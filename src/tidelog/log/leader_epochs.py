@@ -62,21 +62,25 @@ class LeaderEpochs:
         self._starts.append(start_offset)
         self._changed()
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not past the asked one, and where it ends; (-1, -1) where the log cannot tell.
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
+        """The largest epoch not past the asked one, and where it ends; None where the log cannot tell.
 
         The newest epoch ends at the log end. An epoch older than all that is known ends where the oldest begins.
         """
         if epoch == UNDEFINED:
-            return UNDEFINED, UNDEFINED
+            return None
         if epoch == self.latest:
             return epoch, log_end_offset
         after = bisect_right(self._epochs, epoch)
         if after == len(self._epochs):
-            return UNDEFINED, UNDEFINED
+            return None
         if after == 0:
             return epoch, self._starts[0]
         return self._epochs[after - 1], self._starts[after]
+
+    def earliest_epoch_at(self, offset: int) -> int:
+        """The oldest known epoch if it reaches back to `offset`, else -1."""
+        return self._epochs[0] if self._epochs and self._starts[0] <= offset else UNDEFINED
 
     def epoch_for(self, offset: int) -> int:
         """The epoch of the leader that wrote `offset`, -1 if that is not known."""

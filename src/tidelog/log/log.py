@@ -5,11 +5,8 @@
     recovery_point     offsets below it are on the device; after a crash only what lies past it is checked
 
 An append checks the batch, gives it its offset and leader epoch in place, and writes it with one write: whatever came
-over the wire goes to the file as it is. A read returns a slice of a file, whole batches, for `sendfile`.
-
-Finding a position costs the same at any log size: bisect for the segment, binary search in its mapped index, a scan of
-a few KiB of headers. Readers at the end of the log, and readers that go on where they stopped, do not even need that:
-the positions of the last appends and of the ends of the last reads are remembered.
+over the wire goes to the file as it is. A read returns a slice of a file, whole batches, for `sendfile`. Finding a
+position costs the same at any log size (`segments.py`).
 
 A write that fails is cut off again and takes the directory offline: nothing half-written stays behind, and nothing that
 failed was ever counted.
@@ -17,72 +14,47 @@ failed was ever counted.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from tidelog.log.config import LOG_APPEND_TIME, LogConfig
-from tidelog.log.disk import Disk, File
-from tidelog.log.errors import (
-    CorruptMessage,
-    InvalidRecord,
-    MessageTooLarge,
-    OffsetOutOfRange,
-    RecordListTooLarge,
-    UnexpectedAppendOffset,
-)
+from tidelog.log.checkpoints import PARTITION_METADATA
+from tidelog.log.config import LogConfig
+from tidelog.log.disk import Disk
+from tidelog.log.errors import OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
 from tidelog.log.flush import FlushWork
+from tidelog.log.index import MAX_RELATIVE_OFFSET
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
-from tidelog.log.segment import Segment
-from tidelog.wire.batch import (
-    HEADER_SIZE,
-    LOG_APPEND_TIME_FLAG,
-    BatchHeader,
-    InvalidBatch,
-    computed_crc,
-    crc_matches,
-    iter_headers,
-    patch_place,
-    patch_timestamps,
-    read_header,
-)
+from tidelog.log.rules import roll_jitter_ms, rules_of
+from tidelog.log.segment import FileSlice, Segment
+from tidelog.log.segments import Segments
+from tidelog.wire.batch import CODEC_MASK, UNSUPPORTED_COMPRESSION_TYPE, BatchHeader, InvalidBatch, patch_place
+from tidelog.wire.check import check_produced, check_replicated
+from tidelog.wire.compression import ZSTD
+from tidelog.wire.records import locate_timestamp
 
-#: how many positions each of the two generations of remembered positions holds
-_REMEMBERED: Final = 128
+NO_LEADER_EPOCH: Final = -1
+_ANY_EPOCH: Final = (1 << 31) - 1
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class FileSlice:
-    """Whole batches in a file, ready for `sendfile`. Holds the file: it stays readable whatever becomes of the log."""
+def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[Log, P], R]:
+    """An OSError in the method takes the log's directory offline."""
 
-    __slots__ = ("file", "position", "size_bytes")
+    @wraps(method)
+    def guarded(log: Log, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if log.directory.failure is not None:
+            raise log.directory.offline()
+        try:
+            return method(log, *args, **kwargs)
+        except OSError as error:
+            raise log.directory.fail(error) from error
 
-    def __init__(self, file: File, position: int, size_bytes: int) -> None:
-        self.file = file
-        self.position = position
-        self.size_bytes = size_bytes
-
-    def fileno(self) -> int:
-        return self.file.fileno()
-
-    def read(self) -> bytes:
-        """The bytes themselves, for those who cannot send a file."""
-        return self.file.pread(self.size_bytes, self.position)
-
-
-class LogRead:
-    """What a read found. `slice` is None where there is nothing below the bound, or nothing that fits."""
-
-    __slots__ = ("next_offset", "slice")
-
-    def __init__(self, slice: FileSlice | None, next_offset: int) -> None:
-        self.slice = slice
-        #: every offset of the slice is below it, and the log goes on there
-        self.next_offset = next_offset
-
-    @property
-    def size_bytes(self) -> int:
-        return 0 if self.slice is None else self.slice.size_bytes
+    return guarded
 
 
 class AppendInfo:
@@ -121,15 +93,10 @@ class TimestampedOffset(NamedTuple):
 
 class Log:
     __slots__ = (
-        "_append_time",
-        "_bases",
         "_config",
         "_disk",
-        "_flushed_ms",
         "_generation",
-        "_old",
-        "_young",
-        "active",
+        "_rules",
         "directory",
         "leader_epochs",
         "log_end_offset",
@@ -153,15 +120,10 @@ class Log:
         self.log_end_offset = 0
         self.recovery_point = 0
         self.leader_epochs = LeaderEpochs()
-        #: never empty once the log is open; the last one is `active`
-        self.segments: list[Segment] = []
-        self._bases: list[int] = []
-        self.active: Segment
-        #: positions of batches by the offset they begin with: a young and an old generation
-        self._young: dict[int, tuple[Segment, int]] = {}
-        self._old: dict[int, tuple[Segment, int]] = {}
+        #: set before the log is handed out
+        self.segments: Segments
+        #: counts truncations: a flush that began before one says nothing about bytes written after it
         self._generation = 0
-        self._flushed_ms = 0
         self.config = config
 
     @property
@@ -171,7 +133,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._append_time = config.message_timestamp_type == LOG_APPEND_TIME
+        self._rules = rules_of(config)
 
     @property
     def name(self) -> str:
@@ -179,161 +141,146 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
-    def adopt(self, segments: list[Segment]) -> None:
-        """Takes the segments that were loaded, in order."""
-        self.segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self.active = segments[-1]
-        self._forget_positions()
+        return self.segments.size_bytes
 
     # --- appending
 
-    def append_as_leader(self, records: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Appends what a client sent: exactly one batch, which is patched in place and must be writable."""
-        if self.directory.failure is not None:
-            raise self.directory.offline()
-        if len(records) < HEADER_SIZE:
-            raise CorruptMessage(f"{len(records)} bytes are no batch")
-        header = read_header(records)
-        records = self._check_produced(records, header)
-        config = self._config
-        size_bytes = len(records)
-        if size_bytes > config.segment_bytes:
-            raise RecordListTooLarge(f"{size_bytes} bytes exceed segment.bytes = {config.segment_bytes}")
-        first_offset = self.log_end_offset
-        last_offset = first_offset + header.last_offset_delta
-        max_timestamp = header.max_timestamp
-        if self._append_time:
-            max_timestamp = now_ms
-            patch_timestamps(records, 0, header, header.attributes | LOG_APPEND_TIME_FLAG, now_ms)
-        patch_place(records, 0, first_offset, header.length, leader_epoch)
-        if leader_epoch != self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, first_offset)
-        info = self._write(records, first_offset, last_offset, max_timestamp, now_ms, None)
-        if self._append_time:
-            info.log_append_time_ms = now_ms
-        return info
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """This broker leads from here on: the epoch begins at the log's end, even if nothing is written in it."""
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
-    def _check_produced(self, records: memoryview, header: BatchHeader) -> memoryview:
-        size_bytes = header.size_bytes
-        if size_bytes > self._config.max_message_bytes:
-            raise MessageTooLarge(f"{size_bytes} bytes exceed max.message.bytes = {self._config.max_message_bytes}")
-        if header.magic != 2:
-            raise InvalidRecord(f"message format {header.magic} is not supported")
-        if size_bytes < HEADER_SIZE or size_bytes > len(records):
-            raise CorruptMessage(f"a batch claims {size_bytes} bytes, {len(records)} came")
-        if size_bytes < len(records):
-            records = records[:size_bytes]
-        if computed_crc(records, 0, size_bytes) != header.crc:
-            raise CorruptMessage(f"the CRC of a batch for {self.name} does not match")
-        if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-            raise InvalidRecord(f"{header.record_count} records and a last offset delta of {header.last_offset_delta}")
-        if header.base_offset != 0:
-            raise InvalidRecord(f"the base offset of a produced batch must be 0, not {header.base_offset}")
-        return records
-
-    def append_as_follower(self, records: memoryview, now_ms: int = 0) -> AppendInfo:
-        """Appends what a leader sent: batches with their offsets, continuing this log; a torn last one is left out."""
-        if self.directory.failure is not None:
-            raise self.directory.offline()
-        spans: list[tuple[int, int, int]] = []
-        epochs: list[tuple[int, int]] = []
-        first_offset = last_offset = -1
-        max_timestamp = -1
-        end = 0
-        try:
-            for position, header in iter_headers(records):
-                if not crc_matches(records, position, header):
-                    raise CorruptMessage(f"the CRC of a fetched batch for {self.name} does not match")
-                if first_offset < 0:
-                    first_offset = header.base_offset
-                    last_offset = self.log_end_offset - 1
-                if header.base_offset <= last_offset or header.last_offset_delta < 0:
-                    raise UnexpectedAppendOffset(
-                        f"{self.name} ends at {last_offset + 1}, a batch of {header.base_offset} to "
-                        f"{header.last_offset} cannot follow",
-                        first_offset,
-                        header.last_offset,
-                    )
-                last_offset = header.last_offset
-                end = position + header.size_bytes
-                max_timestamp = max(max_timestamp, header.max_timestamp)
-                spans.append((last_offset, header.max_timestamp, header.size_bytes))
-                if header.leader_epoch >= 0 and (not epochs or epochs[-1][0] != header.leader_epoch):
-                    epochs.append((header.leader_epoch, header.base_offset))
-        except InvalidBatch as error:
-            raise CorruptMessage(str(error)) from None
-        if not spans:
-            return AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, 0)
-        if end > self._config.segment_bytes:
-            raise RecordListTooLarge(f"{end} bytes exceed segment.bytes = {self._config.segment_bytes}")
-        for epoch, start_offset in epochs:
-            self.leader_epochs.assign(epoch, start_offset)
-        records = records if end == len(records) else records[:end]
-        return self._write(records, first_offset, last_offset, max_timestamp, now_ms, spans if len(spans) > 1 else None)
-
-    def _write(
+    def append_as_leader(
         self,
         records: memoryview,
-        first_offset: int,
-        last_offset: int,
-        max_timestamp: int,
+        leader_epoch: int,
         now_ms: int,
-        spans: list[tuple[int, int, int]] | None,
+        zstd_allowed: bool = True,
+        *,
+        from_client: bool = True,
     ) -> AppendInfo:
-        size_bytes = len(records)
-        segment = self.active
+        """Appends one produced batch; its bytes are patched in place and must be writable.
+
+        Raises InvalidBatch for what may not be stored, LogError for what cannot be.
+        """
+        if self.directory.failure is not None:
+            raise self.directory.offline()
+        checked = check_produced(records, self._rules, now_ms, from_client=from_client)
+        batch, header = checked.batch, checked.header
+        if header.attributes & CODEC_MASK == ZSTD and not zstd_allowed:
+            raise InvalidBatch(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request")
+        if len(batch) > self._config.segment_bytes:
+            raise RecordListTooLarge(f"{len(batch)} bytes exceed segment.bytes = {self._config.segment_bytes}")
+        first_offset = self.log_end_offset
+        patch_place(batch, 0, first_offset, header.length, leader_epoch)
+        if leader_epoch != self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, first_offset)
+        last_offset = first_offset + header.last_offset_delta
+        info = AppendInfo(first_offset, last_offset, header.max_timestamp, len(batch))
+        if self._rules.log_append_time:
+            info.log_append_time_ms = now_ms
+        self._write(batch, info, now_ms, None)
+        return info
+
+    def append_as_follower(self, records: memoryview, now_ms: int, leader_epoch: int = _ANY_EPOCH) -> AppendInfo:
+        """Appends what a leader sent: batches with their offsets, continuing this log; a torn last one is left out.
+
+        Batches of an epoch past `leader_epoch` are left out too: the sender lost its leadership while it sent them.
+        """
+        if self.directory.failure is not None:
+            raise self.directory.offline()
+        end, placed = check_replicated(records)
+        for at, (position, header) in enumerate(placed):
+            if header.leader_epoch > leader_epoch:
+                end, placed = position, placed[:at]
+                break
+        info = AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, end)
+        info.log_start_offset = self.log_start_offset
+        if not placed:
+            return info
+        info.first_offset = placed[0][1].base_offset
+        if info.first_offset < self.log_end_offset:
+            raise UnexpectedAppendOffset(
+                f"{self.name} ends at {self.log_end_offset}, a batch at {info.first_offset} cannot follow",
+                info.first_offset,
+                placed[-1][1].last_offset,
+            )
+        start = 0
+        for run in self._runs(placed):
+            stop = run[-1][0] + run[-1][1].size_bytes
+            self._append_run(records[start:stop], [header for _, header in run], info, now_ms)
+            start = stop
+        return info
+
+    def _runs(self, placed: list[tuple[int, BatchHeader]]) -> list[list[tuple[int, BatchHeader]]]:
+        """Splits batches where one segment cannot hold all: by size, or by the reach of a relative offset."""
+        runs: list[list[tuple[int, BatchHeader]]] = []
+        segment_bytes = self._config.segment_bytes
+        for position, header in placed:
+            if runs:
+                first_position, first = runs[-1][0]
+                if (
+                    position + header.size_bytes - first_position <= segment_bytes
+                    and header.last_offset - first.base_offset <= MAX_RELATIVE_OFFSET
+                ):
+                    runs[-1].append((position, header))
+                    continue
+            runs.append([(position, header)])
+        return runs
+
+    def _append_run(self, records: memoryview, headers: list[BatchHeader], info: AppendInfo, now_ms: int) -> None:
+        spans = []
+        for header in headers:
+            if header.leader_epoch >= 0 and header.leader_epoch != self.leader_epochs.latest:
+                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+            info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
+            spans.append((header.last_offset, header.max_timestamp, header.size_bytes))
+        info.last_offset = headers[-1].last_offset
+        self._write(records, info, now_ms, spans)
+
+    def _write(
+        self, records: memoryview, info: AppendInfo, now_ms: int, spans: list[tuple[int, int, int]] | None
+    ) -> None:
+        """One write; then the log end, and whatever reader waits for it, may know."""
+        segment = self.segments.active
         config = self._config
+        last_offset = info.last_offset
         try:
-            if segment.should_roll(size_bytes, last_offset, max_timestamp, now_ms, config):
-                segment = self.roll(now_ms, first_offset)
-            position = segment.append(records, last_offset, max_timestamp, spans)
+            if segment.should_roll(len(records), last_offset, info.max_timestamp, now_ms, config):
+                segment = self.roll(now_ms, max(info.first_offset, self.log_end_offset))
+            position = segment.append(records, last_offset, info.max_timestamp, spans)
         except OSError as error:
             raise self.directory.fail(error) from error
         self.log_end_offset = last_offset + 1
-        self._remember(first_offset, segment, position)
-        info = AppendInfo(first_offset, last_offset, max_timestamp, size_bytes)
+        self.segments.remember(info.first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             info.flush_due = True
             self.directory.flushes.add(self)
-        return info
 
-    def roll(self, now_ms: int, next_offset: int | None = None) -> Segment:
-        """Seals the active segment and opens the next one; an empty one stays, unless the next offset does not fit."""
-        base_offset = self.log_end_offset if next_offset is None else max(next_offset, self.log_end_offset)
-        old = self.active
-        if old.size == 0 and old.base_offset == base_offset:
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Seals the active segment and opens the next one; an empty one that begins there already stays."""
+        if base_offset is None:
+            base_offset = self.log_end_offset
+        old = self.segments.active
+        if old.base_offset == base_offset:
             return old
         if self.directory.recovery_points_stale:
             # Sealed segments below the recovery point are trusted after a crash, so it may not lie any longer.
             self.directory.checkpoint_recovery_points()
         old.seal()
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
-        segment.roll_jitter_ms = self._jitter_ms(base_offset)
-        self.segments.append(segment)
-        self._bases.append(base_offset)
-        self.active = segment
+        segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
+        self.segments.add(segment)
         self.directory.flushes.add(self)
         return segment
 
-    def _jitter_ms(self, base_offset: int) -> int:
-        """Different for each log and segment, the same in each run: rolls spread without a source of chance."""
-        bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
-        if bound <= 0:
-            return 0
-        import zlib
-
-        return zlib.crc32(f"{self.name}/{base_offset}".encode()) % bound
-
     # --- reading
 
-    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogRead:
+    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileSlice | None:
         """Whole batches from the one that holds `offset` on, all below `max_offset`, from one segment.
 
-        At most `max_bytes`, except that `min_one_batch` brings the first batch whatever its size.
+        At most `max_bytes`, except that `min_one_batch` brings the first batch whatever its size. None if there is
+        nothing that may be read, or nothing that fits.
         """
         end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > end_offset:
@@ -343,7 +290,7 @@ class Log:
         if max_offset > end_offset:
             max_offset = end_offset
         if offset >= max_offset:
-            return LogRead(None, offset)
+            return None
         if self.directory.failure is not None:
             raise self.directory.offline()
         try:
@@ -351,95 +298,99 @@ class Log:
         except OSError as error:
             raise self.directory.fail(error) from error
 
-    def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogRead:
-        found = self._position(offset)
+    def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> FileSlice | None:
+        segments = self.segments
+        found = segments.position(offset)
         if found is None:
-            return LogRead(None, offset)
+            return None
         segment, position = found
         end, next_offset = self._bound(segment, max_offset)
         if end <= position:
-            return LogRead(None, offset)
+            return None
         if end - position > max_bytes:
             end, next_offset = segment.boundary(position, position + max_bytes)
             if end == position:
                 if not min_one_batch:
-                    return LogRead(None, offset)
+                    return None
                 span = segment.span_at(position)
                 end, next_offset = position + span.size_bytes, span.last_offset + 1
-        self._remember(next_offset, segment, end)
-        return LogRead(FileSlice(segment.file, position, end - position), next_offset)
+        segments.remember(next_offset, segment, end)
+        return FileSlice(segment.file, position, end - position, next_offset)
 
     def _bound(self, segment: Segment, max_offset: int) -> tuple[int, int]:
         """How far a reader bounded by `max_offset` may go in the segment, and the offset that comes there."""
         if max_offset == self.log_end_offset:
-            if segment is self.active:
+            if segment is self.segments.active:
                 return segment.size, max_offset
         else:
-            found = self._position(max_offset)
+            found = self.segments.position(max_offset)
             if found is not None and found[0] is segment:
                 return found[1], max_offset
         # The bound lies in a later segment: all of this one may be read.
-        return segment.size, self._bases[bisect_right(self._bases, segment.base_offset)]
+        return segment.size, self.segments.next_base_offset(segment) or max_offset
 
-    def _position(self, offset: int) -> tuple[Segment, int] | None:
-        """The segment and position of the batch that holds `offset`, or of the first one after it."""
-        found = self._young.get(offset) or self._old.get(offset)
-        if found is not None and found[1] < found[0].size:
-            return found
-        at = bisect_right(self._bases, offset) - 1
-        while at < len(self.segments):
-            segment = self.segments[at]
-            span = segment.find(offset)
-            if span is not None:
-                if span.base_offset == offset:
-                    self._remember(offset, segment, span.position)
-                return segment, span.position
-            at += 1
+    @_guarded
+    def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record at or after a time, not before the log's start; None if there is none."""
+        for segment in self.segments:
+            if segment.largest.timestamp < timestamp:
+                continue
+            for position, header in segment.headers(segment.position_before_time(timestamp, self.log_start_offset)):
+                if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
+                    continue
+                batch = segment.file.pread(header.size_bytes, position)
+                found = locate_timestamp(batch, timestamp, self.log_start_offset)
+                if found is not None:
+                    return TimestampedOffset(found[1], found[0], header.leader_epoch)
         return None
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        young = self._young
-        if len(young) >= _REMEMBERED:
-            self._old = young
-            young = self._young = {}
-        young[offset] = (segment, position)
+    @_guarded
+    def max_timestamp_offset(self) -> TimestampedOffset | None:
+        """The first record that has the largest timestamp in the log; None in a log without timestamps."""
+        largest: Segment | None = None
+        for segment in self.segments:
+            if largest is None or segment.largest.timestamp > largest.largest.timestamp:
+                largest = segment
+        if largest is None or largest.largest.timestamp < 0:
+            return None
+        timestamp, last_offset = largest.largest
+        span = largest.find(last_offset)
+        if span is None:
+            return None
+        for position, header in largest.headers(span.position):
+            batch = largest.file.pread(header.size_bytes, position)
+            found = locate_timestamp(batch, timestamp)
+            if found is not None:
+                return TimestampedOffset(timestamp, found[0], header.leader_epoch)
+        return None
 
-    def _forget_positions(self) -> None:
-        self._young = {}
-        self._old = {}
+    # --- cutting at the end
 
-    # --- cutting
-
+    @_guarded
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Cuts everything from `offset` on; returns whether there was anything. A batch that holds it goes whole."""
         if offset < 0:
             raise ValueError(f"cannot truncate to {offset}")
         if offset >= self.log_end_offset:
+            # An epoch may have begun at the log's end and nothing been written in it; another leader's is right.
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             return False
-        if offset < self.segments[0].base_offset:
+        if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        try:
-            keep = bisect_right(self._bases, offset)
-            self._drop(keep, len(self.segments))
-            self.active = self.segments[-1]
-            self.active.truncate_to(offset, now_ms)
-        except OSError as error:
-            raise self.directory.fail(error) from error
+        self._discard(self.segments.drop_from(offset))
+        self.segments.active.truncate_to(offset, now_ms)
         self._ends_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
         return True
 
+    @_guarded
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Drops everything; the log is empty and begins at `offset`."""
-        try:
-            self._drop(0, len(self.segments))
-            segment = Segment.create(self._disk, self.path, offset, self._config, now_ms)
-        except OSError as error:
-            raise self.directory.fail(error) from error
-        self.adopt([segment])
+        self._discard(list(self.segments))
+        segment = Segment.create(self._disk, self.path, offset, self._config, now_ms)
+        self.segments = Segments([segment])
         self._ends_at(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()
@@ -450,19 +401,41 @@ class Log:
         if self.recovery_point > offset:
             self.recovery_point = offset
             self.directory.recovery_points_stale = True
-        self._forget_positions()
+        self.segments.forget()
 
-    def _drop(self, first: int, end: int) -> None:
-        """Takes segments out of the log; their files go after `file.delete.delay.ms`."""
-        dropped = self.segments[first:end]
-        del self.segments[first:end], self._bases[first:end]
-        self._forget_positions()
-        paths = [path for segment in dropped for path in segment.rename_deleted()]
+    def _discard(self, segments: list[Segment]) -> None:
+        """Gives the files of segments that left the log to a deletion after `file.delete.delay.ms`."""
+        paths = [path for segment in segments for path in segment.rename_deleted()]
         if paths:
             deletion = PendingDeletion(self._disk, paths, self._config.file_delete_delay_ms)
             self.directory.deletions.append(deletion)
 
+    # --- cutting at the start
+
+    def advance_log_start_offset(self, offset: int) -> bool:
+        """What lies below `offset` may no longer be read; segments wholly below it go with the next retention."""
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRange(f"{self.name} ends at {self.log_end_offset} and cannot begin at {offset}")
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        return True
+
+    @_guarded
+    def remove_oldest(self, count: int, now_ms: int) -> None:
+        """Takes the `count` oldest segments out; the log rolls first where that would leave none."""
+        if count == len(self.segments):
+            self.roll(now_ms)
+        dropped = self.segments.drop_first(count)
+        self.advance_log_start_offset(self.segments.first_base_offset)
+        self._discard(dropped)
+
     # --- flushing
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
 
     def flush_work(self) -> FlushWork | None:
         """What must be synced for the whole log to be on the device; None if it is already."""
@@ -471,16 +444,17 @@ class Log:
         if point >= self.log_end_offset and not self.leader_epochs.dirty:
             return None
         work = FlushWork(self.log_end_offset, self._generation)
-        first = max(bisect_right(self._bases, point) - 1, 0)
-        for segment in self.segments[first:]:
+        active = self.segments.active
+        for segment in self.segments.since(point):
             work.add(segment.file.sync)
-            if segment is not self.active:
+            if segment is not active:
                 work.add_path(self._disk, segment.offset_index.path)
                 work.add_path(self._disk, segment.time_index.path)
         if self.leader_epochs.dirty:
             work.add_replacement(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
             self.leader_epochs.dirty = False
-        if self._bases[-1] >= point:
+        if active.base_offset >= point:
+            work.add_path(self._disk, f"{self.path}/{PARTITION_METADATA}")
             work.add_directory(self._disk, self.path)
         return work
 
@@ -507,17 +481,16 @@ class Log:
         for segment in self.segments:
             segment.moved(path)
 
+    @_guarded
     def close(self) -> None:
         """Flushes, trims and gives everything back, so that the next opening need not scan."""
         self.flush()
-        try:
-            self.active.seal()
-            if self.log_end_offset > self.active.base_offset:
-                self.active.sync()
-                self.active.offset_index.sync()
-                self.active.time_index.sync()
-        except OSError as error:
-            raise self.directory.fail(error) from error
+        active = self.segments.active
+        active.seal()
+        if active.size:
+            active.sync()
+            active.offset_index.sync()
+            active.time_index.sync()
         self.abandon()
 
     def abandon(self) -> None:

@@ -295,7 +295,7 @@ class LogDirs:
         starts = {
             key: log.log_start_offset
             for key, log in directory.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
+            if log.log_start_offset > log.segments.first_base_offset
         }
         write_offsets(self.disk, f"{directory.path}/{LOG_START_OFFSETS}", starts)
         if high_watermarks is not None:

@@ -32,7 +32,9 @@ from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+from tidelog.log.segments import Segments
 from tidelog.wire.batch import BatchHeader, crc_matches
 
 CLEANED: Final = ".cleaned"
@@ -66,7 +68,7 @@ def create_log(
             log.topic_id = topic_id
             data = format_partition_metadata(topic_id)
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
-        log.adopt([Segment.create(directory.disk, path, 0, config, now_ms)])
+        log.segments = Segments([Segment.create(directory.disk, path, 0, config, now_ms)])
     except OSError as error:
         raise directory.fail(error) from error
     return log
@@ -93,7 +95,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     if not segments:
         segments.append(Segment.create(disk, path, claim.log_start_offset, config, now_ms))
         log_end_offset = claim.log_start_offset
-    log.adopt(segments)
+    log.segments = Segments(segments)
+    log.segments.active.roll_jitter_ms = roll_jitter_ms(config, log.name, log.segments.active.base_offset)
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)

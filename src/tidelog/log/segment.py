@@ -38,6 +38,26 @@ _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
 
 
+class FileSlice:
+    """Whole batches in a file, ready for `sendfile`. Holds the file: it stays readable whatever becomes of the log."""
+
+    __slots__ = ("file", "next_offset", "position", "size_bytes")
+
+    def __init__(self, file: File, position: int, size_bytes: int, next_offset: int) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+        #: every offset of the slice is below it, and the log goes on there
+        self.next_offset = next_offset
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def read(self) -> bytes:
+        """The bytes themselves, for those who cannot send a file."""
+        return self.file.pread(self.size_bytes, self.position)
+
+
 class Span(NamedTuple):
     """Where a batch lies, and which offsets it holds."""
 
@@ -101,6 +121,7 @@ class Segment:
         file.truncate(config.segment_bytes if config.preallocate else 0)
         disk.open(stem + INDEX, create=True).truncate(0)
         disk.open(stem + TIME_INDEX, create=True).truncate(0)
+        disk.remove(stem + TXN_INDEX)
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
         segment.created_ms = now_ms
@@ -225,12 +246,13 @@ class Segment:
         """The largest timestamp and the last offset of its batch; (-1, base offset) in an empty segment."""
         largest = self._max
         if largest is None:
-            largest = self._max = self._scan_largest()
+            # The segment comes from an earlier life, which sealed it: the last entry is the largest.
+            self._trust_indexes()
+            largest = self._max = self.time_index.last
         return largest
 
     def _scan_largest(self) -> TimestampOffset:
-        """What the time index knows, or a later batch that it does not know yet."""
-        self._trust_indexes()
+        """What the time index knows, or a later batch that it does not know."""
         largest = self.time_index.last
         for _, header in self.headers(self.offset_index.lookup(largest.offset)):
             if header.max_timestamp > largest.timestamp:
@@ -245,7 +267,7 @@ class Segment:
     def seal(self) -> None:
         """The segment will not grow any more: the last time entry is written and everything is trimmed."""
         largest = self.largest
-        self.time_index.append(largest.timestamp, largest.offset)
+        self.time_index.append(largest.timestamp, largest.offset, final=True)
         self.offset_index.trim()
         self.time_index.trim()
         file = self.file
@@ -367,6 +389,13 @@ class Segment:
             yield position, header, chunk[at : at + size_bytes]
             position += size_bytes
 
+    def position_before_time(self, timestamp: int, least_offset: int) -> int:
+        """A batch boundary before which no record at or after `least_offset` is at or after `timestamp`."""
+        self._trust_indexes()
+        # An entry names the first batch that reached its timestamp, so nothing before it is as late.
+        entry = self.time_index.lookup(timestamp)
+        return self.offset_index.lookup(max(entry.offset, least_offset))
+
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on."""
         self._trust_indexes()
@@ -396,7 +425,7 @@ class Segment:
             self.created_ms = now_ms
             self.first_timestamp = None
         self._bytes_since_index = 0
-        self._max = None
+        self._max = self._scan_largest()
         return cut
 
     def reset_indexes(self) -> None:

@@ -1,0 +1,66 @@
+"""Which whole segments a log no longer needs: past its start offset, past its size, past its time.
+
+Oldest first, each rule stops at the first segment that it keeps, and no rule takes what the high watermark has not
+passed. The active segment is never taken as it is: where all of its records are expired too, the log rolls and the
+former active segment goes (Kafka does the same, or an idle partition would keep its last records for ever).
+
+`cleanup.policy` without `delete` leaves only the first rule. Time is the largest timestamp of the segment's records;
+a segment that claims the future keeps itself, and all later ones, alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.log.log import Log
+from tidelog.log.segment import Segment
+
+#: (segment, base offset of the next one or None) -> whether it may go
+Rule = Callable[[Segment, int | None], bool]
+
+
+def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
+    """Takes every segment that a rule gives up out of the log; returns how many."""
+    deleted = _delete(log, now_ms, high_watermark, _below_start(log))
+    if log.config.delete:
+        deleted += _delete(log, now_ms, high_watermark, _over_size(log))
+        deleted += _delete(log, now_ms, high_watermark, _over_time(log, now_ms))
+    return deleted
+
+
+def _delete(log: Log, now_ms: int, high_watermark: int, rule: Rule) -> int:
+    count = 0
+    for segment in log.segments:
+        next_base_offset = log.segments.next_base_offset(segment)
+        if next_base_offset is None and segment.size == 0:
+            break
+        end_offset = log.log_end_offset if next_base_offset is None else next_base_offset
+        if high_watermark < end_offset or not rule(segment, next_base_offset):
+            break
+        count += 1
+    if count:
+        log.remove_oldest(count, now_ms)
+    return count
+
+
+def _below_start(log: Log) -> Rule:
+    return lambda segment, next_base: next_base is not None and next_base <= log.log_start_offset
+
+
+def _over_size(log: Log) -> Rule:
+    retention_bytes = log.config.retention_bytes
+    excess = log.size_bytes - retention_bytes
+
+    def rule(segment: Segment, next_base_offset: int | None) -> bool:
+        nonlocal excess
+        if retention_bytes < 0 or excess < segment.size:
+            return False
+        excess -= segment.size
+        return True
+
+    return rule
+
+
+def _over_time(log: Log, now_ms: int) -> Rule:
+    retention_ms = log.config.retention_ms
+    return lambda segment, next_base: 0 <= retention_ms < now_ms - segment.largest_timestamp()

@@ -152,7 +152,10 @@ class DecoderSource:
     def inner_struct(self, field: Field, struct: Struct, target: str, nullable: bool) -> None:
         self.depth += 1
         var = f"m{self.depth}"
-        if nullable:
+        if nullable and field.tag is not None:
+            self.length(compact=True, code="")
+            self.open_unless("n == 0", target)
+        elif nullable:
             self.pending.append(("b", "n"))
             self.flush()
             self.open_unless("n < 0", target)

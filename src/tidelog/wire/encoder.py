@@ -124,7 +124,7 @@ class EncoderSource:
         if field.array:
             self.array(field, value, compact, nullable)
         elif field.struct is not None:
-            self.inner_struct(field.struct, value, nullable)
+            self.inner_struct(field.struct, value, nullable, field.tag is not None)
         elif field.type in SIZED:
             self.sized(field.type, value, compact, nullable)
         else:
@@ -159,13 +159,15 @@ class EncoderSource:
         else:
             self.append("b")
 
-    def inner_struct(self, struct: Struct, value: str, nullable: bool) -> None:
+    def inner_struct(self, struct: Struct, value: str, nullable: bool, tagged: bool) -> None:
         self.depth += 1
         var = f"m{self.depth}"
         self.emit(f"{var} = {value}")
         if nullable:
             self.flush()
-            self.emit(f"if {var} is None: {self.out}.append(b'\\xff')")
+            # What stands before a nullable struct is an int8, 1 or -1; in a tagged field it is a varint, 1 or 0.
+            null = "b'\\0'" if tagged else "b'\\xff'"
+            self.emit(f"if {var} is None: {self.out}.append({null})")
             self.emit("else:")
             self.indent += 1
             self.pending.append(("b", "1"))

@@ -202,8 +202,9 @@ def _default(field: Field, text: str | None) -> Any:
     if field.array:
         return FRESH
     if field.type[0].isupper():
-        # An absent tagged struct stands for its default: None says so without making one for each message.
-        return None if field.tag is not None else FRESH
+        # An absent tagged struct stands for its default: None says so without making one for each message, unless
+        # null is a value of its own.
+        return None if field.tag is not None and field.nullable is None else FRESH
     if field.type == "string":
         return text.strip('"') if text else ""
     if field.type == "bool":

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.control.draft import Draft
 from tidelog.control.errors import (
@@ -48,22 +47,19 @@ class OpType(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigOp:
+class ConfigOp(NamedTuple):
     name: str
     type: int
     value: str | None
 
 
-@dataclass(slots=True, frozen=True)
-class IncrementalChange:
+class IncrementalChange(NamedTuple):
     resource_type: int
     resource_name: str
     ops: Sequence[ConfigOp]
 
 
-@dataclass(slots=True, frozen=True)
-class Replacement:
+class Replacement(NamedTuple):
     """Everything that the resource is to have; what is not named goes back to its default."""
 
     resource_type: int
@@ -71,8 +67,7 @@ class Replacement:
     values: Sequence[tuple[str, str | None]]
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigResult:
+class ConfigResult(NamedTuple):
     resource_type: int
     resource_name: str
     error: ApiError = NO_ERROR

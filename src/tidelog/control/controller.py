@@ -12,9 +12,9 @@ same after a failover as in the middle of things, and a plan too big for the sto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigResult, ConfigRules, Configs, IncrementalChange, Replacement
@@ -60,22 +60,19 @@ MAX_PRODUCER_ID = 2**63 - 1
 T = TypeVar("T")
 
 
-@dataclass(slots=True, frozen=True)
-class Registration:
+class Registration(NamedTuple):
     endpoints: Sequence[nodes.Endpoint]
     rack: str | None = None
-    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    features: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
-@dataclass(slots=True, frozen=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     first: int = -1
     size: int = 0
     error: ApiError = NO_ERROR
 
 
-@dataclass(slots=True, frozen=True)
-class ShutdownReply:
+class ShutdownReply(NamedTuple):
     """`remaining`: partitions that the broker still leads because no other replica is in sync."""
 
     remaining: Sequence[tuple[str, int]] = ()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 UNKNOWN_SERVER_ERROR: Final = -1
 NONE: Final = 0
@@ -34,8 +33,7 @@ INELIGIBLE_REPLICA: Final = 107
 NEW_LEADER_ELECTED: Final = 108
 
 
-@dataclass(slots=True, frozen=True)
-class ApiError:
+class ApiError(NamedTuple):
     """A code of the protocol and what to tell the client; message None: the code's own words will do."""
 
     code: int = NONE

@@ -6,31 +6,27 @@ Events come in an order in which the controller and the brokers are told of befo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.control.model import Broker, ConfigResource, Partition, Topic
 
 
-@dataclass(slots=True, frozen=True)
-class TopicCreated:
+class TopicCreated(NamedTuple):
     topic: Topic
 
 
-@dataclass(slots=True, frozen=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """The topic as it was."""
 
     topic: Topic
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionsAdded:
+class PartitionsAdded(NamedTuple):
     topic: Topic
     partitions: Sequence[Partition]
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionChanged:
+class PartitionChanged(NamedTuple):
     """Another leader, ISR, replica set or epoch."""
 
     topic: Topic
@@ -38,8 +34,7 @@ class PartitionChanged:
     after: Partition
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerRegistered:
+class BrokerRegistered(NamedTuple):
     """`before` is its earlier registration where that was not seen to go: the broker restarted meanwhile, or it only
     changed its endpoints and has the same epoch."""
 
@@ -47,20 +42,17 @@ class BrokerRegistered:
     before: Broker | None
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerUnregistered:
+class BrokerUnregistered(NamedTuple):
     broker: Broker
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigChanged:
+class ConfigChanged(NamedTuple):
     resource: ConfigResource
     before: dict[str, str]
     after: dict[str, str]
 
 
-@dataclass(slots=True, frozen=True)
-class QuotaChanged:
+class QuotaChanged(NamedTuple):
     """`entity` is the path below /config: "clients/c", "users/u/clients/<default>", "ips/10.0.0.1"."""
 
     entity: str
@@ -68,16 +60,14 @@ class QuotaChanged:
     after: dict[str, str]
 
 
-@dataclass(slots=True, frozen=True)
-class ControllerChanged:
+class ControllerChanged(NamedTuple):
     """`controller_id` is NO_CONTROLLER while none is elected."""
 
     controller_id: int
     controller_epoch: int
 
 
-@dataclass(slots=True, frozen=True)
-class TopicMarked:
+class TopicMarked(NamedTuple):
     """/admin/delete_topics names the topic: the controller is to delete it."""
 
     name: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from tidelog.control.draft import Draft
 from tidelog.control.errors import (
@@ -36,15 +36,13 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-@dataclass(slots=True, frozen=True)
-class ElectionResult:
+class ElectionResult(NamedTuple):
     topic: str
     partition: int
     error: ApiError = NO_ERROR
 
 
-@dataclass(slots=True, frozen=True)
-class IsrChange:
+class IsrChange(NamedTuple):
     """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known."""
 
     topic_id: bytes
@@ -55,8 +53,7 @@ class IsrChange:
     recovering: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class IsrResult:
+class IsrResult(NamedTuple):
     """`state` is the partition as it now is, where there was no error."""
 
     topic_id: bytes

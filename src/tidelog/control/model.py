@@ -57,8 +57,7 @@ class ConfigNode(NamedTuple):
     version: int
 
 
-@dataclass(slots=True, frozen=True)
-class Broker:
+class Broker(NamedTuple):
     broker_id: int
     #: czxid of the registration: a broker that comes back has a higher one
     epoch: int

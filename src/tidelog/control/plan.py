@@ -19,8 +19,7 @@ The contract that `driver.Driver` keeps, and that any other driver must:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tidelog.control.errors import ApiError
 from tidelog.metadata.store import Op
@@ -28,8 +27,7 @@ from tidelog.metadata.store import Op
 R = TypeVar("R")
 
 
-@dataclass(slots=True, frozen=True)
-class Plan(Generic[R]):
+class Plan(NamedTuple, Generic[R]):
     ops: list[Op]
     #: the answer, once the operations are committed
     reply: R

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.control.draft import Draft
 from tidelog.control.errors import (
@@ -22,8 +22,7 @@ from tidelog.control.partitions import Election, change_partition, revert_reassi
 from tidelog.control.topics import Topics
 
 
-@dataclass(slots=True, frozen=True)
-class Move:
+class Move(NamedTuple):
     """`replicas` None: cancel the move that is under way."""
 
     topic: str
@@ -31,8 +30,7 @@ class Move:
     replicas: Sequence[int] | None
 
 
-@dataclass(slots=True, frozen=True)
-class MoveResult:
+class MoveResult(NamedTuple):
     topic: str
     partition: int
     error: ApiError = NO_ERROR

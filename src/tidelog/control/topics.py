@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigRules, check_config
@@ -43,19 +43,20 @@ NO_ID: Final = bytes(16)
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
-@dataclass(slots=True, frozen=True)
-class NewTopic:
+NO_CONFIGS: Final[Mapping[str, str | None]] = MappingProxyType({})
+
+
+class NewTopic(NamedTuple):
     """-1 partitions or replicas: the default. `assignments` (partition index and its brokers) replaces both."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = NO_CONFIGS
 
 
-@dataclass(slots=True, frozen=True)
-class TopicCreation:
+class TopicCreation(NamedTuple):
     name: str
     error: ApiError = NO_ERROR
     topic_id: bytes = NO_ID
@@ -63,32 +64,28 @@ class TopicCreation:
     replication_factor: int = -1
 
 
-@dataclass(slots=True, frozen=True)
-class TopicRef:
+class TopicRef(NamedTuple):
     """A topic by its name or by its id, not both."""
 
     name: str | None = None
     topic_id: bytes = NO_ID
 
 
-@dataclass(slots=True, frozen=True)
-class TopicDeletion:
+class TopicDeletion(NamedTuple):
     name: str | None
     topic_id: bytes
     error: ApiError = NO_ERROR
 
 
-@dataclass(slots=True, frozen=True)
-class NewPartitions:
-    """`count` is the number of partitions that the topic is to have; `assignments` the brokers of each new one."""
+class NewPartitions(NamedTuple):
+    """`num_partitions` is how many the topic is to have in all; `assignments` the brokers of each new one."""
 
     name: str
-    count: int
+    num_partitions: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class TopicResult:
+class TopicResult(NamedTuple):
     name: str
     error: ApiError = NO_ERROR
 
@@ -349,14 +346,14 @@ class Topics:
         if topic is None or name in self._image.deleting:
             raise Rejected(UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
-        if request.count == present:
+        if request.num_partitions == present:
             raise Rejected(INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
-        if request.count < present:
+        if request.num_partitions < present:
             raise Rejected(
                 INVALID_PARTITIONS,
-                f"The topic {name} currently has {present} partition(s); {request.count} would not be an increase.",
+                f"The topic {name} currently has {present} partition(s); {request.num_partitions} would not be an increase.",
             )
-        if request.count - present > MAX_PARTITIONS_PER_REQUEST:
+        if request.num_partitions - present > MAX_PARTITIONS_PER_REQUEST:
             raise Rejected(POLICY_VIOLATION, "Excessively large number of partitions per request.")
         replicas = self._new_replicas(request, topic)
         fresh = self._first_states(name, replicas, present, request.assignments is not None)
@@ -367,7 +364,7 @@ class Topics:
 
     def _new_replicas(self, request: NewPartitions, topic: Topic) -> list[tuple[int, ...]]:
         present = len(topic.partitions)
-        more = request.count - present
+        more = request.num_partitions - present
         factor = len(topic.partitions[0].replicas)
         if request.assignments is None:
             return place_replicas(self._racks(), more, factor, self._random, present)

@@ -51,29 +51,25 @@ class Node(NamedTuple):
     ephemeral_owner: int = NO_OWNER
 
 
-@dataclass(slots=True, frozen=True)
-class Create:
+class Create(NamedTuple):
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class SetData:
+class SetData(NamedTuple):
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@dataclass(slots=True, frozen=True)
-class Delete:
+class Delete(NamedTuple):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(slots=True, frozen=True)
-class Check:
+class Check(NamedTuple):
     """Refuses the transaction unless the node exists at this version; changes nothing."""
 
     path: str
@@ -83,8 +79,7 @@ class Check:
 Op = Create | SetData | Delete | Check
 
 
-@dataclass(slots=True, frozen=True)
-class Committed:
+class Committed(NamedTuple):
     """A transaction that happened. `paths` and `versions` stand beside the operations, one each: the path (with its
     sequence number) and the version that the node now has, `NO_VERSION` where it was deleted."""
 

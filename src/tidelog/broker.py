@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from tidelog import adoption
 from tidelog.config.topic_config import fields
 from tidelog.control.controller import Controller, ProducerIdBlock, Registration
 from tidelog.control.driver import Driver
@@ -37,6 +38,7 @@ from tidelog.control.topics import NewTopic, TopicCreation
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import LogError
 from tidelog.log.log_dirs import LogDirs
+from tidelog.metadata.store import Refusal
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas
@@ -51,8 +53,7 @@ if TYPE_CHECKING:
     from tidelog.control.errors import ApiError
     from tidelog.control.plan import Plan
     from tidelog.log.disk import Disk
-    from tidelog.log.log import AppendInfo
-    from tidelog.metadata.store import MetadataStore
+    from tidelog.metadata.store import MetadataStore, TreeResult
 
 R = TypeVar("R")
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
@@ -83,7 +84,8 @@ class Asker(Protocol):
     def listener_name(self) -> str: ...
 
     @property
-    def local_host(self) -> str: ...
+    def local_host(self) -> str:
+        """The address of this machine that the client connected to."""
 
 
 class Broker:
@@ -96,6 +98,7 @@ class Broker:
         timer: Timer,
         workers: Workers,
         report: Callable[[str, BaseException | None], None],
+        notice: Callable[[str], None] = lambda message: None,
         random: Random | None = None,
     ) -> None:
         self.config = config
@@ -104,11 +107,16 @@ class Broker:
         self.clock = clock
         self.timer = timer
         self.workers = workers
+        #: what was not foreseen, with its exception; and what an operator may want to know
         self.report = report
+        self.notice = notice
         self.internal_topics = INTERNAL_TOPICS
+        self._store = store
+        self._disk = disk
         random = random or Random()
+        self._new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
-        self.controller = Controller(self.id, Rules(config), random, lambda: random.randbytes(16), self._settings())
+        self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out)
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
         self.replicas = Replicas(self.id)
@@ -117,6 +125,8 @@ class Broker:
             self.values.min_incremental_fetch_session_eviction_ms,
             lambda: random.randrange(1, 2**31),
         )
+        #: told when a log left files to sync or to remove
+        self.on_housekeeping_due: Callable[[], None] = lambda: None
         self._producer_ids: range = range(0)
         self._waiting_for_ids: list[Callable[[int, int], None]] = []
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
@@ -138,13 +148,43 @@ class Broker:
 
     # --- life ---------------------------------------------------------------------------------------
 
-    def open_logs(self, cluster_id: str) -> None:
-        """Locks and recovers the log directories, before the cluster hears of this broker."""
-        self.logs.open(self.id, cluster_id, self.clock.wall_ms())
+    def open(self, done: Callable[[str | None], None]) -> None:
+        """Locks and recovers the log directories; `done` when the store knows the cluster and what is in them.
+
+        It gets the reason where the store cannot be used, None where all is well.
+        """
+
+        def loaded(tree: TreeResult) -> None:
+            if isinstance(tree, Refusal):
+                done(tree.path)
+                return
+            known = adoption.known_cluster_id(tree)
+            found = adoption.written_by(self._disk, self.config.log_dirs)
+            cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(self._new_id))
+            self.logs.open(self.id, cluster_id, self.clock.wall_ms())
+            if known is not None:
+                done(None)
+                return
+            ops = adoption.adopt(cluster_id, self.id, self.logs.logs.values(), self._new_id, self._disk)
+            self._store.submit(ops, lambda result: done(result.path if isinstance(result, Refusal) else None))
+
+        self._store.tree("/", loaded)
 
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
-        self.driver.start(Registration(endpoints, self.config.get("broker.rack")), done)
+
+        def joined(error: ApiError) -> None:
+            if not error.is_failure:
+                self._set_strays_aside()
+            done(error)
+
+        self.driver.start(Registration(endpoints, self.config.get("broker.rack")), joined)
+
+    def _set_strays_aside(self) -> None:
+        """Logs of partitions that the cluster does not place here: deleted, or moved, while this broker was down."""
+        for key in [key for key in self.logs.logs if key not in self.replicas.partitions]:
+            self.notice(f"{key[0]}-{key[1]} is not placed on this broker any more: its files are set aside")
+            self.logs.mark_stray(key)
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
@@ -309,6 +349,7 @@ class Broker:
                 except LogError as error:
                     self.report(f"the files of {topic.name}-{assigned.index} could not be removed", error)
             self.parking.wake(key)
+        self.on_housekeeping_due()
 
     def _configure(self, event: ConfigChanged) -> None:
         resource = event.resource
@@ -337,9 +378,11 @@ class Broker:
 
     # --- appends ------------------------------------------------------------------------------------
 
-    def appended(self, partition: Partition, info: AppendInfo) -> None:
+    def appended(self, partition: Partition) -> None:
         """Something was appended: whoever waits for the partition looks again."""
         self.parking.wake(partition.key)
+        if partition.log.directory.flushes:
+            self.on_housekeeping_due()
 
     def flush(self, partition: Partition, done: Callable[[int], None]) -> None:
         """Syncs a log on a worker; `done` gets an error code, 0 once everything appended so far is on the device."""

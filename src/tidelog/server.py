@@ -24,6 +24,7 @@ from tidelog.control.nodes import Endpoint
 from tidelog.housekeeping import Housekeeping
 from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
+from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
@@ -52,7 +53,14 @@ class BrokerServer:
         self._started = False
         self.store = self._open_store()
         self.broker = Broker(
-            config, self.store, SystemDisk(), self.clock, self.timer, self.loop, self.journal.error
+            config,
+            self.store,
+            SystemDisk(),
+            self.clock,
+            self.timer,
+            self.loop,
+            self.journal.error,
+            self.journal.warning,
         )
         self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker), self.journal.warning)
         self.housekeeping = Housekeeping(self.broker)
@@ -79,8 +87,13 @@ class BrokerServer:
 
     def start(self) -> None:
         """Returns when the broker can serve; raises StartFailed where it cannot."""
-        cluster_id = self.broker.establish_cluster()
-        self.broker.open_logs(cluster_id)
+        opened: list[str | None] = []
+        try:
+            self.broker.open(opened.append)
+        except LogError as error:
+            raise StartFailed(str(error)) from error
+        if not opened or opened[0] is not None:
+            raise StartFailed(f"the metadata store cannot be used: {opened[0] if opened else 'no answer'}")
         bound: dict[str, int] = {}
         for listener in bound_listeners(self.config):
             try:
@@ -96,7 +109,6 @@ class BrokerServer:
         self.broker.join(self._endpoints(bound), outcome.append)
         if not outcome or outcome[0].is_failure:
             raise StartFailed(f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}")
-        self.broker.adopt_found_logs()
         self.housekeeping.start()
         self._started = True
         # What lives now lives as long as the broker: keep the cyclic collector from walking it again and again.

@@ -37,7 +37,7 @@ def handle(body: Any, request: Request) -> Any:
         controller_id=broker.controller_id,
         brokers=[
             response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.nodes(request.exchange)
+            for node in broker.nodes(request.exchange.connection)
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED,
     )

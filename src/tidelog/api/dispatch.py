@@ -21,7 +21,7 @@ from tidelog.wire.malformed import WireError
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
-    from tidelog.net.connection import Exchange
+    from tidelog.net.exchange import Exchange
 
 API_VERSIONS: Final = 18
 
@@ -43,7 +43,7 @@ class Dispatcher:
         try:
             header = decode_request_header(frame)
         except WireError as error:
-            exchange.close(f"malformed request header: {error}")
+            self._hang_up(exchange, f"malformed request header: {error}")
             return
         api_key = header.api_key
         version = header.api_version
@@ -56,7 +56,7 @@ class Dispatcher:
         try:
             body, _ = decode(frame, header.body_at)
         except WireError as error:
-            exchange.close(f"malformed {ApiKey(api_key).name} v{version} request: {error}")
+            self._hang_up(exchange, f"malformed {ApiKey(api_key).name} v{version} request: {error}")
             return
         request = Request(self._broker, exchange, api_key, version, header.correlation_id, header.client_id)
         try:
@@ -69,11 +69,15 @@ class Dispatcher:
         if message is not None:
             exchange.reply(encode_response(api_key, version, header.correlation_id, message))
 
+    def _hang_up(self, exchange: Exchange, why: str) -> None:
+        self._broker.notice(f"closing {exchange.connection!r}: {why}")
+        exchange.close()
+
     def _find_route(self, exchange: Exchange, header: Any) -> tuple[Decode, Handler] | None:
         key, version = header.api_key, header.api_version
         served = ROUTES.get(key)
         if served is None:
-            exchange.close(f"API key {key} is not served")
+            self._hang_up(exchange, f"API key {key} is not served")
             return None
         if not served.min_version <= version <= served.max_version:
             if key == API_VERSIONS:

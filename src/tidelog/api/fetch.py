@@ -44,7 +44,7 @@ def handle(body: Any, request: Request) -> Any:
         fetch.try_complete,
         fetch.expire,
     )
-    request.exchange.on_close(parked.cancel)
+    request.exchange.on_abandoned = parked.cancel
     return None
 
 
@@ -172,7 +172,7 @@ class PendingFetch:
         if self.isolation_level == READ_COMMITTED and not self.to_log_end:
             data.aborted_transactions = []
             if read.slice is not None and partition is not None:
-                aborted = partition.log.aborted_transactions(wanted.fetch_offset, read.next_offset)
+                aborted = partition.log.aborted_transactions(wanted.fetch_offset, read.slice.next_offset)
                 data.aborted_transactions = [
                     response.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted
                 ]
@@ -188,6 +188,6 @@ class PendingFetch:
         endpoint = messages.FetchResponse.NodeEndpoint
         return [
             endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in self.request.broker.nodes(self.request.exchange)
+            for node in self.request.broker.nodes(self.request.exchange.connection)
             if node.id in hints
         ]

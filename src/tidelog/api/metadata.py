@@ -77,7 +77,7 @@ def _answer(topics: list[Topic], missing: list[Any], body: Any, request: Request
     answer = response(
         brokers=[
             response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.nodes(request.exchange)
+            for node in broker.nodes(request.exchange.connection)
         ],
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.log.errors import LogError
 from tidelog.wire import messages
-from tidelog.wire.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_SIZE, InvalidBatch
-from tidelog.wire.compression import ZSTD
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.replica.partition import Partition
+    from tidelog.timer.parking import Parked
 
 FIRST_SUPPORTED_VERSION: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
@@ -33,17 +33,17 @@ def handle(body: Any, request: Request) -> Any:
     produce.append_all()
     if body.acks == 0:
         if produce.failed:
-            request.close_connection("a produce with acks=0 failed, and closing is the only way to say so")
+            request.exchange.close()
         else:
             request.no_reply()
         return None
-    if produce.waits:
+    if produce.waits or produce.flushing:
         return produce.park()
     return produce.response
 
 
 class PendingProduce:
-    __slots__ = ("body", "failed", "request", "response", "waits")
+    __slots__ = ("body", "failed", "flushing", "parked", "request", "response", "waits")
 
     def __init__(self, request: Request, body: Any) -> None:
         self.request = request
@@ -52,6 +52,9 @@ class PendingProduce:
         self.response: Any = None
         #: partitions whose followers must catch up before the answer: (partition, last offset + 1, its response)
         self.waits: list[tuple[Partition, int, Any]] = []
+        #: flushes on their way: a topic that flushes on append is not acknowledged before
+        self.flushing = 0
+        self.parked: Parked | None = None
 
     def append_all(self) -> None:
         body, request = self.body, self.request
@@ -91,10 +94,8 @@ class PendingProduce:
         records = data.records
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
-        if request.version < FIRST_VERSION_WITH_ZSTD and _is_zstd(records):
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        info = partition.append(records, acks, now_ms)
-        broker.appended(partition, info)
+        info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD)
+        broker.appended(partition)
         response = messages.ProduceResponse.PartitionProduceResponse(
             index=data.index,
             base_offset=info.first_offset,
@@ -103,6 +104,8 @@ class PendingProduce:
         )
         if acks == -1 and partition.high_watermark <= info.last_offset:
             self.waits.append((partition, info.last_offset + 1, response))
+        if info.flush_due:
+            self._flush(partition, response)
         return response
 
     def _missing(self, name: str, index: int) -> KafkaError:
@@ -144,16 +147,27 @@ class PendingProduce:
         endpoint = messages.ProduceResponse.NodeEndpoint
         self.response.node_endpoints = [
             endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in self.request.broker.nodes(self.request.exchange)
+            for node in self.request.broker.nodes(self.request.exchange.connection)
             if node.id in leaders
         ]
 
-    # --- acks=all with other replicas ----------------------------------------------------------------
+    # --- waiting for other replicas, and for the disk -------------------------------------------------
+
+    def _flush(self, partition: Partition, response: Any) -> None:
+        def flushed(error_code: int) -> None:
+            self.flushing -= 1
+            if error_code:
+                response.error_code = error_code
+            if self.parked is not None and self.parked.waiting and self.try_complete():
+                self.parked.cancel()
+
+        self.flushing += 1
+        self.request.broker.flush(partition, flushed)
 
     def park(self) -> None:
         request = self.request
         broker = request.broker
-        broker.parking.park(
+        self.parked = broker.parking.park(
             [partition.key for partition, _, _ in self.waits],
             broker.clock.monotonic_ms() + self.body.timeout_ms,
             self.try_complete,
@@ -171,7 +185,7 @@ class PendingProduce:
             elif len(partition.isr) < partition.log.config.min_insync_replicas:
                 response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self.waits = still_waiting
-        if still_waiting:
+        if still_waiting or self.flushing:
             return False
         self.request.reply(self.response)
         return True
@@ -179,8 +193,8 @@ class PendingProduce:
     def expire(self) -> None:
         for _, _, response in self.waits:
             response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        if self.flushing:
+            for topic in self.response.responses:
+                for partition in topic.partition_responses:
+                    partition.error_code = partition.error_code or ErrorCode.REQUEST_TIMED_OUT
         self.request.reply(self.response)
-
-
-def _is_zstd(records: memoryview) -> bool:
-    return len(records) >= HEADER_SIZE and records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD

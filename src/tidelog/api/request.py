@@ -12,7 +12,7 @@ from tidelog.wire.frame import encode_response
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
-    from tidelog.net.connection import Exchange
+    from tidelog.net.exchange import Exchange
 
 
 class Request:
@@ -33,6 +33,3 @@ class Request:
 
     def no_reply(self) -> None:
         self.exchange.no_reply()
-
-    def close_connection(self, reason: str) -> None:
-        self.exchange.close(reason)

@@ -17,7 +17,8 @@ from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tidelog.log.log import AppendInfo, FileSlice, Log
+    from tidelog.log.log import AppendInfo, Log
+    from tidelog.log.segment import FileSlice
 
 READ_COMMITTED: Final = 1
 NO_EPOCH: Final = -1
@@ -51,20 +52,17 @@ class FollowerState:
 class PartitionRead:
     """The answer to one partition of a fetch: a slice of a file, or nothing, and the partition's offsets."""
 
-    __slots__ = ("diverging_epoch", "high_watermark", "last_stable_offset", "log_start_offset", "next_offset", "slice")
+    __slots__ = ("diverging_epoch", "high_watermark", "last_stable_offset", "log_start_offset", "slice")
 
     def __init__(
         self,
         file_slice: FileSlice | None,
-        next_offset: int,
         high_watermark: int,
         last_stable_offset: int,
         log_start_offset: int,
         diverging_epoch: tuple[int, int] | None = None,
     ) -> None:
         self.slice = file_slice
-        #: every offset in the slice is below it
-        self.next_offset = next_offset
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
@@ -137,7 +135,7 @@ class Partition:
         self.isr = isr
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
-            self.log.leader_epochs.assign(leader_epoch, self.log.log_end_offset)
+            self.log.begin_leader_epoch(leader_epoch)
             self.followers = {replica: FollowerState() for replica in replicas if replica != self.local_id}
             for follower in self.followers.values():
                 follower.last_caught_up_ms = now_ms
@@ -163,14 +161,14 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, now_ms: int) -> AppendInfo:
+    def append(self, records: memoryview, acks: int, now_ms: int, zstd_allowed: bool = True) -> AppendInfo:
         """Appends a producer's message set. With acks=all the ISR must be large enough before it is written."""
         if self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
         if acks == -1 and len(self.isr) < log.config.min_insync_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        info = log.append_as_leader(records, self.leader_epoch, now_ms)
+        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed)
         if len(self.isr) == 1:
             self.high_watermark = log.log_end_offset
         return info
@@ -203,6 +201,16 @@ class Partition:
         follower.last_fetch_ms = now_ms
         return self.advance_high_watermark()
 
+    def delete_records(self, offset: int) -> int:
+        """Moves the log's start up to `offset`, -1 for the high watermark; returns where it starts now."""
+        self.check_leader()
+        if offset == -1:
+            offset = self.high_watermark
+        if offset < 0 or offset > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.log.advance_log_start_offset(offset)
+        return self.log.log_start_offset
+
     # --- reading ------------------------------------------------------------------------------------
 
     def read(
@@ -223,9 +231,7 @@ class Partition:
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._divergence(fetch_offset, last_fetched_epoch)
             if diverging is not None:
-                return PartitionRead(
-                    None, fetch_offset, high_watermark, last_stable_offset, log.log_start_offset, diverging
-                )
+                return PartitionRead(None, high_watermark, last_stable_offset, log.log_start_offset, diverging)
         if to_log_end:
             visible_end = log.log_end_offset
         elif isolation_level == READ_COMMITTED:
@@ -233,7 +239,7 @@ class Partition:
         else:
             visible_end = high_watermark
         found = log.read(fetch_offset, max_bytes, visible_end, min_one_batch)
-        return PartitionRead(found.slice, found.next_offset, high_watermark, last_stable_offset, log.log_start_offset)
+        return PartitionRead(found, high_watermark, last_stable_offset, log.log_start_offset)
 
     def _divergence(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the fetcher's log leaves ours: it holds records of an epoch that ended before its offset here."""

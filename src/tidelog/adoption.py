@@ -1,0 +1,124 @@
+"""Taking over a data directory that Apache Kafka wrote: its cluster id, its topics, their configurations.
+
+A directory without a metadata store of ours is either new or Kafka's. What is in it becomes part of the store in one transaction,
+before the broker starts: the cluster id from `meta.properties`, a topic for each partition directory with the id in its
+`partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the topics' configurations
+from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
+
+A directory that has a store is ours: a partition in it that the store does not know belongs to a topic that was deleted, or
+placed elsewhere, while the broker was down, and is set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from tidelog.control import nodes
+from tidelog.control.controller import draw_id
+from tidelog.log.checkpoints import META_PROPERTIES, MetaProperties
+from tidelog.log.disk import read_file
+from tidelog.metadata.store import Create, Node, Op
+from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.codec import stored_codec
+from tidelog.wire.malformed import WireError
+from tidelog.wire.records import iter_records
+from tidelog.wire.varint import read_uvarint
+
+if TYPE_CHECKING:
+    from tidelog.log.disk import Disk
+    from tidelog.log.log import Log
+
+KRAFT_LOG: Final = "__cluster_metadata-0"
+CONFIG_RECORD: Final = 4
+TOPIC_RESOURCE: Final = 2
+NO_CONTROLLER_EPOCH: Final = 0
+
+
+def written_by(disk: Disk, paths: Iterable[str]) -> MetaProperties | None:
+    """Whose directories these are, as the first of them says that has been used before."""
+    for path in paths:
+        file = f"{path}/{META_PROPERTIES}"
+        if disk.exists(file):
+            return MetaProperties.parse(read_file(disk, file), file)
+    return None
+
+
+def known_cluster_id(tree: Iterable[tuple[str, Node]]) -> str | None:
+    for path, node in tree:
+        if path == nodes.CLUSTER_ID:
+            return nodes.decode_cluster_id(node.data)
+    return None
+
+
+def new_cluster_id(new_id: Callable[[], bytes]) -> str:
+    return nodes.to_base64(draw_id(new_id))
+
+
+def adopt(cluster_id: str, broker_id: int, logs: Iterable[Log], new_id: Callable[[], bytes], disk: Disk) -> list[Op]:
+    """The transaction that makes an empty store know everything that was found."""
+    ops: list[Op] = [Create(path) for path in nodes.PERSISTENT_PATHS]
+    ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(cluster_id)))
+    by_topic: dict[str, dict[int, Log]] = {}
+    directories: dict[str, None] = {}
+    for log in logs:
+        by_topic.setdefault(log.topic, {})[log.partition] = log
+        directories[log.directory.path] = None
+    configs = kafka_topic_configs(disk, directories)
+    for topic, found in by_topic.items():
+        ops += _topic(topic, found, broker_id, new_id)
+        if configs.get(topic):
+            ops.append(Create(nodes.config_path("topics", topic), nodes.encode_config(configs[topic])))
+    return ops
+
+
+def _topic(topic: str, found: dict[int, Log], broker_id: int, new_id: Callable[[], bytes]) -> Iterator[Op]:
+    topic_id = next((log.topic_id for log in found.values() if log.topic_id), None) or draw_id(new_id)
+    count = max(found) + 1
+    yield Create(
+        nodes.topic_path(topic), nodes.encode_topic(nodes.TopicNode(topic_id, [(broker_id,)] * count, {}, {}))
+    )
+    yield Create(nodes.partitions_path(topic))
+    for index in range(count):
+        log = found.get(index)
+        # Epochs never go back: the first one of ours follows the last one that the log knows.
+        epoch = 0 if log is None else max(0, log.leader_epochs.latest + 1)
+        state = nodes.StateNode(broker_id, epoch, (broker_id,), NO_CONTROLLER_EPOCH, False)
+        yield Create(nodes.partition_path(topic, index))
+        yield Create(nodes.state_path(topic, index), nodes.encode_state(state))
+
+
+def kafka_topic_configs(disk: Disk, directories: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Topic -> its overrides, as Kafka's metadata log tells them; what cannot be read is left out."""
+    configs: dict[str, dict[str, str]] = {}
+    for directory in directories:
+        path = f"{directory}/{KRAFT_LOG}"
+        if not disk.exists(path):
+            continue
+        # Snapshots hold what came before the log that follows them; both are named by an offset.
+        names = sorted(entry.name for entry in disk.list(path) if entry.name.endswith((".checkpoint", ".log")))
+        for name in names:
+            try:
+                _read_configs(read_file(disk, f"{path}/{name}"), configs)
+            except (InvalidBatch, WireError):
+                continue
+    return configs
+
+
+def _read_configs(data: bytes, configs: dict[str, dict[str, str]]) -> None:
+    for record in iter_records(data):
+        if record.value is None:
+            continue
+        _, at = read_uvarint(record.value, 0)
+        kind, at = read_uvarint(record.value, at)
+        version, at = read_uvarint(record.value, at)
+        if kind != CONFIG_RECORD:
+            continue
+        config, _ = stored_codec("ConfigRecord", version).decode(record.value, at)
+        if config.resource_type != TOPIC_RESOURCE:
+            continue
+        overrides = configs.setdefault(config.resource_name, {})
+        if config.value is None:
+            overrides.pop(config.name, None)
+        else:
+            overrides[config.name] = config.value

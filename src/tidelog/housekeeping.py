@@ -1,0 +1,106 @@
+"""What a broker does from time to time, unasked: flushes, retention, deletions, checkpoints.
+
+Each is a timer that sets itself again. Deciding what to do is quick and happens on the broker's thread; syncing and
+removing files happens on workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.log.errors import LogError
+from tidelog.log.retention import delete_old_segments
+
+if TYPE_CHECKING:
+    from tidelog.broker import Broker
+    from tidelog.log.flush import FlushWork
+    from tidelog.log.log import Log
+    from tidelog.log.log_dir import PendingDeletion
+    from tidelog.timer.wheel import TimerTask
+
+FIRST_RETENTION_MS: Final = 30_000
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: dict[str, TimerTask] = {}
+        self._deleting: list[TimerTask] = []
+
+    def start(self) -> None:
+        self._broker.on_housekeeping_due = self.catch_up
+        values = self._broker.values
+        self._every("retention", lambda: values.log_retention_check_interval_ms, self.retain, FIRST_RETENTION_MS)
+        self._every("checkpoint", lambda: values.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every("flush", lambda: values.log_flush_scheduler_interval_ms, self.flush)
+
+    def stop(self) -> None:
+        for task in [*self._tasks.values(), *self._deleting]:
+            task.cancel()
+        self._tasks = {}
+
+    def _every(self, name: str, interval_ms: Callable[[], int], work: Callable[[], None], first_ms: int = 0) -> None:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                schedule(interval_ms())
+
+        def schedule(delay_ms: int) -> None:
+            # Kafka writes "never" as the largest long; a day's sleep comes to the same.
+            deadline = self._broker.clock.monotonic_ms() + min(max(delay_ms, 1), 86_400_000)
+            self._tasks[name] = self._broker.timer.add(deadline, run)
+
+        schedule(first_ms or interval_ms())
+
+    def catch_up(self) -> None:
+        """Something was left to do that need not wait for its time: sealed segments to sync, files to remove."""
+        self.flush()
+        self.delete_later()
+
+    # --- retention and deletions --------------------------------------------------------------------
+
+    def retain(self) -> None:
+        now_ms = self._broker.clock.wall_ms()
+        for partition in list(self._broker.replicas.partitions.values()):
+            try:
+                delete_old_segments(partition.log, now_ms, partition.high_watermark)
+            except LogError as error:
+                self._broker.report(f"retention of {partition.log.name} failed", error)
+        self.delete_later()
+
+    def delete_later(self) -> None:
+        """Files that left their logs go after `file.delete.delay.ms`: a reader may still be sending them."""
+        broker = self._broker
+        self._deleting = [task for task in self._deleting if task.pending]
+        for deletion in broker.logs.take_deletions():
+            self._deleting.append(
+                broker.timer.add(broker.clock.monotonic_ms() + deletion.delay_ms, self._deletion(deletion))
+            )
+
+    def _deletion(self, deletion: PendingDeletion) -> Callable[[], None]:
+        return lambda: self._broker.workers.in_worker(deletion, lambda _, error: None)
+
+    # --- flushes and checkpoints --------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Syncs the logs whose `flush.ms` is over and the segments that were sealed."""
+        for log, work in self._broker.logs.take_flushes():
+            self._broker.workers.in_worker(work, self._flushed(log, work))
+
+    def _flushed(self, log: Log, work: FlushWork) -> Callable[[Any, BaseException | None], None]:
+        def done(_: Any, error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                log.flush_done(work)
+            except (LogError, OSError) as failure:
+                self._broker.report(f"{log.name} could not be flushed", failure)
+
+        return done
+
+    def checkpoint(self) -> None:
+        self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
+        for path in self._broker.logs.lose_failed():
+            self._broker.report(f"log directory {path} has failed: its partitions are offline", None)

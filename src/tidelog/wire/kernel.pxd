@@ -21,6 +21,10 @@ cdef class Cursor:
     cdef bint skip_headers(self) noexcept
 
 
+@cython.locals(cursor=Cursor)
+cdef Cursor _cursor(const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end)
+
+
 @cython.locals(
     cursor=Cursor,
     indexed=cython.bint,

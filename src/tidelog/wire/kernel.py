@@ -70,7 +70,7 @@ class Cursor:
 
     __slots__ = ("buf", "end", "malformed", "pos")
 
-    # No constructor: its arguments would travel as objects, and the buffer be acquired a second time.
+    # No constructor, but `_cursor`: its arguments would travel as objects, and the buffer be acquired a second time.
     buf: Any
     pos: int
     end: int
@@ -142,6 +142,18 @@ class Cursor:
         return True
 
 
+def _cursor(buf: Any, pos: int, end: int) -> Cursor:
+    # The compiled code reads without further checks what lies between the two.
+    if pos < 0 or end < pos or end > len(buf):
+        raise ValueError("the records do not lie within the buffer")
+    cursor = Cursor()
+    cursor.buf = buf
+    cursor.pos = pos
+    cursor.end = end
+    cursor.malformed = False
+    return cursor
+
+
 def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any) -> tuple[int, int, int, int, int]:
     """Checks `count` records that must fill `buf[pos:end]` exactly.
 
@@ -149,12 +161,10 @@ def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any
     `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
     compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them).
     """
-    cursor = Cursor()
-    cursor.buf = buf
-    cursor.pos = pos
-    cursor.end = end
-    cursor.malformed = False
+    cursor = _cursor(buf, pos, end)
     indexed = out is not None
+    if indexed and len(out) < 8 * count:
+        raise ValueError("the index has no room for the records")
     outcome = OK
     smallest = 0
     largest = 0
@@ -235,11 +245,7 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
 
     (-1, -1, -1) where there is none. Reads no more of a record than it must; bounds are kept all the same.
     """
-    cursor = Cursor()
-    cursor.buf = buf
-    cursor.pos = pos
-    cursor.end = end
-    cursor.malformed = False
+    cursor = _cursor(buf, pos, end)
     index = 0
     while index < count:
         length = cursor.varint()
@@ -259,20 +265,20 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
 
 def header_spans(buf: Any, pos: int, end: int) -> list[int]:
     """The headers of a record that has passed `walk_records`: name at, name length, value at, value length, …"""
-    cursor = Cursor()
-    cursor.buf = buf
-    cursor.pos = pos
-    cursor.end = end
-    cursor.malformed = False
+    cursor = _cursor(buf, pos, end)
     spans: list[int] = []
     count = cursor.varint()
     while count > 0 and cursor.pos < end:
         count -= 1
         length = cursor.varint()
+        if length < 0 or length > end - cursor.pos:
+            raise ValueError("a header reaches beyond its record")
         spans.append(cursor.pos)
         spans.append(length)
         cursor.pos += length
         length = cursor.varint()
+        if length < -1 or length > end - cursor.pos:
+            raise ValueError("a header reaches beyond its record")
         spans.append(cursor.pos)
         spans.append(length)
         if length > 0:

@@ -1,0 +1,58 @@
+"""One request and its answer. The door through which the rest of the broker sees the network.
+
+    dispatch(exchange, frame)     # frame: the request without its size prefix, writable, valid until dispatch returns
+
+An exchange is answered once, from within `dispatch` or any time later: with a reply, with silence (`no_reply`, for
+acks=0) or by closing the connection. Answers may be given in any order; the connection sends them in the order of the
+requests. Until it is answered or says `allow_next`, the connection's next request is not dispatched.
+
+If the connection goes first, `on_abandoned` is called, if set, so that whatever waits for this request can let go;
+an answer that comes afterwards is accepted and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.net.outbox import Part
+
+if TYPE_CHECKING:
+    from tidelog.net.connection import Connection
+
+_NOTHING: tuple[Part, ...] = ()
+
+
+class Exchange:
+    __slots__ = ("_answer", "_closes", "connection", "on_abandoned", "received_ms")
+
+    def __init__(self, connection: Connection, received_ms: int) -> None:
+        self.connection = connection
+        self.received_ms = received_ms  # monotonic
+        self.on_abandoned: Callable[[], object] | None = None
+        self._answer: Sequence[Part] | None = None
+        self._closes = False
+
+    @property
+    def answered(self) -> bool:
+        return self._answer is not None
+
+    def reply(self, parts: Sequence[Part]) -> None:
+        """Bytes and file slices that together are one whole response, size prefix included."""
+        if self._answer is not None:
+            raise RuntimeError("this request has been answered already")
+        self._answer = parts
+        self.connection._on_answer(self)
+
+    def no_reply(self) -> None:
+        """The request is done and the client expects no response to it."""
+        self.reply(_NOTHING)
+
+    def close(self, last_words: Sequence[Part] = _NOTHING) -> None:
+        """Answer by closing: what came before this request is answered and sent, then `last_words`, then the end."""
+        self._closes = True
+        self.reply(last_words)
+
+    def allow_next(self) -> None:
+        """Let the connection's next request be dispatched though this one is not answered yet."""
+        self.connection._on_allow_next(self)

@@ -1,0 +1,42 @@
+"""What a client may take of the broker: sizes, counts and times, all of them finite by default.
+
+The names are Kafka's where Kafka has them. Its own defaults leave connections unbounded; a broker that is one process
+with a file descriptor limit cannot, so `max_connections` has a number here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(slots=True)
+class Limits:
+    """A limit of -1 is no limit, where a comment says so. Changing a value takes effect for what comes next."""
+
+    socket_request_max_bytes: int = 100 * MIB
+
+    # At this number new connections wait in the listener's backlog until one closes.
+    max_connections: int = 10_000
+    # Above this number from one address, a connection is closed as soon as it is accepted; -1: no limit.
+    max_connections_per_ip: int = -1
+    # New connections a second over all listeners; more of them wait in the backlog; -1: no limit.
+    max_connection_creation_rate: int = -1
+    connections_max_idle_ms: int = 600_000
+    socket_listen_backlog_size: int = 1024
+
+    # -1 leaves the operating system to size the buffer as the connection needs it.
+    socket_send_buffer_bytes: int = -1
+    socket_receive_buffer_bytes: int = -1
+
+    # Of one connection: frames handled before others have their turn, requests that were allowed past an
+    # unanswered one, bytes of requests that wait for their turn, and bytes of replies that wait for the peer to read.
+    max_frames_per_turn: int = 32
+    max_pipelined_requests: int = 1000
+    max_held_bytes: int = 64 * KIB
+    max_unsent_bytes: int = 1 * MIB
+
+    max_accepts_per_turn: int = 32
+    accept_backoff_ms: int = 100

@@ -104,7 +104,22 @@ def _comparable(default: str | None) -> object:
 
 TEXTS = {
     "boolean": ["true", " TRUE\t", "False", "yes", "1", "", "tru e"],
-    "int": ["0", "1", "-1", "+5", " 7 ", "2147483647", "2147483648", "-2147483649", "1_000", "0x10", "", "1.0", "１２", "9"],
+    "int": [
+        "0",
+        "1",
+        "-1",
+        "+5",
+        " 7 ",
+        "2147483647",
+        "2147483648",
+        "-2147483649",
+        "1_000",
+        "0x10",
+        "",
+        "1.0",
+        "１２",
+        "9",
+    ],
     "short": ["1", "32767", "32768", "-1", "0"],
     "long": ["0", "1", "-1", "-2", "9223372036854775807", "9223372036854775808", "86400000", "--1", "+-1", "1 2"],
     "double": [
@@ -112,10 +127,39 @@ TEXTS = {
         *("1_0", "", "-0.0", "1e400", "1e-400", "100", "123456.789", "9999999", "10000000", "1e22", "1e21"),
     ],
     "string": ["", " a ", "x y", "lz4", "LZ4", "gzip", "producer", "CreateTime", "earliest", "by_duration:PT1H"],
-    "list": ["", " ", "a", "a,b", " a , b ", "a,,b", "a,a", ",", "compact", "compact,delete,compact", "*", "1:2", "0:1,x"],
+    "list": [
+        "",
+        " ",
+        "a",
+        "a,b",
+        " a , b ",
+        "a,,b",
+        "a,a",
+        ",",
+        "compact",
+        "compact,delete,compact",
+        "*",
+        "1:2",
+        "0:1,x",
+    ],
     "password": [" secret ", ""],
 }
-DURATIONS = ["PT1H", "P1D", "P", "PT", "P1DT", "-PT1H", "PT-1H", "PT2H-30M", "pt1s", "PT1.5S", "PT1.S", "P1W", "PT1H1D", ""]
+DURATIONS = [
+    "PT1H",
+    "P1D",
+    "P",
+    "PT",
+    "P1DT",
+    "-PT1H",
+    "PT-1H",
+    "PT2H-30M",
+    "pt1s",
+    "PT1.5S",
+    "PT1.S",
+    "P1W",
+    "PT1H1D",
+    "",
+]
 
 
 def _questions() -> list[tuple[str, ConfigKey, str]]:
@@ -125,7 +169,9 @@ def _questions() -> list[tuple[str, ConfigKey, str]]:
             known = key.name not in ZOOKEEPER_ERA | OWN_DEFAULTS.keys() and not key.name.startswith(OWN_PREFIX)
             dynamic_only = key.name.endswith((".throttled.rate", ".io.max.bytes.per.second")) and key.type == "long"
             # A class is loaded by Kafka and never here; these two are validated as endpoints of a quorum.
-            asked = key.type != "class" and not key.name.startswith(("controller.quorum.voters", "controller.quorum.boot"))
+            asked = key.type != "class" and not key.name.startswith(
+                ("controller.quorum.voters", "controller.quorum.boot")
+            )
             if known and asked and not dynamic_only:
                 questions += [(kind, key, text) for text in TEXTS[key.type]]
     questions += [("group", GROUP_KEYS["share.auto.offset.reset"], f"by_duration:{text}") for text in DURATIONS]
@@ -150,7 +196,26 @@ def test_values_parse_as_apache_kafka_parses_them() -> None:
 
 def test_properties_parse_as_java_parses_them() -> None:
     source = random.Random(4)
-    pieces = ["a", "b", "key", " ", "\t", "\f", "=", ":", "#", "!", "\\", "\\\n", "\n", "\r\n", "\r", "\\u0041", "\\t", "é"]
+    pieces = [
+        "a",
+        "b",
+        "key",
+        " ",
+        "\t",
+        "\f",
+        "=",
+        ":",
+        "#",
+        "!",
+        "\\",
+        "\\\n",
+        "\n",
+        "\r\n",
+        "\r",
+        "\\u0041",
+        "\\t",
+        "é",
+    ]
     files = ["".join(source.choices(pieces, k=source.randrange(1, 30))) for _ in range(3000)]
     files += ["\\u12", "a=\\uzzzz", "a\\", "a=b\\\n", "\\ud83d\\ude00=x", "=v", ":", "a = = b", "a\\=b=c", "a\\ b c"]
     for text, answer in zip(files, ask("properties", lines=[encoded(text) for text in files]), strict=True):

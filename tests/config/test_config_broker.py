@@ -1,0 +1,292 @@
+"""A broker's configuration: layers, what may change while it runs, what contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.config.broker_config import (
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG,
+    BrokerConfig,
+)
+from tidelog.config.checks import connection_overrides
+from tidelog.config.definitions import BROKER_KEYS
+from tidelog.config.errors import INVALID_REQUEST, ConfigError
+from tidelog.config.listeners import advertised_listeners, bound_listeners, inter_broker_listener
+
+
+def test_defaults_are_typed() -> None:
+    config = BrokerConfig()
+    assert config.get("log.retention.hours") == 168
+    assert config.get("auto.create.topics.enable") is True
+    assert config.get("log.cleaner.min.cleanable.ratio") == 0.5
+    assert config.get("log.retention.ms") is None
+    assert config.get("sasl.enabled.mechanisms") == ("GSSAPI",)
+    assert config.get("tidelog.max.decompressed.bytes") == 134217728
+    for name in BROKER_KEYS:
+        config.get(name)
+
+
+def test_values_are_attributes_and_follow_changes() -> None:
+    config = BrokerConfig.of({"fetch.max.bytes": "4096"})
+    values = config.values
+    assert values.fetch_max_bytes == 4096 and values.message_max_bytes == 1048588
+    config.load_dynamic({"message.max.bytes": "2000"}, per_broker=False)
+    assert values is config.values and values.message_max_bytes == 2000
+    with pytest.raises(AttributeError, match="fetch_maxbytes"):
+        _ = values.fetch_maxbytes
+
+
+def test_an_unknown_name_is_an_error_wherever_it_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions"):
+        BrokerConfig().get("num.partition")
+    with pytest.raises(ConfigError, match="Unknown config name"):
+        BrokerConfig.of({"no.such": "1"})
+
+
+def test_a_broker_without_a_number_is_0_alone_and_is_given_one_with_zookeeper() -> None:
+    assert BrokerConfig().broker_id == 0
+    assert BrokerConfig.of({"zookeeper.connect": "zk:2181"}).broker_id == -1
+    without_generation = {"zookeeper.connect": "zk:2181", "broker.id.generation.enable": "false"}
+    assert BrokerConfig.of(without_generation).broker_id == 0
+    for name in ("broker.id", "node.id"):
+        config = BrokerConfig.of({name: "7"})
+        assert (config.broker_id, config.get("broker.id"), config.get("node.id")) == (7, 7, 7)
+    with pytest.raises(ConfigError, match="must be the same"):
+        BrokerConfig.of({"broker.id": "1", "node.id": "2"})
+
+
+def test_a_value_settled_at_start_counts_as_static() -> None:
+    config = BrokerConfig.of({"log.dirs": "/a"})
+    config.settle("broker.id", "1001")
+    config.settle("log.dir", "/b")
+    assert config.broker_id == 1001 and config.source("node.id") == STATIC_BROKER_CONFIG
+    assert config.log_dirs == ("/b",)
+
+
+def test_the_strongest_layer_gives_the_value_and_falling_away_uncovers_the_next() -> None:
+    name = "log.retention.ms"
+    config = BrokerConfig.of({name: "1000"})
+    assert (config.get(name), config.source(name)) == (1000, STATIC_BROKER_CONFIG)
+    config.load_dynamic({name: "2000"}, per_broker=False)
+    assert (config.get(name), config.source(name)) == (2000, DYNAMIC_DEFAULT_BROKER_CONFIG)
+    config.load_dynamic({name: "3000"}, per_broker=True)
+    assert (config.get(name), config.source(name)) == (3000, DYNAMIC_BROKER_CONFIG)
+    assert config.where(name) == "altered for this broker"
+    config.load_dynamic({}, per_broker=True)
+    config.load_dynamic({}, per_broker=False)
+    assert (config.get(name), config.source(name), config.where(name)) == (1000, STATIC_BROKER_CONFIG, name)
+    assert config.source("log.retention.bytes") == DEFAULT_CONFIG
+
+
+def test_altered_milliseconds_win_over_static_hours() -> None:
+    config = BrokerConfig.of({"log.roll.hours": "1", "log.retention.minutes": "5"})
+    assert config.topic_defaults()["segment.ms"] == 3_600_000
+    assert config.topic_defaults()["retention.ms"] == 300_000
+    config.load_dynamic({"log.roll.ms": "9", "log.retention.ms": "-1"}, per_broker=False)
+    assert config.topic_defaults()["segment.ms"] == 9
+    assert config.topic_defaults()["retention.ms"] == -1
+    assert not config.is_set("log.roll.hours")
+
+
+def test_any_negative_retention_is_unlimited() -> None:
+    assert BrokerConfig.of({"log.retention.hours": "-5"}).topic_defaults()["retention.ms"] == -1
+    with pytest.raises(ConfigError, match="unlimited"):
+        BrokerConfig.of({"log.retention.minutes": "0"})
+
+
+@pytest.mark.parametrize(
+    ("texts", "per_broker", "message"),
+    [
+        ({"num.partitions": "3"}, True, r"Cannot update these configs dynamically: num\.partitions"),
+        ({"log.retention.hours": "3"}, False, "Cannot update these configs dynamically"),
+        ({"unstable.api.versions.enable": "true"}, True, "Cannot update these configs dynamically"),
+        ({"listeners": "PLAINTEXT://:1"}, False, "a broker id must be given"),
+        ({"listener.name.x.ssl.keystore.location": "/k"}, False, "a broker id must be given"),
+        ({"ssl.keystore.location": "/k"}, True, "only with a listener's prefix"),
+        ({"log.retention.ms": "x"}, True, "Not a number of type LONG"),
+        ({"log.retenton.ms": "1"}, True, r"did you mean log\.retention\.ms"),
+        ({"log.retention.ms": "0"}, True, "unlimited"),
+        ({"log.cleaner.threads": "1000"}, False, "1 MiB per cleaner thread"),
+        ({"log.local.retention.ms": "-1"}, False, "must not be -1"),
+        ({"log.local.retention.ms": "604800001"}, False, "must not be more than"),
+    ],
+)
+def test_what_may_not_be_altered_is_refused_as_an_invalid_request(
+    texts: dict[str, str], per_broker: bool, message: str
+) -> None:
+    config = BrokerConfig()
+    with pytest.raises(ConfigError, match=message) as caught:
+        config.check_dynamic(texts, per_broker=per_broker)
+    assert caught.value.error_code == INVALID_REQUEST
+    assert config.names_set() == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "per_broker"),
+    [
+        ({"log.retention.ms": "5"}, True),
+        ({"message.max.bytes": "5", "compression.type": "lz4"}, False),
+        ({"listener.name.x.max.connections": "5"}, False),
+        ({"listener.name.x.ssl.keystore.location": "/k"}, True),
+        ({"leader.replication.throttled.rate": "1000"}, False),
+    ],
+)
+def test_what_is_dynamic_may_be_altered(texts: dict[str, str], per_broker: bool) -> None:
+    config = BrokerConfig()
+    config.check_dynamic(texts, per_broker=per_broker)
+    assert config.load_dynamic(texts, per_broker=per_broker) == []
+    assert config.names_set() == sorted(texts)
+
+
+def test_what_another_release_stored_is_passed_over_and_told() -> None:
+    config = BrokerConfig()
+    stored = {"num.partitions": "3", "no.such.name": "1", "log.retention.ms": "x", "log.retention.bytes": "7"}
+    warnings = config.load_dynamic(stored, per_broker=True)
+    assert len(warnings) == 3 and config.names_set() == ["log.retention.bytes"]
+    contradiction = config.load_dynamic({"log.cleaner.threads": "1000"}, per_broker=False)
+    assert len(contradiction) == 1 and not config.is_set("log.cleaner.threads")
+
+
+def test_listeners_hear_of_what_changed_and_only_of_what_they_asked_for() -> None:
+    config = BrokerConfig()
+    heard: list[frozenset[str]] = []
+    config.on_change(("log.retention.ms", "message.max.bytes"), heard.append)
+    config.load_dynamic({"log.retention.ms": "5", "log.retention.bytes": "6"}, per_broker=False)
+    config.load_dynamic({"log.retention.ms": " 5 ", "log.retention.bytes": "7"}, per_broker=False)
+    config.load_dynamic({"message.max.bytes": "5"}, per_broker=True)
+    assert heard == [{"log.retention.ms"}, {"message.max.bytes"}]
+
+
+def test_a_guard_may_refuse_a_change_before_it_is_made() -> None:
+    config = BrokerConfig()
+
+    def guard(to_be: BrokerConfig) -> None:
+        if to_be.get("max.connections") < 5:
+            raise ConfigError("too few")
+
+    config.on_change(("max.connections",), lambda changed: None, guard)
+    with pytest.raises(ConfigError, match="too few"):
+        config.check_dynamic({"max.connections": "4"}, per_broker=False)
+    assert config.load_dynamic({"max.connections": "4"}, per_broker=False) != []
+    assert config.get("max.connections") == 10000
+    config.check_dynamic({"max.connections": "6"}, per_broker=False)
+
+
+def test_an_altered_interval_is_kept_within_the_bounds_of_the_broker() -> None:
+    config = BrokerConfig.of({"group.consumer.max.assignment.interval.ms": "2000"})
+    config.load_dynamic({"group.consumer.assignment.interval.ms": "5000"}, per_broker=False)
+    assert config.get("group.consumer.assignment.interval.ms") == 2000
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"replica.fetch.wait.max.ms": "40000"}, r"less than or equal to replica\.socket\.timeout\.ms"),
+        ({"group.consumer.session.timeout.ms": "70000"}, r"group\.consumer\.max\.session\.timeout\.ms"),
+        ({"group.consumer.min.heartbeat.interval.ms": "9000"}, "heartbeat"),
+        ({"group.share.max.share.sessions": "100"}, r"group\.share\.max\.size"),
+        ({"queued.max.request.bytes": "1000"}, r"socket\.request\.max\.bytes"),
+        ({"connections.max.idle.ms": "100"}, "authentication"),
+        ({"max.connections.per.ip": "0"}, "only with"),
+        ({"max.connections.per.ip.overrides": "host"}, "not host:number"),
+        ({"log.roll.ms": "0"}, "at least 1"),
+        ({"log.roll.jitter.ms": "-1"}, "at least 0"),
+        ({"cordoned.log.dirs": "/x"}, "must be among"),
+        ({"cordoned.log.dirs": "*,/x"}, "nothing else"),
+        ({"remote.log.storage.system.enable": "true"}, "not offered"),
+        ({"group.coordinator.rebalance.protocols": "consumer"}, "classic"),
+        ({"broker.id": "-3"}, "at least"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig.of(texts)
+
+
+def test_a_contradiction_names_what_was_given() -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.of({"replica.fetch.wait.max.ms": "40000"})
+    assert "given: replica.fetch.wait.max.ms=40000" in caught.value.explain()
+
+
+def test_internal_topics_are_no_wider_than_the_cluster_unless_somebody_says_so() -> None:
+    name = "offsets.topic.replication.factor"
+    assert BrokerConfig().internal_topic(name, at_most=1) == 1
+    assert BrokerConfig().internal_topic(name, at_most=5) == 3
+    assert BrokerConfig.of({name: "3"}).internal_topic(name, at_most=1) == 3
+
+
+def test_connection_overrides_are_host_and_number() -> None:
+    config = BrokerConfig.of({"max.connections.per.ip.overrides": "a:1, ::1:2 ,10.0.0.1:3"})
+    assert connection_overrides(config) == {"a": 1, "::1": 2, "10.0.0.1": 3}
+
+
+def test_a_listener_has_its_own_value_before_the_brokers() -> None:
+    config = BrokerConfig.of(
+        {
+            "ssl.client.auth": "required",
+            "listener.name.external.ssl.client.auth": "none",
+            "listener.name.external.sasl.jaas.config": "a",
+            "listener.name.external.plain.sasl.jaas.config": "b",
+        }
+    )
+    assert config.for_listener("EXTERNAL", "ssl.client.auth") == "none"
+    assert config.for_listener("INTERNAL", "ssl.client.auth") == "required"
+    assert config.for_listener("EXTERNAL", "sasl.jaas.config", "PLAIN").value == "b"
+    assert config.for_listener("EXTERNAL", "sasl.jaas.config", "SCRAM-SHA-256").value == "a"
+    with pytest.raises(ConfigError, match=r"listener\.name\.x\.ssl\.client\.auth"):
+        BrokerConfig.of({"listener.name.x.ssl.client.auth": "perhaps"})
+
+
+# -- listeners
+
+
+def test_listeners_have_a_name_a_protocol_a_host_and_a_port() -> None:
+    config = BrokerConfig.of(
+        {
+            "listeners": "plaintext://:9092, INSIDE://[::1]:0,TLS://0.0.0.0:9093",
+            "advertised.listeners": "TLS://kafka.example:443,PLAINTEXT://localhost:9092",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,TLS:SSL",
+            "inter.broker.listener.name": "tls",
+        }
+    )
+    assert [str(endpoint) for endpoint in bound_listeners(config)] == [
+        "PLAINTEXT(PLAINTEXT)://:9092",
+        "INSIDE(PLAINTEXT)://[::1]:0",
+        "TLS(SSL)://0.0.0.0:9093",
+    ]
+    assert [str(endpoint) for endpoint in advertised_listeners(config)] == [
+        "TLS(SSL)://kafka.example:443",
+        "PLAINTEXT(PLAINTEXT)://localhost:9092",
+    ]
+    assert inter_broker_listener(config) == "TLS"
+    assert inter_broker_listener(BrokerConfig()) == "PLAINTEXT"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"listeners": "PLAINTEXT:9092"}, "not a listener"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "not a listener"),
+        ({"listeners": "MINE://h:1"}, "no security protocol"),
+        ({"listeners": "PLAINTEXT://h:1,SSL://h:1"}, "same port"),
+        ({"listeners": "PLAINTEXT://h:1,plaintext://h:2"}, "called PLAINTEXT"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, r"0\.0\.0\.0"),
+        ({"advertised.listeners": "SSL://h:1"}, "not among listeners"),
+        ({"inter.broker.listener.name": "SSL"}, "not among the advertised"),
+        ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "only one"),
+        ({"listener.security.protocol.map": "PLAINTEXT:CLEAR"}, "not an entry"),
+        ({"controller.listener.names": "PLAINTEXT"}, "at least one listener"),
+    ],
+)
+def test_listeners_that_cannot_work_are_refused_with_a_reason(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig.of(texts)
+
+
+def test_one_port_may_serve_both_families() -> None:
+    config = BrokerConfig.of({"listeners": "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092"})
+    assert [endpoint.port for endpoint in bound_listeners(config)] == [9092, 9092]

@@ -161,8 +161,13 @@ class JavaShell:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str | None] = queue.Queue()
+        self._one_at_a_time = threading.Lock()
 
     def run(self, class_name: str, *args: str, stdin: str | None = None, timeout: float = 60) -> ToolResult:
+        with self._one_at_a_time:
+            return self._run(class_name, args, stdin, timeout)
+
+    def _run(self, class_name: str, args: tuple[str, ...], stdin: str | None, timeout: float) -> ToolResult:
         process = self._started()
         assert process.stdin is not None
         command = {"main": class_name, "args": list(args), "stdin": stdin or ""}

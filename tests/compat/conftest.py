@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.systems.java import JavaShell
+from bench.systems.java import ToolResult
 from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
 from bench.systems.tidelog import Tidelog
 from confluent_kafka.admin import AdminClient
-from stock import CLIENTS, ConfluentClient, StockClient, create_topic
+from stock import StockClient, create_topic
+from stock_all import CLIENTS
+from stock_java import JavaClient
+from stock_python import ConfluentClient
 
 SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 #: A rebalance of a new group waits three seconds by default; the tests that mean that wait say so.
@@ -87,9 +90,13 @@ def broker_id(admin: AdminClient) -> str:
     return str(node_id)
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
+def marked(client: type[StockClient]) -> Any:
+    return pytest.param(client, id=client.name, marks=[pytest.mark.java] if client is JavaClient else [])
+
+
+@pytest.fixture(params=map(marked, CLIENTS))
 def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> StockClient:
-    """Each stock Python client in turn, bound to the shared broker."""
+    """Each stock client in turn, bound to the shared broker."""
     made: StockClient = request.param(broker.bootstrap)
     return made
 
@@ -99,19 +106,18 @@ def confluent(broker: BrokerProcess) -> ConfluentClient:
     return ConfluentClient(broker.bootstrap)
 
 
-@pytest.fixture(scope="session")
-def java_shell() -> Iterator[JavaShell]:
-    shell = JavaShell()
-    yield shell
-    shell.close()
+@pytest.fixture(scope="session", autouse=True)
+def end_of_the_shared_jvm() -> Iterator[None]:
+    yield
+    JavaClient.shell.close()
 
 
 @pytest.fixture
-def java(java_shell: JavaShell) -> Any:
+def java() -> Callable[..., ToolResult]:
     """`java("TopicCommand", "--bootstrap-server", …)` runs one of Apache Kafka's tools and gives its result."""
 
-    def run(tool: str, *args: str, stdin: str | None = None, timeout: float = 60) -> Any:
+    def run(tool: str, *args: str, stdin: str | None = None, timeout: float = 60) -> ToolResult:
         package = "" if "." in tool else "org.apache.kafka.tools."
-        return java_shell.run(package + tool, *args, stdin=stdin, timeout=timeout)
+        return JavaClient.shell.run(package + tool, *args, stdin=stdin, timeout=timeout)
 
     return run

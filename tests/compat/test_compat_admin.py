@@ -21,7 +21,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 from kafka.protocol.consumer import OffsetSpec as KafkaPythonOffsetSpec
-from stock import ConfluentClient, Message, ProduceFailed, create_topic, eventually
+from stock import Message, ProduceFailed, create_topic, eventually
+from stock_python import ConfluentClient
 
 
 @pytest.fixture

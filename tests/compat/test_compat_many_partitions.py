@@ -10,7 +10,8 @@ import kafka
 from bench.systems.process import BrokerProcess
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from stock import AiokafkaClient, ConfluentClient, KafkaPythonClient, Message
+from stock import Message
+from stock_python import AiokafkaClient, ConfluentClient, KafkaPythonClient
 
 PARTITIONS = 1_500
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import OFFSET_END, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
-from stock import CODECS, ConfluentClient, Message, StockClient
+from stock import CODECS, Message, StockClient
+from stock_python import ConfluentClient
 
 FIRST_MS = 1_700_000_000_000
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from bench.systems.process import BrokerProcess
-from stock import CLIENTS, CODECS, ConfluentClient, Message, ProduceFailed, Record, StockClient
+from stock import CODECS, Message, ProduceFailed, Record, StockClient
+from stock_all import CLIENTS
+from stock_python import ConfluentClient
 
 NOW_MS = int(time.time() * 1000)
 #: One of each thing that a record can be.

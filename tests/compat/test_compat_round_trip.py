@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from bench.systems.process import BrokerProcess
 from confluent_kafka import Producer
-from stock import CLIENTS, CODECS, ConfluentClient, KafkaPythonClient, Message, Record
+from stock import CODECS, Message, Record
+from stock_all import CLIENTS
+from stock_python import ConfluentClient, KafkaPythonClient
 
 WRITERS = 9
 PARTITIONS = 4

@@ -18,19 +18,10 @@ from tidelog import adoption
 from tidelog.config.topic_config import fields
 from tidelog.control.controller import Controller, ProducerIdBlock, Registration
 from tidelog.control.driver import Driver
-from tidelog.control.image import (
-    ConfigChanged,
-    ConfigResource,
-    Event,
-    Image,
-    PartitionChanged,
-    PartitionsAdded,
-    ResourceType,
-    Topic,
-    TopicCreated,
-    TopicDeleted,
-)
-from tidelog.control.image import Partition as Assignment
+from tidelog.control.events import ConfigChanged, Event, PartitionChanged, PartitionsAdded, TopicCreated, TopicDeleted
+from tidelog.control.image import Image
+from tidelog.control.model import ConfigResource, ResourceType, Topic
+from tidelog.control.model import Partition as Assignment
 from tidelog.control.names import INTERNAL_TOPICS, why_invalid
 from tidelog.control.nodes import Endpoint
 from tidelog.control.settings import Settings
@@ -56,6 +47,8 @@ if TYPE_CHECKING:
     from tidelog.metadata.store import MetadataStore, TreeResult
 
 R = TypeVar("R")
+#: a fetch session that was not used for so long makes room for others
+FETCH_SESSION_EVICTION_MS: Final = 120_000
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
@@ -122,7 +115,7 @@ class Broker:
         self.replicas = Replicas(self.id)
         self.fetch_sessions = FetchSessions(
             self.values.max_incremental_fetch_session_cache_slots,
-            self.values.min_incremental_fetch_session_eviction_ms,
+            FETCH_SESSION_EVICTION_MS,
             lambda: random.randrange(1, 2**31),
         )
         #: told when a log left files to sync or to remove
@@ -328,10 +321,10 @@ class Broker:
                     self._place(topic, assigned)
                 except LogError as error:
                     # The partition stays known and offline; its requests are answered with a storage error.
-                    self.report(f"{topic.name}-{assigned.index} cannot be opened", error)
+                    self.report(f"{topic.name}-{assigned.partition_index} cannot be opened", error)
 
     def _place(self, topic: Topic, assigned: Assignment) -> None:
-        key = (topic.name, assigned.index)
+        key = (topic.name, assigned.partition_index)
         partition = self.replicas.partitions.get(key)
         if partition is None:
             log = self.logs.create(key, self.clock.wall_ms(), topic.topic_id)
@@ -342,12 +335,12 @@ class Broker:
 
     def _drop(self, topic: Topic) -> None:
         for assigned in topic.partitions:
-            key = (topic.name, assigned.index)
+            key = (topic.name, assigned.partition_index)
             if self.replicas.remove(*key) is not None and key in self.logs.logs:
                 try:
                     self.logs.delete(key)
                 except LogError as error:
-                    self.report(f"the files of {topic.name}-{assigned.index} could not be removed", error)
+                    self.report(f"the files of {topic.name}-{assigned.partition_index} could not be removed", error)
             self.parking.wake(key)
         self.on_housekeeping_due()
 
@@ -366,7 +359,7 @@ class Broker:
         for topic in topics:
             config = self.log_config(topic.name)
             for assigned in topic.partitions:
-                log = self.logs.get(topic.name, assigned.index)
+                log = self.logs.get(topic.name, assigned.partition_index)
                 if log is not None:
                     log.config = config
 

@@ -10,7 +10,7 @@ from tidelog.config.definitions import GROUP_KEYS, TOPIC_KEYS, broker_key
 from tidelog.config.errors import ConfigError
 from tidelog.config.values import default_value, to_text
 from tidelog.control.errors import ApiError
-from tidelog.control.image import ConfigResource, ResourceType
+from tidelog.control.model import ConfigResource, ResourceType
 
 if TYPE_CHECKING:
     from tidelog.config.broker_config import BrokerConfig

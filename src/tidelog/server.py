@@ -16,10 +16,13 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.adoption import written_by
 from tidelog.api.dispatch import Dispatcher
 from tidelog.broker import Broker
 from tidelog.clock import SystemClock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.listeners import advertised_listeners, bound_listeners
+from tidelog.config.sources import read_flags
 from tidelog.control.nodes import Endpoint
 from tidelog.housekeeping import Housekeeping
 from tidelog.journal import Journal
@@ -32,7 +35,7 @@ from tidelog.net.server import Server as Sockets
 from tidelog.timer.wheel import Timer
 
 if TYPE_CHECKING:
-    from tidelog.config.broker_config import BrokerConfig
+    from tidelog.config.sources import Settings
     from tidelog.control.errors import ApiError
 
 DRAIN_MS: Final = 10_000
@@ -137,7 +140,7 @@ class BrokerServer:
         if self.sockets.draining:
             self.loop.stop()
             return
-        self.sockets.drain(self.loop.stop, DRAIN_MS)
+        self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS)
 
     def _close(self) -> None:
         self._started = False
@@ -166,3 +169,27 @@ def limits_of(config: BrokerConfig) -> Limits:
         socket_send_buffer_bytes=values.socket_send_buffer_bytes,
         socket_receive_buffer_bytes=values.socket_receive_buffer_bytes,
     )
+
+
+def configure(settings: Settings, data_dir: str | None, host: str | None, port: int | None) -> BrokerConfig:
+    """The configuration of a broker from its settings and the short options of the command line.
+
+    Without any address given it listens on the loopback interface only: a broker without authentication is not
+    offered to the network unless somebody says so.
+    """
+    flags = []
+    if data_dir is not None:
+        flags.append(f"log.dirs={os.path.abspath(data_dir)}")
+    elif not {"log.dirs", "log.dir"} & set(settings.by_name):
+        flags.append(f"log.dirs={os.path.abspath('tidelog-data')}")
+    if host is not None or port is not None or "listeners" not in settings.by_name:
+        shown = f"[{host}]" if host and ":" in host else host if host is not None else "127.0.0.1"
+        flags.append(f"listeners=PLAINTEXT://{shown}:{9092 if port is None else port}")
+    settings.overlay(read_flags(flags))
+    config = BrokerConfig(settings)
+    if not config.is_set("broker.id"):
+        found = written_by(SystemDisk(), config.log_dirs)
+        if found is not None:
+            # The directory has an owner already: this broker is that one.
+            config.settle("broker.id", str(found.node_id))
+    return config

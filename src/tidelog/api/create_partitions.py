@@ -15,7 +15,7 @@ def handle(body: Any, request: Request) -> Any:
     wanted = [
         NewPartitions(
             name=topic.name,
-            count=topic.count,
+            num_partitions=topic.count,
             assignments=None if topic.assignments is None else [a.broker_ids for a in topic.assignments],
         )
         for topic in body.topics

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.config import describe
-from tidelog.control.image import ConfigResource, ResourceType
+from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.names import why_invalid
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.control.image import ResourceType
+from tidelog.control.model import ResourceType
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 

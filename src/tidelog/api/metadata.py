@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from tidelog.control.image import NO_LEADER, Partition, Topic
+from tidelog.control.model import NO_LEADER, Partition, Topic
 from tidelog.control.names import INTERNAL_TOPICS
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -104,7 +104,7 @@ def describe_partition(partition: Partition, alive: Any, response: Any) -> Any:
     has_leader = partition.leader != NO_LEADER and partition.leader in alive
     return response.MetadataResponsePartition(
         error_code=0 if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=partition.index,
+        partition_index=partition.partition_index,
         leader_id=partition.leader if has_leader else NO_LEADER,
         leader_epoch=partition.leader_epoch if has_leader else -1,
         replica_nodes=list(partition.replicas),

@@ -25,7 +25,9 @@ def handle(body: Any, request: Request) -> Any:
             try:
                 partition = request.broker.partition(topic.topic, wanted.partition)
                 partition.check_leader(wanted.current_leader_epoch, leader_only=body.replica_id != DEBUG_REPLICA)
-                answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
+                end = partition.end_offset_for_epoch(wanted.leader_epoch)
+                if end is not None:
+                    answer.leader_epoch, answer.end_offset = end
             except KafkaError as error:
                 answer.error_code = error.code
             partitions.append(answer)

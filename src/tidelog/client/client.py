@@ -30,7 +30,7 @@ NO_LEADER: Final = -1
 
 
 class PartitionInfo(NamedTuple):
-    index: int
+    partition: int
     leader: int
     leader_epoch: int
     replicas: list[int]

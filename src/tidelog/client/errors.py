@@ -14,7 +14,7 @@ class ClientError(Exception):
 
     @property
     def retriable(self) -> bool:
-        return self.code > 0 and ErrorCode(self.code).retriable
+        return self.code > 0 and ErrorCode.of(self.code).retriable
 
 
 class Unreachable(ClientError):
@@ -47,7 +47,7 @@ _DENIED = {
 
 def error_for(code: int, what: str, detail: str | None = None) -> ClientError:
     """The exception for an error code that a broker gave while doing `what`."""
-    known = ErrorCode(code)
+    known = ErrorCode.of(code)
     kind = NotFound if known in _NOT_FOUND else Denied if known in _DENIED else ClientError
     return kind(f"{what}: {detail or known.message} ({known.name})", code)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from tidelog.log.checkpoints import PARTITION_METADATA
 from tidelog.log.config import LogConfig
@@ -138,6 +138,13 @@ class Log:
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        return None
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[Any]:
+        return []
 
     @property
     def size_bytes(self) -> int:

@@ -109,6 +109,11 @@ class Connection:
         return f"<connection from {self.peer[0]}:{self.peer[1]} on {self.listener_name}>"
 
     @property
+    def local_host(self) -> str:
+        """The address of this machine that the peer connected to."""
+        return self._transport.local_host()
+
+    @property
     def unanswered(self) -> int:
         """Requests that were dispatched and whose answer has not joined the bytes to send."""
         return len(self._pending)

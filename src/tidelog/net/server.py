@@ -101,6 +101,10 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
     def listen(self, host: str, port: int, listener_name: str) -> tuple[str, int]:
         """Listen on every address that `host` stands for, all with one port; an empty host is every interface.
 

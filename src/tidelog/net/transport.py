@@ -23,6 +23,8 @@ class Transport(Protocol):
 
     def fileno(self) -> int: ...
 
+    def local_host(self) -> str: ...
+
     def sendfile(self, fd: int, position: int, count: int) -> int: ...
 
     def close(self) -> None: ...
@@ -42,6 +44,10 @@ class PlainTransport:
 
     def fileno(self) -> int:
         return self._fd
+
+    def local_host(self) -> str:
+        host: str = self._socket.getsockname()[0]
+        return host
 
     def sendfile(self, fd: int, position: int, count: int) -> int:
         return os.sendfile(self._fd, fd, position, count)

@@ -243,15 +243,16 @@ class Partition:
 
     def _divergence(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the fetcher's log leaves ours: it holds records of an epoch that ended before its offset here."""
-        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == NO_EPOCH or end_offset < 0 or fetch_offset < self.log.log_start_offset:
+        end = self.end_offset_for_epoch(last_fetched_epoch)
+        if end is None or fetch_offset < self.log.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        epoch, end_offset = end
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return epoch, end_offset
         return None
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest known epoch <= the one asked, the offset at which it ended), or (-1, -1) where none is known."""
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
+        """(largest known epoch <= the one asked, the offset at which it ended), or None where none is known."""
         return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: int, isolation_level: int | None) -> tuple[int, int, int]:
@@ -273,7 +274,7 @@ class Partition:
             return NO_TIMESTAMP, visible_end, self.leader_epoch
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             start = log.log_start_offset
-            return NO_TIMESTAMP, start, log.leader_epochs.epoch_for(start)
+            return NO_TIMESTAMP, start, log.leader_epochs.earliest_epoch_at(start)
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return NO_TIMESTAMP, -1, NO_EPOCH
         found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)

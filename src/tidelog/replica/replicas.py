@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidelog.replica.partition import Partition
 
 if TYPE_CHECKING:
-    from tidelog.control.image import Partition as Assignment
+    from tidelog.control.model import Partition as Assignment
     from tidelog.log.log import Log
 
 

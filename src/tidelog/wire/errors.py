@@ -21,6 +21,12 @@ class ErrorCode(IntEnum):
         member.retriable = retriable
         return member
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """The member with this code; a code that no one knows is an unknown error."""
+        found: ErrorCode = cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[assignment]
+        return found
+
     UNKNOWN_SERVER_ERROR = -1, "something unexpected went wrong in the broker"
     NONE = 0, "no error"
     OFFSET_OUT_OF_RANGE = 1, "the partition does not hold this offset"

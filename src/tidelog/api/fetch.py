@@ -29,7 +29,7 @@ NO_TOPIC_ID: Final = bytes(16)
 def handle(body: Any, request: Request) -> Any:
     broker = request.broker
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    if request.version >= 15:
+    if request.version >= 15 and body.replica_state is not None:
         body.replica_id = body.replica_state.replica_id
     context = broker.fetch_sessions.begin(body, uses_topic_ids, broker.topic_name, broker.clock.monotonic_ms())
     if context.error_code:

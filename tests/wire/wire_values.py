@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -33,6 +33,13 @@ def all_codecs() -> Iterator[Codec]:
         first, last = schema_of(name).versions
         for version in range(first, last + 1):
             yield stored_codec(name, version)
+
+
+def by_schema(codecs: Iterable[Codec]) -> dict[str, list[Codec]]:
+    grouped: dict[str, list[Codec]] = {}
+    for codec in codecs:
+        grouped.setdefault(codec.schema.name, []).append(codec)
+    return grouped
 
 
 def label(codec: Codec) -> str:

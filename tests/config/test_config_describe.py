@@ -10,7 +10,7 @@ from tidelog.config.broker_config import (
     STATIC_BROKER_CONFIG,
     BrokerConfig,
 )
-from tidelog.config.definitions import BROKER_KEYS, TOPIC_KEYS
+from tidelog.config.definitions import BROKER_KEYS, DYNAMIC_ONLY, TOPIC_KEYS
 from tidelog.config.describe import (
     DYNAMIC_CLIENT_METRICS_CONFIG,
     DYNAMIC_GROUP_CONFIG,
@@ -75,7 +75,7 @@ def test_a_value_from_another_unit_tells_its_source() -> None:
 def test_a_broker_tells_every_setting_and_which_may_change() -> None:
     config = BrokerConfig.of({"num.partitions": " 3 ", "log.initial.task.delay.ms": "5"})
     entries = by_name(describe_broker(config))
-    public = {name for name, key in BROKER_KEYS.items() if not key.internal}
+    public = {name for name, key in BROKER_KEYS.items() if not key.internal} - DYNAMIC_ONLY
     assert entries.keys() == public | {"log.initial.task.delay.ms"}
     partitions = entries["num.partitions"]
     assert (partitions.value, partitions.source, partitions.read_only) == ("3", STATIC_BROKER_CONFIG, True)
@@ -85,6 +85,14 @@ def test_a_broker_tells_every_setting_and_which_may_change() -> None:
     ]
     assert not entries["log.retention.ms"].read_only and entries["log.retention.ms"].value is None
     assert entries["compression.type"].config_type == 2 and entries["offsets.topic.replication.factor"].config_type == 4
+
+
+def test_a_throttle_is_told_only_while_it_is_set() -> None:
+    config = BrokerConfig()
+    assert describe_broker(config, ["leader.replication.throttled.rate"]) == []
+    config.load_dynamic({"leader.replication.throttled.rate": "1000"}, per_broker=True)
+    (entry,) = describe_broker(config, ["leader.replication.throttled.rate"])
+    assert (entry.value, entry.source) == ("1000", DYNAMIC_BROKER_CONFIG)
 
 
 def test_secrets_and_their_synonyms_are_never_told() -> None:

@@ -121,6 +121,15 @@ SAME_SETTING: tuple[tuple[str, ...], ...] = (
 )
 _SAME_SETTING_OF = {name: names for names in SAME_SETTING for name in names}
 
+# Throttles are set while an operation needs them and told only then.
+DYNAMIC_ONLY = frozenset(
+    (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+)
+
 # Accepted, checked and described, so that a file written for Kafka loads, but nothing here listens to them: they
 # concern KRaft's quorum, tiered storage, Java plug-ins and thread pools, and mechanisms that are not offered.
 WITHOUT_EFFECT: tuple[str, ...] = (

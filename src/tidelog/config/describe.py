@@ -22,6 +22,7 @@ from tidelog.config.broker_config import (
 from tidelog.config.definitions import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
+    DYNAMIC_ONLY,
     GROUP_KEYS,
     GROUP_SYNONYMS,
     TOPIC_KEYS,
@@ -109,8 +110,8 @@ def describe_topic(
 
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[DescribedConfig]:
-    """The broker's entries: every key that is not internal, and whatever else is set."""
-    shown = {name for name, key in BROKER_KEYS.items() if not key.internal}
+    """The broker's entries: every key that is neither internal nor a throttle, and whatever else is set."""
+    shown = {name for name, key in BROKER_KEYS.items() if not key.internal} - DYNAMIC_ONLY
     entries = []
     for name in _wanted(names, shown.union(config.names_set())):
         key = broker_key(name)

@@ -12,6 +12,8 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -19,7 +21,8 @@ import org.apache.kafka.common.utils.Exit;
  * stdin; a line of JSON on stdout gives its exit code, stdout and stderr.
  *
  * A tool that exits unwinds by an exception. Some tools catch that one too and exit a second time, so the first code
- * counts, and what is printed after it is dropped, as it would be if the JVM had ended.
+ * counts, and what is printed after it is dropped, as it would be if the JVM had ended. Shutdown hooks run when main
+ * has ended, so that what they print and close belongs to the tool that added them.
  */
 public final class Shell {
     private static final class Exited extends Error {
@@ -28,13 +31,25 @@ public final class Shell {
         }
     }
 
+    private static final List<Runnable> HOOKS = new ArrayList<>();
     private static Integer exitCode;
+
+    private static void silence() {
+        System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+        System.setErr(new PrintStream(OutputStream.nullOutputStream()));
+    }
+
+    private static void runHooks() {
+        List<Runnable> hooks = new ArrayList<>(HOOKS);
+        HOOKS.clear();
+        hooks.forEach(Runnable::run);
+    }
 
     private static synchronized void exit(int code) {
         if (exitCode == null) {
             exitCode = code;
-            System.setOut(new PrintStream(OutputStream.nullOutputStream()));
-            System.setErr(new PrintStream(OutputStream.nullOutputStream()));
+            runHooks();
+            silence();
         }
         throw new Exited();
     }
@@ -43,10 +58,10 @@ public final class Shell {
         ObjectMapper json = new ObjectMapper();
         InputStream in = System.in;
         PrintStream out = System.out;
-        PrintStream err = System.err;
+        silence();
         Exit.setExitProcedure((code, message) -> exit(code));
         Exit.setHaltProcedure((code, message) -> exit(code));
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        Exit.setShutdownHookAdder((name, runnable) -> HOOKS.add(runnable));
         BufferedReader commands = new BufferedReader(new InputStreamReader(in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             JsonNode command = json.readTree(line);
@@ -57,10 +72,9 @@ public final class Shell {
             System.setErr(new PrintStream(toolErr, true, StandardCharsets.UTF_8));
             exitCode = null;
             call(command.get("main").asText(), json.convertValue(command.get("args"), String[].class));
+            runHooks();
             int code = exitCode == null ? 0 : exitCode;
-            System.setIn(in);
-            System.setOut(out);
-            System.setErr(err);
+            silence();
             ObjectNode answer = json.createObjectNode();
             answer.put("exit", code);
             answer.put("out", toolOut.toString(StandardCharsets.UTF_8));

@@ -12,6 +12,7 @@ bytes, which slice and decode in half the time.
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct as Packer
 from struct import error as StructError
 from struct import unpack_from
@@ -187,7 +188,7 @@ class DecoderSource:
             self.emit(f"{target} = [{part} for i in range(pos, pos + n * 16, 16)]")
         else:
             name = "unpackers_" + code.replace("?", "t")
-            self.names[name] = tuple(Packer(f">{count}{code}").unpack_from for count in range(PREPARED + 1))
+            self.names[name] = unpackers(code)
             unpacked = f"{name}[n](buf, pos) if n <= {PREPARED} else unpack_from('>%d{code}' % n, buf, pos)"
             self.emit(f"{target} = list({unpacked})")
         self.emit(f"pos += n * {FIXED_SIZE[code]}")
@@ -260,6 +261,12 @@ class DecoderSource:
             else:
                 size += self.smallest(field, self.flexible)
         return size
+
+
+@cache
+def unpackers(code: str) -> tuple[Any, ...]:
+    """Prepared unpackers of 0, 1, 2, ... elements."""
+    return tuple(Packer(f">{count}{code}").unpack_from for count in range(PREPARED + 1))
 
 
 def compile_decoder(schema: Schema, version: int, cls: Any) -> Any:

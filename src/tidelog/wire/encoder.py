@@ -11,6 +11,7 @@ fields whatever the version.
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct as Packer
 from struct import pack
 from typing import Any
@@ -209,7 +210,7 @@ class EncoderSource:
             packed = f"b''.join({items})"
         else:
             name = "packers_" + code.replace("?", "t")
-            self.names[name] = tuple(Packer(f">{count}{code}").pack for count in range(PREPARED + 1))
+            self.names[name] = packers(code)
             packed = f"{name}[n](*{items}) if n <= {PREPARED} else pack('>%d{code}' % n, *{items})"
         return f"b'' if {items} is None else ({packed})" if nullable else packed
 
@@ -245,6 +246,12 @@ class EncoderSource:
         self.emit(f"{outer} += {pieces}")
         self.indent -= 1
         self.depth -= 1
+
+
+@cache
+def packers(code: str) -> tuple[Any, ...]:
+    """Prepared packers of 0, 1, 2, ... elements."""
+    return tuple(Packer(f">{count}{code}").pack for count in range(PREPARED + 1))
 
 
 def compile_encoder(schema: Schema, version: int, cls: Any) -> Any:

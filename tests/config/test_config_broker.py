@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tidelog.config.broker_config import (
@@ -290,3 +293,22 @@ def test_listeners_that_cannot_work_are_refused_with_a_reason(texts: dict[str, s
 def test_one_port_may_serve_both_families() -> None:
     config = BrokerConfig.of({"listeners": "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092"})
     assert [endpoint.port for endpoint in bound_listeners(config)] == [9092, 9092]
+
+
+def test_a_start_without_mistakes_imports_nothing_that_only_mistakes_need() -> None:
+    program = (
+        "import sys\n"
+        "from tidelog.config.broker_config import BrokerConfig\n"
+        "from tidelog.config.sources import load\n"
+        "BrokerConfig(load(environ={'KAFKA_NUM_PARTITIONS': '2'}, flags=['broker.rack=a']))\n"
+        "print(sorted({'asyncio', 'dataclasses', 'difflib', 'json', 'tomllib'} & set(sys.modules)))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_a_value_that_cannot_be_settled_changes_nothing() -> None:
+    config = BrokerConfig.of({"broker.id": "4"})
+    with pytest.raises(ConfigError):
+        config.settle("broker.id", "-9")
+    assert config.broker_id == 4 and config.get("node.id") == 4

@@ -107,7 +107,7 @@ class BrokerConfig:
         self._topic_defaults: dict[str, Value] | None = None
         self.values = Values(self)
         _pair_ids(self._static)
-        self._texts: dict[str, str] = self._merge(self._default, self._dynamic)
+        self._texts: dict[str, str] = _merge(self._static, self._default, self._dynamic)
         self._parsed: dict[str, Value] = {}
         for name in self._texts:
             self.get(name)
@@ -229,19 +229,17 @@ class BrokerConfig:
 
     def settle(self, name: str, text: str) -> None:
         """A value that only the start could decide, such as a generated broker id; it counts as static from now on."""
-        self._static[name] = Setting(name, text, START, "decided at start")
-        for other in same_setting(name):
-            if other != name:
-                self._static.pop(other, None)
-        _pair_ids(self._static)
-        self._reload(self._default, self._dynamic)
+        static = {key: value for key, value in self._static.items() if key not in same_setting(name)}
+        static[name] = Setting(name, text, START, "decided at start")
+        _pair_ids(static)
+        self._adopt(self._trial(static, self._default, self._dynamic))
 
     def check_dynamic(self, texts: Mapping[str, str], *, per_broker: bool) -> None:
         """Whether `texts` may become the dynamic layer of this broker, or of all brokers; ConfigError where not."""
         try:
             self._check_names(texts, per_broker)
             layers = (self._default, dict(texts)) if per_broker else (dict(texts), self._dynamic)
-            check_altered(self._trial(*layers))
+            check_altered(self._trial(self._static, *layers))
         except ConfigError as error:
             # Kafka answers INVALID_REQUEST to every refusal of a broker's change, and clients know it so.
             error.error_code = INVALID_REQUEST
@@ -260,10 +258,10 @@ class BrokerConfig:
                 usable[name] = text
         layers = (self._default, usable) if per_broker else (usable, self._dynamic)
         try:
-            self._trial(*layers)
+            trial = self._trial(self._static, *layers)
         except ConfigError as error:
             return [*warnings, f"stored configuration cannot be applied: {error}"]
-        self._reload(*layers)
+        self._adopt(trial)
         return warnings
 
     def on_change(self, names: Iterable[str], changed: Listener, guard: Guard | None = None) -> None:
@@ -274,15 +272,6 @@ class BrokerConfig:
         self._listeners.append((frozenset(names), changed, guard))
 
     # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _merge(self, default: Mapping[str, str], dynamic: Mapping[str, str]) -> dict[str, str]:
-        texts = {name: setting.text for name, setting in self._static.items()}
-        for layer in (default, dynamic):
-            for name, text in layer.items():
-                for other in same_setting(name):
-                    texts.pop(other, None)
-                texts[name] = text
-        return texts
 
     def _check_names(self, texts: Mapping[str, str], per_broker: bool) -> None:
         for name in texts:
@@ -299,14 +288,13 @@ class BrokerConfig:
             own = [name for name in texts if _is_per_broker(name)]
             _refuse(own, "Cannot update these configs for all brokers at once, a broker id must be given")
 
-    def _trial(self, default: dict[str, str], dynamic: dict[str, str]) -> BrokerConfig:
+    def _trial(self, static: dict[str, Setting], default: dict[str, str], dynamic: dict[str, str]) -> BrokerConfig:
         """The configuration to be, once nobody objects to it."""
         trial = BrokerConfig.__new__(BrokerConfig)
-        trial._static = self._static
-        trial._default, trial._dynamic = default, dynamic
+        trial._static, trial._default, trial._dynamic = static, default, dynamic
         trial._listeners, trial._topic_defaults = [], None
         trial.values = Values(trial)
-        trial._texts, trial._parsed = self._merge(default, dynamic), {}
+        trial._texts, trial._parsed = _merge(static, default, dynamic), {}
         check_broker(trial)
         changed = _differences(self, trial)
         for names, _, guard in self._listeners:
@@ -314,15 +302,25 @@ class BrokerConfig:
                 guard(trial)
         return trial
 
-    def _reload(self, default: dict[str, str], dynamic: dict[str, str]) -> None:
-        trial = self._trial(default, dynamic)
+    def _adopt(self, trial: BrokerConfig) -> None:
         changed = _differences(self, trial)
-        self._default, self._dynamic = default, dynamic
-        self._texts, self._parsed, self._topic_defaults = trial._texts, trial._parsed, None
+        self._static, self._default, self._dynamic = trial._static, trial._default, trial._dynamic
+        self._texts, self._parsed, self._topic_defaults = trial._texts, trial._parsed, trial._topic_defaults
         self.values.forget(changed)
         for names, listener, _ in self._listeners:
             if hit := names & changed:
                 listener(hit)
+
+
+def _merge(static: Mapping[str, Setting], default: Mapping[str, str], dynamic: Mapping[str, str]) -> dict[str, str]:
+    """The texts in force: a stronger layer hides the other names for its settings in weaker ones."""
+    texts = {name: setting.text for name, setting in static.items()}
+    for layer in (default, dynamic):
+        for name, text in layer.items():
+            for other in same_setting(name):
+                texts.pop(other, None)
+            texts[name] = text
+    return texts
 
 
 def _key(name: str) -> ConfigKey:

@@ -149,6 +149,15 @@ def test_every_level_of_a_topic_configuration_is_taken(codec: int, levels: tuple
     assert min(sizes.values()) < max(sizes.values())
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("level", [None, 5])
+@pytest.mark.parametrize("codec", CODECS)
+def test_any_kind_of_buffer_is_packed_and_unpacked(codec: int, level: int | None, kind: type) -> None:
+    data = text(100_000)
+    packed = bytes(compress(codec, kind(data), level))
+    assert bytes(decompress(codec, kind(packed))) == data
+
+
 def test_an_lz4_level_other_than_the_default_compresses_harder() -> None:
     data = text(100_000)
     assert len(compress(LZ4, data, 12)) < len(compress(LZ4, data, 9)) == len(compress(LZ4, data))

@@ -211,7 +211,7 @@ def _compress_lz4(data: Buffer, level: int) -> Buffer:
 
     if level != DEFAULT_LEVELS[LZ4]:
         packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        packer.compress(data)
+        packer.compress(bytes(data))  # it takes no other kind of buffer
         return memoryview(packer.finish())
     parts: list[Any] = [_LZ4_HEADER]
     view = memoryview(data)

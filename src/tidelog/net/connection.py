@@ -9,7 +9,7 @@ of the connection's own, so that the area is free for the next one; an idle conn
     a large part of a frame         read on into the store, up to the end of that frame; no further copy
     requests that must wait         read on into the store, up to `max_held_bytes`, then not at all
 
-The store grows with the bytes that have arrived (at most to four times their number), never with what a size prefix
+The store grows with the bytes that have arrived (to a small multiple of their number), never with what a size prefix
 claims. A prefix that no request can have ends the connection.
 
 Turns. A frame is dispatched while: the request before it is answered or allowed the next, fewer than
@@ -44,7 +44,6 @@ _SIZE = Struct(">i").unpack_from
 SIZE_BYTES = 4
 SMALLEST_REQUEST_BYTES = 8  # api key, api version, correlation id
 _SMALL_PART_BYTES = 16 * 1024
-_SMALLEST_STORE_BYTES = 64 * 1024
 
 
 class Connection:
@@ -144,7 +143,9 @@ class Connection:
         if self._idle_check is not None:
             self._idle_check.cancel()
         self._outbox.drop()
-        self._store = None
+        if self._store is not None:
+            self._server.pool.give(self._store)
+            self._store = None
         self._abandon_pending()
         for callback in self._on_close:
             self._notify(callback)
@@ -310,6 +311,10 @@ class Connection:
             end = held + received
         else:
             view, limit = self._make_room(store)
+            if limit <= self._end:
+                # Since the last settling an answer has made this connection free, with a whole frame in its store,
+                # or filled its outbox. It will be settled again after this; an empty read would look like the end.
+                return
             received = recv_into(view[self._end : limit])
             begin = self._begin
             end = self._end = self._end + received
@@ -324,16 +329,17 @@ class Connection:
         held = self._end - self._begin
         if self._may_dispatch():
             needed = SIZE_BYTES + _SIZE(store, self._begin)[0]
-            target = min(needed, max(4 * held, _SMALLEST_STORE_BYTES))
+            enough = min(needed, 4 * held)
         else:
-            target = self._server.limits.max_held_bytes
-        if self._begin + target > len(store):
-            larger = memoryview(bytearray(target))
+            needed = enough = self._server.limits.max_held_bytes
+        if self._begin + enough > len(store):
+            larger = self._server.pool.take(enough, needed)
             larger[:held] = store[self._begin : self._end]
+            self._server.pool.give(store)
             self._store = store = larger
             self._begin = 0
             self._end = held
-        return store, self._begin + target
+        return store, min(self._begin + needed, len(store))
 
     def _dispatch(self, view: memoryview, begin: int, end: int) -> None:
         """Dispatch the whole frames of `view[begin:end]` whose turn it is, and keep the rest in the store."""
@@ -377,15 +383,24 @@ class Connection:
 
     def _keep(self, view: memoryview, begin: int, end: int) -> None:
         held = end - begin
-        if held == 0:
-            self._store = None
-        elif view is self._store and len(view) <= 4 * held + _SMALLEST_STORE_BYTES:
+        store = self._store
+        if view is store and held > len(view) // 4:
             self._begin = begin
             self._end = end
+            return
+        if held == 0:
+            self._store = None
         else:
-            self._store = memoryview(bytearray(view[begin:end]))
+            if held <= _SMALL_PART_BYTES:
+                self._store = memoryview(bytearray(view[begin:end]))
+            else:
+                needed = max(held, SIZE_BYTES + _SIZE(view, begin)[0])
+                self._store = self._server.pool.take(min(needed, 4 * held), needed)
+                self._store[:held] = view[begin:end]
             self._begin = 0
             self._end = held
+        if store is not None:
+            self._server.pool.give(store)
 
     def _refuse(self, size: int, prefix: bytes) -> None:
         if prefix.isalpha() or prefix[:3].isalpha():

@@ -21,6 +21,7 @@ from tidelog.net.connection import Connection
 from tidelog.net.exchange import Exchange
 from tidelog.net.limits import Limits
 from tidelog.net.loop import READ, Loop
+from tidelog.net.pool import BufferPool
 from tidelog.net.transport import PlainTransport
 from tidelog.timer import TimerTask
 
@@ -67,6 +68,7 @@ class Server:
         "limits",
         "log",
         "loop",
+        "pool",
         "requests",
     )
 
@@ -76,6 +78,7 @@ class Server:
         self.dispatch = dispatch
         self.log = log
         self.area = memoryview(bytearray(AREA_BYTES))  # where every connection reads; of use within one event only
+        self.pool = BufferPool()
         self.requests = 0
         self.bytes_in = 0
         self.bytes_out = 0

@@ -1,0 +1,44 @@
+"""Buffers for frames that are too large for the shared area, kept for the next one.
+
+A fresh buffer of a megabyte costs more than receiving a megabyte: each of its pages is mapped and zeroed first. So
+what a finished frame gives back is kept, up to KEPT_BYTES in all, and handed out again.
+
+Memory follows what has arrived, not what a client claims to be sending: the size asked for is a small multiple of the
+bytes there are, and a kept buffer that would hold the whole frame is given instead only if it is not more than
+_GENEROSITY times as large. Otherwise a few bytes on many connections could tie up every large buffer that others
+give back.
+"""
+
+from __future__ import annotations
+
+SMALLEST_BYTES = 64 * 1024
+KEPT_BYTES = 16 * 1024 * 1024
+_SLACK_BYTES = 4 * 1024  # a batch of a round size has a header around it
+_GENEROSITY = 4
+
+
+class BufferPool:
+    __slots__ = ("_kept", "kept_bytes")
+
+    def __init__(self) -> None:
+        self._kept: list[memoryview] = []
+        self.kept_bytes = 0
+
+    def take(self, enough_bytes: int, wanted_bytes: int) -> memoryview:
+        """One of at least `wanted_bytes` if a suitable one is kept, or else a new one of at least `enough_bytes`."""
+        kept = self._kept
+        most_bytes = _GENEROSITY * max(enough_bytes, SMALLEST_BYTES) + _SLACK_BYTES
+        for index in range(len(kept) - 1, -1, -1):
+            if wanted_bytes <= len(kept[index]) <= most_bytes:
+                buffer = kept.pop(index)
+                self.kept_bytes -= len(buffer)
+                return buffer
+        size_bytes = SMALLEST_BYTES
+        while size_bytes + _SLACK_BYTES < enough_bytes:
+            size_bytes *= 2
+        return memoryview(bytearray(size_bytes + _SLACK_BYTES))
+
+    def give(self, buffer: memoryview) -> None:
+        if len(buffer) >= SMALLEST_BYTES and self.kept_bytes + len(buffer) <= KEPT_BYTES:
+            self._kept.append(buffer)
+            self.kept_bytes += len(buffer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tidelog.metadata.store import (
@@ -54,11 +55,12 @@ class MemoryEnsemble:
         self.later(store.watches.expire)
 
     def commit(self, ops: Sequence[Op], session_id: int) -> SubmitResult:
+        """Queues what the watchers are to be told; `later` with the answer then sets the queue going."""
         result = self.tree.apply(ops, session_id)
         if isinstance(result, Committed):
             events = events_of(ops, result)
             for store in tuple(self._sessions.values()):
-                self.later(lambda watches=store.watches: watches.tell(events))  # type: ignore[misc]
+                self._queue.append(partial(store.watches.tell, events))
         return result
 
     def later(self, callback: Callable[[], None]) -> None:

@@ -8,7 +8,8 @@ everything that was asked before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,9 @@ class MemoryEnsemble:
 
     def later(self, callback: Callable[[], None]) -> None:
         self._queue.append(callback)
+        self._drain()
+
+    def _drain(self) -> None:
         if self._draining:
             return
         self._draining = True
@@ -73,6 +77,14 @@ class MemoryEnsemble:
                 self._queue.popleft()()
         finally:
             self._draining = False
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        """Within, transactions happen, but no one hears of them: answers and events come at the end."""
+        self._draining = True
+        yield
+        self._draining = False
+        self._drain()
 
 
 class MemoryStore:

@@ -115,7 +115,7 @@ class Controller:
         self._topics = Topics(image, active, rules, random, self._new_id, self.settings)
         self._configs = Configs(image, rules)
         self._leadership = Leadership(image, active, self.settings)
-        self._reassignment = Reassignment(image, active, self._topics, self._leadership)
+        self._reassignment = Reassignment(image, self._topics, self._leadership)
 
     def _new_id(self) -> bytes:
         return draw_id(self._draw_id)

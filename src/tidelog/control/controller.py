@@ -52,7 +52,7 @@ from tidelog.control.topics import (
     TopicResult,
     Topics,
 )
-from tidelog.metadata.store import NO_VERSION, Committed, Create, Delete, Node, Op, SetData
+from tidelog.metadata.store import Committed, Create, Delete, Node, Op, SetData
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
@@ -108,8 +108,6 @@ class Controller:
         self._won_epoch = -1
         #: brokers that said they are going; they lead nothing new. Forgotten with their registration
         self._shutting_down: set[int] = set()
-        #: brokers that came back before their going was seen: inactive until the partitions have left them
-        self._bounced: set[int] = set()
         #: partitions that `work` has to look at
         self._unsettled: set[tuple[str, int]] = set()
         self._draw_id = new_id
@@ -117,7 +115,7 @@ class Controller:
         self._topics = Topics(image, active, rules, random, self._new_id, self.settings)
         self._configs = Configs(image, rules)
         self._leadership = Leadership(image, active, self.settings)
-        self._reassignment = Reassignment(image, active, self._topics, self._leadership)
+        self._reassignment = Reassignment(image, self._topics, self._leadership)
 
     def _new_id(self) -> bytes:
         return draw_id(self._draw_id)
@@ -131,15 +129,14 @@ class Controller:
         return image.controller_id == self.broker_id and image.controller_epoch == self._won_epoch
 
     def is_broker_active(self, broker_id: int) -> bool:
-        return (
-            broker_id in self.image.brokers and broker_id not in self._shutting_down and broker_id not in self._bounced
-        )
+        """Registered, and not about to stop: it may be given something to lead."""
+        return broker_id in self.image.brokers and broker_id not in self._shutting_down
 
     def load(self, tree: Iterable[tuple[str, Node]]) -> list[Event]:
         """The image becomes what the store holds. The events are what that changes: everything at a start, and what
         was missed where the image had fallen behind."""
         found = dict(tree)
-        gone = [NodeChange(path, None, NO_VERSION, 0) for path in self.image.paths() if path not in found]
+        gone = [NodeChange(path, None) for path in self.image.paths() if path not in found]
         self._unsettled.clear()
         events = self.observe([*gone, *changes_of_tree(found.items())])
         self._mark_all()
@@ -160,6 +157,10 @@ class Controller:
         self._note(events)
         return events
 
+    def recognise(self) -> None:
+        """/controller belongs to this broker's session: its election happened, though the answer was lost."""
+        self._won_epoch = self.image.controller_epoch
+
     def resign(self) -> None:
         """The session is over: whatever the image says, this broker is not the controller any more."""
         self._won_epoch = -1
@@ -174,11 +175,8 @@ class Controller:
             elif isinstance(event, TopicCreated):
                 self._mark(event.topic.partitions)
             elif isinstance(event, BrokerRegistered):
-                before, broker = event.before, event.broker
-                if before is not None and before.epoch != broker.epoch:
-                    self._bounced.add(broker.broker_id)
-                if before is None or before.epoch != broker.epoch:
-                    self._shutting_down.discard(broker.broker_id)
+                if event.before is None or event.before.epoch != event.broker.epoch:
+                    self._shutting_down.discard(event.broker.broker_id)
                 self._mark_all()
             elif isinstance(event, BrokerUnregistered):
                 self._shutting_down.discard(event.broker.broker_id)
@@ -202,11 +200,12 @@ class Controller:
 
     # Starting
 
-    def start(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
-        """Everything that is missing, in one transaction: the persistent nodes, the cluster id, the registration, and
-        the election if no one is elected. Where others were faster it is refused; load and ask again."""
+    def start(self, registration: Registration, now_ms: int, is_registered: bool = False) -> Plan[ApiError]:
+        """Everything that is missing, in one transaction: the persistent nodes, the cluster id, the registration
+        (unless the one that is there is this session's), and the election if no one is elected. Where others were
+        faster it is refused; look and ask again."""
         image = self.image
-        if self.broker_id in image.brokers:
+        if self.broker_id in image.brokers and not is_registered:
             error = ApiError(
                 DUPLICATE_BROKER_REGISTRATION,
                 f"Another broker is registered with broker id {self.broker_id}, or its session has not expired yet.",
@@ -215,8 +214,9 @@ class Controller:
         ops: list[Op] = [Create(path) for path in nodes.PERSISTENT_PATHS if path not in image.persistent_paths]
         if image.cluster_id is None:
             ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(nodes.to_base64(self._new_id()))))
-        data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
-        ops.append(Create(nodes.broker_path(self.broker_id), data, ephemeral=True))
+        if not is_registered:
+            data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
+            ops.append(Create(nodes.broker_path(self.broker_id), data, ephemeral=True))
         ops += self._election(now_ms)
         return Plan(ops, NO_ERROR, lambda failure: failure)
 
@@ -241,23 +241,28 @@ class Controller:
         data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
         return Plan([SetData(nodes.broker_path(self.broker_id), data)], NO_ERROR, lambda failure: failure)
 
+    @property
+    def start_paths(self) -> list[str]:
+        """The nodes that `start` and `run_for_controller` decide by: a broker that is not elected reads no others."""
+        return [
+            *nodes.PERSISTENT_PATHS,
+            nodes.CLUSTER_ID,
+            nodes.CONTROLLER,
+            nodes.CONTROLLER_EPOCH,
+            nodes.broker_path(self.broker_id),
+        ]
+
     # Working
 
     def work(self) -> Plan[None] | None:
         """The next plan that follows from the image without being asked for; None: nothing is to be done."""
         if not self.is_active:
             return None
-        while True:
-            draft = Draft(self.image)
-            self._work_on_deletions(draft)
-            self._work_on_partitions(draft)
-            ops = draft.finish()
-            if ops:
-                return Plan(ops, None, lambda failure: None)
-            if not self._bounced:
-                return None
-            self._bounced.clear()
-            self._mark_all()
+        draft = Draft(self.image)
+        self._work_on_deletions(draft)
+        self._work_on_partitions(draft)
+        ops = draft.finish()
+        return Plan(ops, None, lambda failure: None) if ops else None
 
     def _work_on_deletions(self, draft: Draft) -> None:
         limit = self.settings.max_ops
@@ -392,6 +397,15 @@ class Controller:
             self._shutting_down.add(broker_id)
             reply = ShutdownReply(self._leadership.move_away_from(broker_id, draft))
         return Plan(draft.finish(), reply, lambda error: ShutdownReply(error=error))
+
+    def renew_leadership(self, broker_id: int, broker_epoch: int) -> Plan[ApiError]:
+        """A higher leader epoch for everything that the broker leads. It asks for this when it finds at its start that
+        it had not stopped cleanly: what its log lost can then be told from what is written in its place."""
+        draft = Draft(self.image)
+        stale = self._broker_error(broker_id, broker_epoch)
+        if stale is None:
+            self._leadership.renew(broker_id, draft)
+        return Plan(draft.finish(), stale or NO_ERROR, lambda error: error)
 
     def alter_partition_reassignments(
         self, moves: Sequence[Move], allow_replication_factor_change: bool = True

@@ -6,14 +6,16 @@
 It has no thread, clock or socket of its own: it runs inside the calls that reach it and the store's callbacks, on the
 broker's thread. Calls may come from within callbacks; they queue.
 
-Every broker watches /controller and runs for election when it goes. Only the elected one watches the brokers: it reads
-/brokers/ids again whenever that changes, and lets the image find out what to do.
+A broker that starts looks at a handful of nodes, registers, and runs for election. Only who is elected loads the whole
+tree and watches more than /controller: the brokers, and the topics that are marked for deletion. What it finds there
+goes into the image, and `work` does the rest.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tidelog.control import nodes
@@ -31,7 +33,10 @@ from tidelog.control.plan import Plan
 from tidelog.metadata.store import (
     Committed,
     ConnectionLoss,
+    EventKind,
+    ExistsResult,
     MetadataStore,
+    Node,
     Refusal,
     SessionExpired,
     StoreFailed,
@@ -42,15 +47,16 @@ from tidelog.metadata.store import (
 )
 
 R = TypeVar("R")
+Then = Callable[[], None]
 
 #: How often a request is planned again after someone wrote past the controller.
 MAX_ATTEMPTS = 5
 
 
 class Driver:
-    """`on_events` gets the events of each change as soon as it is in the image; `on_failure` is told when the store
-    answers nothing more (its session expired, or it could not write): the broker then stops, or opens a new store and
-    a new driver."""
+    """`on_events` gets the events of each change as soon as it is in the image; `on_failure` is told once when the
+    store answers nothing more (its session expired, or it could not write): the broker then stops, or opens a new
+    store and a new driver."""
 
     def __init__(
         self,
@@ -66,41 +72,47 @@ class Driver:
         self._on_events = on_events
         self._on_failure = on_failure
         #: things to do, each of which calls `_next` when it is through
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Then] = deque()
         self._busy = False
         self._turning = False
         self._failed = False
-        self._watches: list[Watch] = []
-        self._watching_brokers = False
+        self._watches: dict[str, Watch] = {}
+        #: the controller epoch for which the whole image was loaded
+        self._loaded_epoch = -1
+        #: whether /brokers/ids/N is of this session
+        self._is_registered = False
 
     # Calls
 
     def start(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
-        """Loads the image, registers the broker and runs for election; `done` when all of it has happened."""
+        """Registers the broker and runs for election; `done` when that, and all that follows from it, has happened."""
 
-        def started(error: ApiError) -> None:
-            if not error.is_failure:
-                self._watches.append(self._store.watch(nodes.CONTROLLER, self._controller_moved))
-                self._watch_brokers()
-            done(error)
+        def plan() -> Plan[ApiError]:
+            return self._controller.start(registration, self._now_ms(), self._is_registered)
 
-        def plan() -> None:
-            self._run(lambda: self._controller.start(registration, self._now_ms()), started, as_controller=False)
-
-        self._enqueue(lambda: self._load(plan))
+        # Before looking: whatever changes after the look is heard of.
+        self._watch(nodes.CONTROLLER, self._controller_moved)
+        self._enqueue(lambda: self._look(lambda: self._run(plan, done, self._look)))
 
     def request(self, decide: Callable[[], Plan[R]], done: Callable[[R], None]) -> None:
         """`decide` makes the plan, when its turn comes; `done` gets the reply, when all is carried out."""
-        self._enqueue(lambda: self._run(decide, done))
+
+        def run() -> None:
+            if self._controller.is_active:
+                self._run(decide, done, self._load)
+            else:
+                self._finish(done, decide().refuse(ApiError(NOT_CONTROLLER)))
+
+        self._enqueue(run)
 
     def close(self) -> None:
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
 
     # The queue
 
-    def _enqueue(self, step: Callable[[], None]) -> None:
+    def _enqueue(self, step: Then) -> None:
         self._queue.append(step)
         self._turn()
 
@@ -123,15 +135,21 @@ class Driver:
     # One plan
 
     def _run(
-        self, decide: Callable[[], Plan[R]], done: Callable[[R], None], as_controller: bool = True, attempt: int = 1
+        self,
+        decide: Callable[[], Plan[R]],
+        done: Callable[[R], None],
+        refresh: Callable[[Then], None],
+        attempt: int = 1,
     ) -> None:
+        """`refresh` brings the image up to date where a refusal shows that it was not."""
+        was_active = self._controller.is_active
         plan = decide()
-        if as_controller and not self._controller.is_active:
-            self._finish(done, plan.refuse(ApiError(NOT_CONTROLLER)))
-            return
         if not plan.ops:
-            self._finish(done, plan.reply)
+            self._work(lambda: self._finish(done, plan.reply))
             return
+
+        def refuse(code: int, message: str | None = None) -> None:
+            self._finish(done, plan.refuse(ApiError(code, message)))
 
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
@@ -139,15 +157,19 @@ class Driver:
                 self._work(lambda: self._finish(done, plan.reply))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
-                self._finish(done, plan.refuse(ApiError(KAFKA_STORAGE_ERROR)))
-            elif isinstance(result, ConnectionLoss):
-                self._load(lambda: self._finish(done, plan.refuse(ApiError(REQUEST_TIMED_OUT))))
+                refuse(KAFKA_STORAGE_ERROR)
+            elif isinstance(result, ConnectionLoss) and was_active:
+                refresh(lambda: refuse(REQUEST_TIMED_OUT))
             elif attempt == MAX_ATTEMPTS:
-                error = ApiError(UNKNOWN_SERVER_ERROR, f"The metadata changed again and again at {result.path}.")
-                self._load(lambda: self._finish(done, plan.refuse(error)))
+                refuse(UNKNOWN_SERVER_ERROR, f"The metadata changed again and again at {result.path}.")
             else:
-                # Either this broker is no longer the controller, which the image now tells, or someone wrote past it.
-                self._load(lambda: self._run(decide, done, as_controller, attempt + 1))
+                refresh(again)
+
+        def again() -> None:
+            if was_active and not self._controller.is_active:
+                refuse(NOT_CONTROLLER)
+            else:
+                self._run(decide, done, refresh, attempt + 1)
 
         self._store.submit(plan.ops, submitted)
 
@@ -156,10 +178,17 @@ class Driver:
         if events:
             self._on_events(events)
 
-    def _work(self, then: Callable[[], None]) -> None:
-        """What follows from the image, plan after plan; then the rest."""
-        plan = self._controller.work()
-        if plan is None or self._failed:
+    def _work(self, then: Then) -> None:
+        """What follows from the image, plan after plan; then the rest. Who was just elected loads the image first."""
+        epoch = self._controller.image.controller_epoch
+        if self._controller.is_active and self._loaded_epoch != epoch:
+            self._loaded_epoch = epoch
+            for path in (nodes.BROKER_IDS, nodes.DELETE_TOPICS):
+                self._watch(path, partial(self._children_changed, path))
+            self._load(lambda: self._work(then))
+            return
+        plan = None if self._failed else self._controller.work()
+        if plan is None:
             then()
             return
 
@@ -177,10 +206,24 @@ class Driver:
 
     def _finish(self, done: Callable[[R], None], reply: R) -> None:
         done(reply)
-        self._watch_brokers()
         self._next()
 
-    def _load(self, then: Callable[[], None]) -> None:
+    def _fail(self, refusal: Refusal) -> None:
+        if not self._failed:
+            self._failed = True
+            self._controller.resign()
+            self._on_failure(refusal)
+
+    # Reading
+
+    def _observe(self, changes: list[NodeChange]) -> None:
+        events = self._controller.observe(changes)
+        if events:
+            self._on_events(events)
+
+    def _load(self, then: Then) -> None:
+        """Everything."""
+
         def read(result: TreeResult) -> None:
             if isinstance(result, Refusal):
                 self._fail(result)
@@ -192,47 +235,67 @@ class Driver:
 
         self._store.tree("/", read)
 
-    def _fail(self, refusal: Refusal) -> None:
-        if not self._failed:
-            self._failed = True
-            self._controller.resign()
-            self._on_failure(refusal)
+    def _look(self, then: Then) -> None:
+        """Only what an election is decided by."""
+        paths = self._controller.start_paths
+        found: dict[str, Node | None] = {}
+
+        def read(path: str, result: ExistsResult) -> None:
+            if isinstance(result, Refusal):
+                self._fail(result)
+            else:
+                found[path] = result
+            if path != paths[-1]:
+                return
+            if len(found) == len(paths):
+                self._observe([_change(path, node) for path, node in found.items()])
+                self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
+                if self._is_mine(found[nodes.CONTROLLER]):
+                    self._controller.recognise()
+            then()
+
+        for path in paths:
+            self._store.exists(path, partial(read, path))
+
+    def _is_mine(self, node: Node | None) -> bool:
+        return node is not None and node.ephemeral_owner == self._store.session_id
 
     # Watching
+
+    def _watch(self, path: str, callback: Callable[[WatchEvent], None]) -> None:
+        if path not in self._watches:
+            self._watches[path] = self._store.watch(path, callback)
 
     def _controller_moved(self, event: WatchEvent) -> None:
         """Created, deleted or changed by whoever: look, and run if the place is free."""
 
-        def look() -> None:
-            self._load(lambda: self._run(lambda: self._controller.run_for_controller(self._now_ms()), settle, False))
+        def plan() -> Plan[ApiError]:
+            return self._controller.run_for_controller(self._now_ms())
 
-        def settle(error: ApiError) -> None:
-            self._watch_brokers()
-
+        if event.kind is EventKind.SESSION_EXPIRED:
+            self._fail(SessionExpired(event.path))
         if not self._failed and not self._controller.is_active:
-            self._enqueue(look)
+            self._enqueue(lambda: self._look(lambda: self._run(plan, lambda error: None, self._look)))
 
-    def _watch_brokers(self) -> None:
-        if self._controller.is_active and not self._watching_brokers:
-            self._watching_brokers = True
-            self._watches.append(self._store.watch(nodes.BROKER_IDS, self._brokers_changed))
-
-    def _brokers_changed(self, event: WatchEvent) -> None:
+    def _children_changed(self, path: str, event: WatchEvent) -> None:
         if not self._failed and self._controller.is_active:
-            self._enqueue(self._read_brokers)
+            self._enqueue(lambda: self._read_below(path))
 
-    def _read_brokers(self) -> None:
+    def _read_below(self, path: str) -> None:
         def read(result: TreeResult) -> None:
             if isinstance(result, Refusal):
                 self._next()
                 return
-            found = {path: node for path, node in result if path != nodes.BROKER_IDS}
-            gone = [b for b in self._controller.image.brokers if nodes.broker_path(b) not in found]
-            changes = [NodeChange(nodes.broker_path(b), None, -1, 0) for b in gone]
-            changes += [NodeChange(path, node.data, node.version, node.czxid) for path, node in found.items()]
-            events = self._controller.observe(changes)
-            if events:
-                self._on_events(events)
+            found = dict(result)
+            known = [p for p in self._controller.image.paths() if p.startswith(path + "/")]
+            self._observe([_change(p, None) for p in known if p not in found])
+            self._observe([_change(p, node) for p, node in found.items()])
             self._work(self._next)
 
-        self._store.tree(nodes.BROKER_IDS, read)
+        self._store.tree(path, read)
+
+
+def _change(path: str, node: Node | None) -> NodeChange:
+    if node is None:
+        return NodeChange(path, None)
+    return NodeChange(path, node.data, node.version, node.czxid, node.mzxid)

@@ -40,7 +40,7 @@ from tidelog.control.model import (
     Topic,
 )
 from tidelog.control.names import collision_key
-from tidelog.metadata.store import Committed, Create, Delete, Node, Op, SetData
+from tidelog.metadata.store import NO_VERSION, Committed, Create, Delete, Node, Op, SetData
 
 
 class NodeChange(NamedTuple):
@@ -48,23 +48,24 @@ class NodeChange(NamedTuple):
 
     path: str
     data: bytes | None
-    version: int
-    czxid: int
+    version: int = NO_VERSION
+    czxid: int = 0
+    mzxid: int = 0
 
 
 def changes_of_tree(tree: Iterable[tuple[str, Node]]) -> Iterable[NodeChange]:
-    return (NodeChange(path, node.data, node.version, node.czxid) for path, node in tree)
+    return (NodeChange(path, node.data, node.version, node.czxid, node.mzxid) for path, node in tree)
 
 
 def changes_of_commit(ops: Sequence[Op], committed: Committed) -> list[NodeChange]:
     changes = []
     for op, path, version in zip(ops, committed.paths, committed.versions, strict=True):
         if isinstance(op, Create):
-            changes.append(NodeChange(path, op.data, version, committed.zxid))
+            changes.append(NodeChange(path, op.data, version, committed.zxid, committed.zxid))
         elif isinstance(op, SetData):
-            changes.append(NodeChange(path, op.data, version, 0))
+            changes.append(NodeChange(path, op.data, version, 0, committed.zxid))
         elif isinstance(op, Delete):
-            changes.append(NodeChange(path, None, version, 0))
+            changes.append(NodeChange(path, None))
     return changes
 
 
@@ -270,6 +271,7 @@ class _Application:
             change.version,
             controller_epoch,
             recovering,
+            change.mzxid,
         )
 
     # Brokers and configurations

@@ -25,7 +25,7 @@ from tidelog.control.errors import (
 )
 from tidelog.control.image import Image
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
-from tidelog.control.partitions import Election, change_partition, without_broker
+from tidelog.control.partitions import Election, change_partition, first_state
 from tidelog.control.settings import Settings
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
@@ -75,17 +75,45 @@ class Leadership:
                 return value.strip().lower() == "true"
         return self._settings.unclean_leader_election_enable
 
+    def may_lead(self, partition: Partition) -> Callable[[int], bool]:
+        """Active brokers, and the present leader as long as it is there: a leader that is about to stop goes on where
+        no other can."""
+        leader = partition.leader
+        return lambda r: self._is_active(r) or (r == leader and r in self._image.brokers)
+
     def needs_work(self, p: Partition) -> bool:
         """Whether `settle` may find something to do; cheap, for it is asked of every partition at a start."""
-        if p.leader == NO_LEADER or p.is_reassigning:
+        if p.leader == NO_LEADER or p.adding or p.removing:
             return True
         is_active = self._is_active
-        return any(not is_active(replica) for replica in p.isr)
+        if len(p.isr) == 1:
+            return not is_active(p.leader)
+        brokers, written = self._image.brokers, p.state_zxid
+        return any(not is_active(replica) or brokers[replica].epoch > written for replica in p.isr)
 
     def settle(self, partition: Partition) -> Partition | None:
-        """What follows from the brokers that are there: inactive ones leave the ISR, a leader is found, a finished
-        reassignment is concluded. None: nothing."""
-        return without_broker(partition, self._is_active, self.unclean_allowed(partition.topic))
+        """What follows from the brokers that are there: those that are not, or are not what they were, leave the ISR
+        and the leadership; a leader is found; a finished reassignment is concluded. None: nothing."""
+        if partition.partition_epoch == NO_STATE:
+            return first_state(partition, self._is_active)
+        members, may_lead = self._members(partition)
+        election = Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE
+        return change_partition(partition, may_lead, election, isr=members)
+
+    def _members(self, partition: Partition) -> tuple[tuple[int, ...], Callable[[int], bool]]:
+        """Who remains of the ISR, by the best of these that leaves anyone, and who may lead it:
+
+        - active, and never away since the state was written: a broker that came back unseen may have lost records;
+        - about to stop, but never away: it stays until it goes;
+        - active, though it was away: all of them were, and no one has more.
+        """
+        brokers, written = self._image.brokers, partition.state_zxid
+        alive = tuple(r for r in partition.isr if r in brokers)
+        intact = tuple(r for r in alive if brokers[r].epoch <= written)
+        for members in (tuple(filter(self._is_active, intact)), intact, tuple(filter(self._is_active, alive)), alive):
+            if members:
+                return members, members.__contains__
+        return (), self._is_active
 
     # Elections on demand
 
@@ -124,7 +152,7 @@ class Leadership:
             election, otherwise = Election.UNCLEAN, ApiError(ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
-            after = change_partition(partition, self._is_active, election)
+            after = change_partition(partition, self.may_lead(partition), election)
         if after is None:
             return otherwise
         draft.change(after)
@@ -147,9 +175,15 @@ class Leadership:
                 continue
             for partition in partitions:
                 if broker in partition.isr:
-                    after = change_partition(partition, self._is_active, Election.PREFERRED)
+                    after = change_partition(partition, self.may_lead(partition), Election.PREFERRED)
                     if after is not None:
                         draft.change(after)
+
+    def renew(self, broker_id: int, draft: Draft) -> None:
+        for topic in self._image.topics.values():
+            for p in topic.partitions:
+                if p.leader == broker_id:
+                    draft.change(p._replace(leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1))
 
     # ISR changes
 
@@ -164,7 +198,7 @@ class Leadership:
                 continue
             after = change_partition(
                 partition,
-                self._is_active,
+                self.may_lead(partition),
                 Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE,
                 isr=tuple(broker for broker, _ in change.new_isr),
                 recovering=change.recovering,

@@ -83,6 +83,9 @@ class Partition(NamedTuple):
     controller_epoch: int = 0
     #: the leader was elected from outside the ISR and has not yet said that it recovered
     recovering: bool = False
+    #: The transaction that wrote the state. A member of the ISR that registered after it has restarted since, and may
+    #: have lost what it had not synced.
+    state_zxid: int = 0
 
     @property
     def is_reassigning(self) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from tidelog.control.model import NO_LEADER, NO_STATE, Partition
+from tidelog.control.model import NO_LEADER, Partition
 
 
 class Election(Enum):
@@ -91,14 +91,6 @@ def _elect(
             if is_active(replica):
                 return replica, True
     return NO_LEADER, False
-
-
-def without_broker(partition: Partition, is_active: Callable[[int], bool], unclean_allowed: bool) -> Partition | None:
-    """Every inactive broker leaves the ISR and the leadership."""
-    if partition.partition_epoch == NO_STATE:
-        return first_state(partition, is_active)
-    election = Election.UNCLEAN if unclean_allowed else Election.ONLINE
-    return change_partition(partition, is_active, election, isr=tuple(filter(is_active, partition.isr)))
 
 
 # Reassignment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tidelog.control.draft import Draft
@@ -37,9 +37,8 @@ class MoveResult(NamedTuple):
 
 
 class Reassignment:
-    def __init__(self, image: Image, is_active: Callable[[int], bool], topics: Topics, leadership: Leadership) -> None:
+    def __init__(self, image: Image, topics: Topics, leadership: Leadership) -> None:
         self._image = image
-        self._is_active = is_active
         self._topics = topics
         self._leadership = leadership
 
@@ -90,9 +89,8 @@ class Reassignment:
                 f"Unable to change the assignment of {partition.topic}:{partition.partition_index}: every replica in "
                 "sync was being added by the move that this one replaces.",
             )
-        return change_partition(
-            partition, self._is_active, isr=isr, replicas=replicas, adding=adding, removing=removing
-        )
+        may_lead = self._leadership.may_lead(partition)
+        return change_partition(partition, may_lead, isr=isr, replicas=replicas, adding=adding, removing=removing)
 
     def _cancelled(self, partition: Partition) -> Partition | None:
         if not partition.is_reassigning:
@@ -106,6 +104,5 @@ class Reassignment:
                 "would require an unclean leader election.",
             )
         election = Election.UNCLEAN if unclean_allowed else Election.ONLINE
-        return change_partition(
-            partition, self._is_active, election, isr=isr, replicas=replicas, adding=(), removing=()
-        )
+        may_lead = self._leadership.may_lead(partition)
+        return change_partition(partition, may_lead, election, isr=isr, replicas=replicas, adding=(), removing=())

@@ -351,7 +351,8 @@ class Topics:
         if request.num_partitions < present:
             raise Rejected(
                 INVALID_PARTITIONS,
-                f"The topic {name} currently has {present} partition(s); {request.num_partitions} would not be an increase.",
+                f"The topic {name} currently has {present} partition(s); {request.num_partitions} would not be an "
+                "increase.",
             )
         if request.num_partitions - present > MAX_PARTITIONS_PER_REQUEST:
             raise Rejected(POLICY_VIOLATION, "Excessively large number of partitions per request.")

@@ -8,7 +8,9 @@ everything that was asked before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tidelog.metadata.store import (
@@ -54,15 +56,19 @@ class MemoryEnsemble:
         self.later(store.watches.expire)
 
     def commit(self, ops: Sequence[Op], session_id: int) -> SubmitResult:
+        """Queues what the watchers are to be told; `later` with the answer then sets the queue going."""
         result = self.tree.apply(ops, session_id)
         if isinstance(result, Committed):
             events = events_of(ops, result)
             for store in tuple(self._sessions.values()):
-                self.later(lambda watches=store.watches: watches.tell(events))  # type: ignore[misc]
+                self._queue.append(partial(store.watches.tell, events))
         return result
 
     def later(self, callback: Callable[[], None]) -> None:
         self._queue.append(callback)
+        self._drain()
+
+    def _drain(self) -> None:
         if self._draining:
             return
         self._draining = True
@@ -71,6 +77,14 @@ class MemoryEnsemble:
                 self._queue.popleft()()
         finally:
             self._draining = False
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        """Within, transactions happen, but no one hears of them: answers and events come at the end."""
+        self._draining = True
+        yield
+        self._draining = False
+        self._drain()
 
 
 class MemoryStore:

@@ -177,9 +177,7 @@ def _rejoin(shard: Shard, turn: Turn, group: ClassicGroup, joining: Joining) -> 
         prepare_or_complete(shard, turn, group)
 
 
-def _replace_static(
-    shard: Shard, turn: Turn, group: ClassicGroup, joining: Joining, old_id: str, new_id: str
-) -> None:
+def _replace_static(shard: Shard, turn: Turn, group: ClassicGroup, joining: Joining, old_id: str, new_id: str) -> None:
     """A static member came back without its id: it takes the place of its former self, which is fenced."""
     old = group.members[old_id]
     former = (old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)

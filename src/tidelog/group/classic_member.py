@@ -12,7 +12,6 @@ from tidelog.group.classic_rebalance import (
     park_sync,
     prepare_or_complete,
     remove_member,
-    sync_failure,
     synced,
 )
 from tidelog.group.records import group_metadata_record
@@ -35,6 +34,7 @@ def sync(shard: Shard, turn: Turn, ticket: Any, request: Any, context: RequestCo
         shard.deadlines.cancel(turn, shard.key("sync", group.group_id))
     if group.state is ClassicState.STABLE:
         turn.reply(ticket, synced(group, member.assignment))
+        turn.ordered = True
         return
     park_sync(shard, turn, group, member, Parked(ticket, context.api_version))
     if member.member_id == group.leader_id:

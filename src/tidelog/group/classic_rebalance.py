@@ -1,4 +1,4 @@
-"""How a classic group moves through a rebalance: begin it, wait for the members, end the join phase, end the sync phase.
+"""How a classic group moves through a rebalance: begin, wait for the members, end the join phase, end the sync phase.
 
 The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members, and again for as long
 as new ones keep coming, up to the longest rebalance timeout. Every later one ends as soon as all known members have

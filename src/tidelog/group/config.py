@@ -14,8 +14,8 @@ MAX_INT32 = 2**31 - 1
 
 # A joining member that has not learned its id cannot heartbeat: its parked request is given up after this time.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-# How long a consumer group trusts the hash of its topics before it is computed again.
-METADATA_REFRESH_INTERVAL_MS = 3_600_000
+# How long a consumer group trusts the hash of its topics unless it is told that they changed.
+METADATA_REFRESH_INTERVAL_MS = MAX_INT32
 # Two resolutions of a group's regular expressions are at least this far apart.
 REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 # A decision that a timer asked for and the log refused is tried again after this time.

@@ -208,10 +208,44 @@ def delete_offsets(shard: Shard, turn: Turn, request: Any) -> Any:
         for p in topic.partitions:
             index = p.partition_index
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-            reply.partitions.append(
-                response.OffsetDeleteResponsePartition(partition_index=index, error_code=int(code))
-            )
+            reply.partitions.append(response.OffsetDeleteResponsePartition(partition_index=index, error_code=int(code)))
             known = shard.offsets.get(group.group_id, topic.name, index) is not None
             if not subscribed and (known or shard.offsets.is_open(group.group_id, topic.name, index)):
                 turn.append(offset_tombstone(group.group_id, topic.name, index))
     return answer
+
+
+def refused_commit(request: Any, code: ErrorCode) -> Any:
+    response = messages.OffsetCommitResponse
+    return response(
+        topics=[
+            response.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    response.OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=int(code))
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refused_txn_commit(request: Any, code: ErrorCode, context: RequestContext) -> Any:
+    if context.api_version < 2 and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        # Producers before 2.0 do not know that error.
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response = messages.TxnOffsetCommitResponse
+    return response(
+        topics=[
+            response.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    response.TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=int(code))
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -11,7 +11,7 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
@@ -19,21 +19,70 @@ from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.records import offset_tombstone
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics import ZERO_UUID
-from tidelog.group.turn import Refusal, Turn
+from tidelog.group.turn import Refusal, RequestContext, Turn
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 _UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-class Shape:
+class Shape(NamedTuple):
     """The structs of an answer: version 8 put them into groups under other names."""
 
-    __slots__ = ("partition", "topic", "with_ids")
+    topic: Any
+    partition: Any
+    with_ids: bool
 
-    def __init__(self, topic: Any, partition: Any, with_ids: bool) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.with_ids = with_ids
+
+class Asked(NamedTuple):
+    """One group of a request; before version 8 the request is about a single one."""
+
+    group_id: str
+    topics: list[Any] | None
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+def answer(shard_of: Callable[[str], Shard], turn: Turn, request: Any, context: RequestContext) -> Any:
+    response, version = messages.OffsetFetchResponse, context.api_version
+    if version < 8:
+        shape = Shape(response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition, False)
+        asked = Asked(request.group_id, request.topics)
+        topics, code = _attempt(shard_of, turn, asked, request.require_stable, shape, version)
+        return response(topics=topics, error_code=int(code) if version >= 2 else 0)
+    shape = Shape(response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions, version >= 10)
+    groups = []
+    for group in request.groups:
+        topics, code = _attempt(shard_of, turn, group, request.require_stable, shape, version)
+        groups.append(response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=int(code)))
+    return response(groups=groups)
+
+
+def _attempt(
+    shard_of: Callable[[str], Shard], turn: Turn, asked: Any, require_stable: bool, shape: Shape, version: int
+) -> tuple[list[Any], ErrorCode]:
+    try:
+        shard = shard_of(asked.group_id)
+        topics = fetch(shard, asked, require_stable, shape)
+    except Refusal as refusal:
+        return ([] if version >= 2 else _refused(asked, shape, refusal.code)), refusal.code
+    if require_stable:
+        # Stable means committed: the answer waits for the commits that were appended before it.
+        turn.partition = shard.partition
+    return topics, ErrorCode.NONE
+
+
+def _refused(asked: Any, shape: Shape, code: ErrorCode) -> list[Any]:
+    return [
+        shape.topic(
+            name=topic.name,
+            partitions=[
+                shape.partition(partition_index=i, committed_offset=-1, metadata="", error_code=int(code))
+                for i in topic.partition_indexes
+            ],
+        )
+        for topic in asked.topics or ()
+    ]
 
 
 def fetch(shard: Shard, asked: Any, require_stable: bool, shape: Shape) -> list[Any]:
@@ -65,7 +114,7 @@ def fetch(shard: Shard, asked: Any, require_stable: bool, shape: Shape) -> list[
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    if not member_id and epoch < 0:
+    if member_id is None and epoch < 0:
         return
     member = group.member(member_id or "")
     if member.member_epoch != epoch:
@@ -145,9 +194,7 @@ def _expiry_base(group: Group) -> Callable[[CommittedOffset], int] | None:
             since_ms = group.state_since_ms
             return lambda committed: committed.commit_timestamp_ms if since_ms is None else since_ms
         if not (
-            group.uses_consumer_protocol
-            and group.subscribed_topics is not None
-            and group.state is ClassicState.STABLE
+            group.uses_consumer_protocol and group.subscribed_topics is not None and group.state is ClassicState.STABLE
         ):
             return None
     return lambda committed: committed.commit_timestamp_ms

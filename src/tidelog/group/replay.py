@@ -36,9 +36,7 @@ def replay(shard: Shard, key: bytes, value: bytes | None, producer_id: int, offs
         _learn(kind, _consumer_group(shard, group_id), second, message)
 
 
-def _offset(
-    shard: Shard, group_id: str, topic: str, partition: int, value: Any, producer_id: int, offset: int
-) -> None:
+def _offset(shard: Shard, group_id: str, topic: str, partition: int, value: Any, producer_id: int, offset: int) -> None:
     if value is None:
         shard.offsets.remove(group_id, topic, partition)
         return

@@ -50,8 +50,11 @@ class Shard:
     def config(self) -> GroupConfig:
         return self.around.config
 
-    def turn(self, now_ms: int, wall_ms: int, fired: TimerKey | None = None) -> Turn:
-        return Turn(partition=self.partition, now_ms=now_ms, wall_ms=wall_ms, fired=fired)
+    def close(self, turn: Turn) -> Turn:
+        """The decision is made: name the partition that it concerns."""
+        if turn.records or turn.ordered:
+            turn.partition = self.partition
+        return turn
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)

@@ -1,7 +1,8 @@
 """The picture of the cluster's topics that assignments are made from.
 
-The broker hands in a new picture when metadata changes; the room watches nothing. A picture is immutable, and its
-`version` grows with every change that brought new topics, which is when regular expressions must be resolved again.
+The broker hands in a new picture when metadata changes; the room watches nothing. A picture is immutable. Its version
+is the wall time of the change (or one more than the last, if the clock went back): records keep the version that a
+regular expression was resolved against, so it must grow across restarts too.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ class TopicsImage:
         self.by_name: Mapping[str, Topic] = {topic.name: topic for topic in topics}
         self.by_id: Mapping[bytes, Topic] = {topic.topic_id: topic for topic in self.by_name.values()}
         self.version = version
+        # The last version that brought topics which were not there before.
         self.version_with_new_topics = version_with_new_topics
         self._hashes: dict[frozenset[str], int] = {}
 
-    def next(self, topics: Iterable[Topic]) -> TopicsImage:
+    def next(self, topics: Iterable[Topic], wall_ms: int) -> TopicsImage:
         """The picture that follows this one."""
-        version = self.version + 1
+        version = max(self.version + 1, wall_ms)
         image = TopicsImage(topics, version)
         brought_new = any(topic_id not in self.by_id for topic_id in image.by_id)
         image.version_with_new_topics = version if brought_new else self.version_with_new_topics

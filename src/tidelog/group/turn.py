@@ -53,7 +53,9 @@ class Turn(Decision):
 
     `producer_id` and `producer_epoch` are set where the records belong to a transaction: they are then appended as a
     transactional batch of that producer. `fired` is the timer that led here, if any.
-    A turn with a partition but no records has replies that must not overtake records appended before it.
+
+    `ordered` marks replies that tell of records appended before: they must not leave before those are committed, even
+    if this turn has no records of its own. Such a turn carries its partition; all others without records carry -1.
     """
 
     now_ms: int = 0
@@ -61,6 +63,7 @@ class Turn(Decision):
     producer_id: int = -1
     producer_epoch: int = -1
     fired: TimerKey | None = None
+    ordered: bool = False
     undo: list[Callable[[Turn, ErrorCode], None]] = field(default_factory=list)
 
     def reply(self, ticket: Any, message: Any) -> None:

@@ -270,9 +270,8 @@ class Groups:
             return shard.close(turn)
         except Refusal as refusal:
             if refusal.code is _E.UNKNOWN_MEMBER_ID:
-                return _refused(
-                    turn, ticket, classic_member.left(identities, [refusal.code] * len(identities), context)
-                )
+                codes = [refusal.code] * len(identities)
+                return _refused(turn, ticket, classic_member.left(identities, codes, context))
             return _refused(turn, ticket, messages.LeaveGroupResponse(error_code=int(refusal.code)))
 
     def consumer_group_heartbeat(

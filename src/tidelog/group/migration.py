@@ -119,7 +119,7 @@ def _chosen_metadata(classic: ClassicGroup, member: ClassicMember) -> bytes:
 
 def _assigned_to(member: ClassicMember, image: TopicsImage) -> Assignment:
     if not member.assignment:
-        return NOTHING
+        return {}
     assignment = embedded.decode_assignment(member.assignment)
     if assignment.user_data:
         raise embedded.Malformed("an unsupported custom assignor is in use")

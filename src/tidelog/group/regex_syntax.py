@@ -86,46 +86,8 @@ _NAMED = {
 }
 _CONTROL = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _POSITIONS = {"A": "start", "z": "end", "b": "boundary", "B": "no boundary"}
-_CATEGORIES = frozenset(
-    [
-        "C",
-        "Cc",
-        "Cf",
-        "Co",
-        "Cs",
-        "L",
-        "Ll",
-        "Lm",
-        "Lo",
-        "Lt",
-        "Lu",
-        "M",
-        "Mc",
-        "Me",
-        "Mn",
-        "N",
-        "Nd",
-        "Nl",
-        "No",
-        "P",
-        "Pc",
-        "Pd",
-        "Pe",
-        "Pf",
-        "Pi",
-        "Po",
-        "Ps",
-        "S",
-        "Sc",
-        "Sk",
-        "Sm",
-        "So",
-        "Z",
-        "Zl",
-        "Zp",
-        "Zs",
-    ]
-)
+# One letter is a family of general categories, a second one picks among them.
+_CATEGORIES = {"C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps"}
 # The script of a letter is the first word of its name in the Unicode database.
 _SCRIPTS = {"Latin", "Greek", "Cyrillic", "Arabic", "Hebrew", "Armenian", "Georgian", "Thai", "Hiragana", "Katakana"}
 _ANY = AnyOf(((0, 0x10FFFF),))
@@ -404,7 +366,7 @@ def _literal(char: str, flags: _Flags) -> AnyOf:
 def _unicode_class(name: str) -> Callable[[str], bool]:
     import unicodedata  # large, and hardly ever asked for
 
-    if name in _CATEGORIES:
+    if name[:1] in _CATEGORIES and (len(name) == 1 or (len(name) == 2 and name[1] in _CATEGORIES[name[0]])):
         return lambda char: unicodedata.category(char).startswith(name)
     if name in _SCRIPTS:
         return lambda char: unicodedata.name(char, "").startswith(name.upper() + " ")

@@ -117,7 +117,14 @@ def _forget(shard: Shard, kind: RecordType, group: ConsumerGroup, second: str) -
     elif kind is RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
         member = group.members.get(second)
         if member is not None:
-            left = {"member_epoch": LEAVE_EPOCH, "previous_member_epoch": LEAVE_EPOCH}
-            group.put_member(replace(member, **left, assigned=NOTHING, revoking=NOTHING))
+            group.put_member(
+                replace(
+                    member,
+                    member_epoch=LEAVE_EPOCH,
+                    previous_member_epoch=LEAVE_EPOCH,
+                    assigned=NOTHING,
+                    revoking=NOTHING,
+                )
+            )
     elif kind is RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION:
         group.resolved.pop(second, None)

@@ -76,13 +76,14 @@ def join(shard: Shard, turn: Turn, joining: Joining) -> None:
         if member_id:
             turn.reply(joining.parked.ticket, join_failure(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        group = shard.groups[group_id] = ClassicGroup(group_id, turn.wall_ms)
+        group = ClassicGroup(group_id, turn.wall_ms)
     if not _has_room(shard, group, member_id):
         group.remove(member_id)
         turn.reply(joining.parked.ticket, join_failure("", ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not group.supports(joining.protocol_type, joining.names):
         turn.reply(joining.parked.ticket, join_failure(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not member_id:
+        shard.groups[group_id] = group
         _join_new(shard, turn, group, joining)
     elif member_id in group.pending_members:
         _add_member(shard, turn, group, joining, member_id)

@@ -45,6 +45,19 @@ API_KEYS = {
 }
 
 
+# Two members, a stable group: where most scripts start.
+PAIR = """
+    join a                 => a: MEMBER_ID_REQUIRED
+    join a                 => nothing
+    join b                 => b: MEMBER_ID_REQUIRED
+    join b                 => nothing
+    pass 3000              => nothing
+    pass 3000              => a: joined gen 1, leads a b; b: joined gen 1 under a
+    sync b                 => nothing
+    sync a a=x b=y         => log: Stable gen 1 a=x b=y; a: synced x; b: synced y
+"""
+
+
 def topic_id(name: str) -> bytes:
     return name.encode().ljust(16, b"\1")
 

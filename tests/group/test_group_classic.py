@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from group_script import run
-
-# Two members, a stable group: where most scripts start.
-PAIR = """
-    join a                 => a: MEMBER_ID_REQUIRED
-    join a                 => nothing
-    join b                 => b: MEMBER_ID_REQUIRED
-    join b                 => nothing
-    pass 3000              => nothing
-    pass 3000              => a: joined gen 1, leads a b; b: joined gen 1 under a
-    sync b                 => nothing
-    sync a a=x b=y         => log: Stable gen 1 a=x b=y; a: synced x; b: synced y
-"""
+from group_script import PAIR, run
 
 
 def test_first_member_waits_the_initial_delay_and_leads():

@@ -1,0 +1,117 @@
+"""SyncGroup 0-5, Heartbeat 0-4 and LeaveGroup 0-5, for groups of the classic protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.group.classic_group import ClassicGroup, ClassicState
+from tidelog.group.classic_rebalance import (
+    abandon_sync,
+    answer_sync,
+    complete_if_all_joined,
+    park_sync,
+    prepare_or_complete,
+    remove_member,
+    synced,
+)
+from tidelog.group.records import group_metadata_record
+from tidelog.group.shard import Shard
+from tidelog.group.turn import Parked, Refusal, RequestContext, Turn
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+
+def sync(shard: Shard, turn: Turn, ticket: Any, request: Any, context: RequestContext, group: ClassicGroup) -> None:
+    member = group.validate_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+    if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.pending_sync.discard(member.member_id)
+    if not group.pending_sync:
+        shard.deadlines.cancel(turn, shard.key("sync", group.group_id))
+    if group.state is ClassicState.STABLE:
+        turn.reply(ticket, synced(group, member.assignment))
+        turn.ordered = True
+        return
+    park_sync(shard, turn, group, member, Parked(ticket, context.api_version))
+    if member.member_id == group.leader_id:
+        _store_assignment(shard, turn, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
+
+
+def _differs(given: str | None, known: str | None) -> bool:
+    return given is not None and known is not None and given != known
+
+
+def _store_assignment(shard: Shard, turn: Turn, group: ClassicGroup, given: dict[str, bytes]) -> None:
+    """The group is Stable when the record is replayed; the answers leave when it is committed."""
+    assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
+    turn.append(group_metadata_record(group, assignment, turn.wall_ms))
+    for member in group.members.values():
+        if answer_sync(shard, turn, member, synced(group, assignment[member.member_id])):
+            shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
+
+    def undo(turn: Turn, code: ErrorCode) -> None:
+        abandon_sync(shard, turn, group, code)
+        prepare_or_complete(shard, turn, group)
+
+    turn.undo.append(undo)
+
+
+def heartbeat(shard: Shard, turn: Turn, request: Any, group: ClassicGroup) -> ErrorCode:
+    member = group.validate_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+    shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def leaving(request: Any, context: RequestContext) -> list[Any]:
+    """Whom a LeaveGroup names: one member up to version 2, a list after."""
+    if context.api_version <= 2:
+        return [messages.LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+    return list(request.members)
+
+
+def left(identities: list[Any], codes: list[ErrorCode], context: RequestContext) -> Any:
+    """The answer: one code up to version 2, one for each member after."""
+    response = messages.LeaveGroupResponse
+    if context.api_version <= 2:
+        return response(error_code=int(codes[0]))
+    return response(
+        members=[
+            response.MemberResponse(member_id=i.member_id, group_instance_id=i.group_instance_id, error_code=int(code))
+            for i, code in zip(identities, codes, strict=True)
+        ]
+    )
+
+
+def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[Any]) -> list[ErrorCode]:
+    codes = [_leave_one(shard, turn, group, identity) for identity in identities]
+    if ErrorCode.NONE in codes:
+        if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+            prepare_or_complete(shard, turn, group)
+        else:
+            complete_if_all_joined(shard, turn, group)
+    return codes
+
+
+def _leave_one(shard: Shard, turn: Turn, group: ClassicGroup, identity: Any) -> ErrorCode:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if not member_id:
+        # An administrator removes a static member by its instance id alone.
+        known = group.static_members.get(instance_id) if instance_id is not None else None
+        if known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = known
+    elif member_id not in group.pending_members:
+        try:
+            group.validate_member(member_id, instance_id)
+        except Refusal as refusal:
+            return refusal.code
+    remove_member(shard, turn, group, member_id)
+    return ErrorCode.NONE

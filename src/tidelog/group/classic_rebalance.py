@@ -1,0 +1,222 @@
+"""How a classic group moves through a rebalance: begin, wait for the members, end the join phase, end the sync phase.
+
+The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members, and again for as long
+as new ones keep coming, up to the longest rebalance timeout. Every later one ends as soon as all known members have
+joined, or when the longest rebalance timeout has passed: dynamic members that did not make it are then removed, static
+ones stay until their session runs out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from tidelog.group.records import group_metadata_record
+from tidelog.group.shard import Shard
+from tidelog.group.turn import Parked, Turn
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+
+def join_failure(member_id: str, code: ErrorCode) -> Any:
+    return messages.JoinGroupResponse(member_id=member_id, error_code=int(code))
+
+
+def sync_failure(code: ErrorCode) -> Any:
+    return messages.SyncGroupResponse(error_code=int(code))
+
+
+# -- answering what waits ----------------------------------------------------------------------------------------
+
+
+def park_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: Parked) -> None:
+    before = group.park_join(member, parked)
+    if before is not None:
+        _release(shard, turn, before, join_failure(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+    shard.parked[parked.ticket] = (group.group_id, member.member_id)
+
+
+def park_sync(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: Parked) -> None:
+    before, member.awaiting_sync = member.awaiting_sync, parked
+    if before is not None:
+        _release(shard, turn, before, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
+    shard.parked[parked.ticket] = (group.group_id, member.member_id)
+
+
+def _release(shard: Shard, turn: Turn, parked: Parked, message: Any) -> None:
+    """A request whose connection has gone keeps its member in the rebalance, but has nobody to answer."""
+    if parked.ticket is not None:
+        shard.parked.pop(parked.ticket, None)
+        turn.reply(parked.ticket, message)
+
+
+def answer_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, message: Any) -> bool:
+    parked = group.take_join(member)
+    if parked is None:
+        return False
+    _release(shard, turn, parked, message)
+    return True
+
+
+def answer_sync(shard: Shard, turn: Turn, member: ClassicMember, message: Any) -> bool:
+    parked, member.awaiting_sync = member.awaiting_sync, None
+    if parked is None:
+        return False
+    _release(shard, turn, parked, message)
+    return True
+
+
+def remove_member(shard: Shard, turn: Turn, group: ClassicGroup, member_id: str) -> None:
+    """Take a member out; whatever it waits for is answered, so that a live client comes back."""
+    member = group.members.get(member_id)
+    if member is not None:
+        answer_join(shard, turn, group, member, join_failure("", ErrorCode.UNKNOWN_MEMBER_ID))
+        answer_sync(shard, turn, member, sync_failure(ErrorCode.UNKNOWN_MEMBER_ID))
+    group.remove(member_id)
+    shard.deadlines.cancel(turn, shard.key("session", group.group_id, member_id))
+
+
+def joined(group: ClassicGroup, member: ClassicMember, api_version: int, skip_assignment: bool = False) -> Any:
+    """The answer to a join: the leader gets everybody's metadata."""
+    leads = member.member_id == group.leader_id
+    response = messages.JoinGroupResponse
+    return response(
+        member_id=member.member_id,
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name if api_version >= 7 else group.protocol_name or "",
+        leader=group.leader_id or "",
+        skip_assignment=skip_assignment,
+        members=[
+            response.JoinGroupResponseMember(
+                member_id=m.member_id,
+                group_instance_id=m.group_instance_id,
+                metadata=m.metadata(group.protocol_name),
+            )
+            for m in group.members.values()
+        ]
+        if leads
+        else [],
+    )
+
+
+def synced(group: ClassicGroup, assignment: bytes) -> Any:
+    return messages.SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
+
+
+# -- the phases --------------------------------------------------------------------------------------------------
+
+
+def prepare_or_complete(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
+    if group.can_rebalance:
+        prepare_rebalance(shard, turn, group)
+    else:
+        complete_if_all_joined(shard, turn, group)
+
+
+def prepare_rebalance(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
+    if group.state is ClassicState.COMPLETING_REBALANCE:
+        abandon_sync(shard, turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.pending_sync.clear()
+    shard.deadlines.cancel(turn, shard.key("sync", group.group_id))
+    join_key = shard.key("join", group.group_id)
+    if group.is_empty:
+        delay_ms = shard.config.group_initial_rebalance_delay_ms
+        group.initial_delay_ms = delay_ms
+        group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        group.new_member_added = False
+        group.transition(ClassicState.PREPARING_REBALANCE, turn.wall_ms)
+        shard.deadlines.set(turn, join_key, turn.now_ms + delay_ms)
+        return
+    group.transition(ClassicState.PREPARING_REBALANCE, turn.wall_ms)
+    if group.all_joined:
+        complete_join(shard, turn, group)
+    else:
+        shard.deadlines.set(turn, join_key, turn.now_ms + group.rebalance_timeout_ms)
+
+
+def abandon_sync(shard: Shard, turn: Turn, group: ClassicGroup, code: ErrorCode) -> None:
+    """The assignment under way will not come: who waits for it joins again."""
+    for member in group.members.values():
+        member.assignment = b""
+        if answer_sync(shard, turn, member, sync_failure(code)):
+            shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
+
+
+def complete_if_all_joined(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
+    """The initial delay of a new group is waited out even if everybody known has joined."""
+    if (
+        group.state is ClassicState.PREPARING_REBALANCE
+        and group.previous_state is not ClassicState.EMPTY
+        and group.all_joined
+    ):
+        complete_join(shard, turn, group)
+
+
+def complete_join(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
+    group_id = group.group_id
+    join_key = shard.key("join", group_id)
+    shard.deadlines.cancel(turn, join_key)
+    late = [m for m in group.members.values() if m.awaiting_join is None and m.group_instance_id is None]
+    for member in late:
+        remove_member(shard, turn, group, member.member_id)
+    if group.members and not group.elect_joined_leader():
+        # Only static members are left and none of them came: wait until their sessions decide.
+        shard.deadlines.set(turn, join_key, turn.now_ms + group.rebalance_timeout_ms)
+        return
+    group.next_generation(turn.wall_ms)
+    if group.is_empty:
+        turn.append(group_metadata_record(group, {}))
+        return
+    for member in group.members.values():
+        if member.awaiting_join is not None:
+            message = joined(group, member, member.awaiting_join.api_version)
+            answer_join(shard, turn, group, member, message)
+        shard.touch_session(turn, group_id, member.member_id, member.session_timeout_ms)
+        member.is_new = False
+        group.pending_sync.add(member.member_id)
+    shard.deadlines.set(turn, shard.key("sync", group_id), turn.now_ms + group.rebalance_timeout_ms)
+
+
+# -- what is due -------------------------------------------------------------------------------------------------
+
+
+def join_due(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
+    """The join phase has lasted long enough, unless the initial delay is extended by members that came meanwhile."""
+    if group.state is not ClassicState.PREPARING_REBALANCE:
+        return
+    if group.initial_delay_ms is not None and group.new_member_added and group.initial_remaining_ms:
+        group.new_member_added = False
+        delay_ms = min(shard.config.group_initial_rebalance_delay_ms, group.initial_remaining_ms)
+        group.initial_remaining_ms = max(group.initial_remaining_ms - group.initial_delay_ms, 0)
+        group.initial_delay_ms = delay_ms
+        shard.deadlines.set(turn, shard.key("join", group.group_id), turn.now_ms + delay_ms)
+        return
+    complete_join(shard, turn, group)
+
+
+def sync_due(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
+    """Members that never asked for their assignment are dropped, and the others start over."""
+    if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_sync:
+        return
+    for member_id in list(group.pending_sync):
+        remove_member(shard, turn, group, member_id)
+    prepare_rebalance(shard, turn, group)
+
+
+def session_due(shard: Shard, turn: Turn, group: ClassicGroup, member_id: str) -> None:
+    if member_id in group.pending_members:
+        group.pending_members.discard(member_id)
+        if group.state is ClassicState.PREPARING_REBALANCE and group.all_joined:
+            complete_join(shard, turn, group)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.heartbeat_satisfied:
+        return
+    remove_member(shard, turn, group, member_id)
+    if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+        prepare_or_complete(shard, turn, group)
+    elif group.state is ClassicState.PREPARING_REBALANCE and group.all_joined:
+        complete_join(shard, turn, group)

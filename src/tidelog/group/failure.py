@@ -1,0 +1,83 @@
+"""An answer that tells of success, turned into the one that tells of an error.
+
+Needed where the decision was good but its records could not be stored: which fields carry the error depends on the
+API, and the message that was about to leave already names every group, topic and partition that the error must name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+_E = ErrorCode
+
+# What the log says, and what a client of the coordinator understands.
+_TRANSLATED = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.INVALID_FETCH_SIZE: _E.UNKNOWN_SERVER_ERROR,
+    _E.NETWORK_EXCEPTION: _E.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
+def translated(code: ErrorCode) -> ErrorCode:
+    return _TRANSLATED.get(code, code)
+
+
+def failed(message: Any, code: ErrorCode) -> Any:
+    """The error in the shape of `message`; a message that tells of an error already is left alone."""
+    name = type(message).__name__
+    shape = _SHAPES.get(name)
+    if shape is not None:
+        return shape(message, code)
+    if message.error_code:
+        return message
+    failure = getattr(messages, name)(error_code=int(code))
+    if name == "JoinGroupResponse":
+        failure.member_id = message.member_id
+    return failure
+
+
+def _each_partition(message: Any, code: ErrorCode) -> Any:
+    for topic in message.topics:
+        for partition in topic.partitions:
+            partition.error_code = partition.error_code or int(code)
+    return message
+
+
+def _each_result(message: Any, code: ErrorCode) -> Any:
+    for result in message.results:
+        result.error_code = result.error_code or int(code)
+    return message
+
+
+def _offset_fetch(message: Any, code: ErrorCode) -> Any:
+    # Consumers before 3.9 do not retry on COORDINATOR_NOT_AVAILABLE here.
+    code = _E.NOT_COORDINATOR if code is _E.COORDINATOR_NOT_AVAILABLE else code
+    of_group = messages.OffsetFetchResponse.OffsetFetchResponseGroup
+    groups = [of_group(group_id=g.group_id, error_code=g.error_code or int(code)) for g in message.groups]
+    failure = messages.OffsetFetchResponse(groups=groups, topics=message.topics)
+    if not groups:
+        failure.error_code = int(code)
+        for topic in failure.topics:
+            for partition in topic.partitions:
+                partition.committed_offset, partition.committed_leader_epoch, partition.metadata = -1, -1, ""
+                partition.error_code = int(code)
+    return failure
+
+
+_SHAPES: dict[str, Callable[[Any, ErrorCode], Any]] = {
+    "OffsetCommitResponse": _each_partition,
+    "TxnOffsetCommitResponse": _each_partition,
+    "DeleteGroupsResponse": _each_result,
+    "OffsetFetchResponse": _offset_fetch,
+}

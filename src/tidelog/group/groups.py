@@ -1,0 +1,441 @@
+"""The door of the room: every event a group coordinator can meet, and the decision that answers it.
+
+    groups = Groups(GroupConfig.from_properties(broker_config))
+    groups.load_begin(7); groups.replay(7, key, value, producer_id, offset) ...; groups.load_end(7, now_ms, wall_ms)
+    decision = groups.join(ticket, request, context, now_ms, wall_ms)
+
+A decision is carried out before the next event is handed in: append its records as one batch (transactional where
+`producer_id` is set), hand each to `replay`, set its timers, and send its replies once the records are committed. A
+decision without records whose `partition` is not -1 has replies that tell of records appended before it: they leave
+when everything in that partition up to now is committed. If the append fails, `append_failed` gives the decision to
+carry out instead; if the commit takes too long, `failed(message, error)` shapes the answer.
+
+`now_ms` is monotonic time, `wall_ms` stamps records. A ticket is any hashable object; it gets exactly one reply.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from tidelog.decision import CancelTimer, Decision
+from tidelog.group import admin, classic_member, classic_rebalance, consumer_heartbeat, migration, offset_commit
+from tidelog.group import offset_fetch as fetching
+from tidelog.group import replay as replaying
+from tidelog.group.classic_group import ClassicGroup
+from tidelog.group.classic_join import Joining, join
+from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
+from tidelog.group.consumer_group import ConsumerGroup
+from tidelog.group.failure import failed, translated
+from tidelog.group.records import offset_tombstone
+from tidelog.group.shard import Group, Shard, Surroundings
+from tidelog.group.topics import Topic
+from tidelog.group.turn import Parked, Refusal, RequestContext, TimerKey, Turn
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+_E = ErrorCode
+
+
+def random_uuid() -> str:
+    raw = bytearray(os.urandom(16))
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+@lru_cache(maxsize=16_384)
+def java_hash(text: str) -> int:
+    """String.hashCode of Java: over UTF-16 units, as a signed 32-bit number."""
+    code = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(raw), 2):
+        code = (31 * code + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
+    return code - 0x1_0000_0000 if code & 0x8000_0000 else code
+
+
+class Groups:
+    def __init__(self, config: GroupConfig | None = None, new_uuid: Callable[[], str] = random_uuid) -> None:
+        self._around = Surroundings(config or GroupConfig(), new_uuid)
+        self._shards: dict[int, Shard] = {}
+
+    def partition_for(self, group_id: str) -> int:
+        code = java_hash(group_id)
+        return (0 if code == -(2**31) else abs(code)) % self._around.config.offsets_topic_num_partitions
+
+    # -- coming and going of partitions --------------------------------------------------------------------------
+
+    def load_begin(self, partition: int) -> None:
+        self._shards[partition] = Shard(partition, self._around)
+
+    def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int = -1, offset: int = -1) -> None:
+        """One record, when living or loading; `producer_id` of its batch where that is transactional, else -1."""
+        replaying.replay(self._shards[partition], key, value, producer_id, offset)
+
+    def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
+        """A control marker in the coordinator's partition."""
+        self._shards[partition].offsets.end_transaction(producer_id, commit)
+
+    def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision:
+        """From now on the partition answers; the members it found are given a full session to show up."""
+        shard = self._shards[partition]
+        shard.loading = False
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        for group in list(shard.groups.values()):
+            if isinstance(group, ConsumerGroup):
+                consumer_heartbeat.loaded(shard, turn, group)
+                continue
+            for member in group.members.values():
+                shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
+            if len(group.members) > shard.config.group_max_size:
+                classic_rebalance.prepare_rebalance(shard, turn, group)
+        self._schedule_cleanup(shard, turn)
+        return shard.close(turn)
+
+    def unload(self, partition: int) -> Decision:
+        """Another broker leads now: whoever waits here is sent away."""
+        turn = Turn()
+        shard = self._shards.pop(partition, None)
+        if shard is None:
+            return turn
+        for group in shard.groups.values():
+            if isinstance(group, ClassicGroup):
+                _send_away(shard, turn, group, _E.NOT_COORDINATOR)
+        turn.timers.extend(CancelTimer(key) for key in shard.deadlines)
+        return turn
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now_ms: int, wall_ms: int) -> Decision:
+        """What to carry out in place of a decision whose records could not be appended."""
+        code = translated(error)
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms, timers=list(decision.timers))
+        for reply in decision.replies:
+            turn.reply(reply.ticket, failed(reply.message, code))
+        shard = self._shards.get(decision.partition)
+        if shard is None or not isinstance(decision, Turn):
+            return turn
+        for undo in reversed(decision.undo):
+            undo(turn, code)
+        if decision.fired is not None:
+            shard.deadlines.set(turn, decision.fired, now_ms + RETRY_BACKOFF_MS)
+        return shard.close(turn)
+
+    @staticmethod
+    def failed(message: Any, error: ErrorCode) -> Any:
+        """The reply `message` turned into one of its API that tells of `error`."""
+        return failed(message, translated(error))
+
+    def cancel(self, ticket: Any) -> None:
+        """The connection has gone. Its member stays until its session runs out, as it would for a slow client."""
+        for shard in self._shards.values():
+            where = shard.parked.pop(ticket, None)
+            group = None if where is None else shard.classic(where[0])
+            if where is None or group is None or where[1] not in group.members:
+                continue
+            member = group.members[where[1]]
+            if member.awaiting_join is not None and member.awaiting_join.ticket is ticket:
+                member.awaiting_join = Parked(None, member.awaiting_join.api_version)
+            if member.awaiting_sync is not None and member.awaiting_sync.ticket is ticket:
+                member.awaiting_sync = Parked(None, member.awaiting_sync.api_version)
+
+    # -- settings, topics, time ----------------------------------------------------------------------------------
+
+    def configure_group(self, group_id: str, properties: Mapping[str, Any]) -> None:
+        """The settings of one group; an empty mapping takes them away."""
+        if properties:
+            self._around.overrides[group_id] = GroupOverrides.from_properties(properties)
+        else:
+            self._around.overrides.pop(group_id, None)
+
+    def on_topics_changed(self, topics: Iterable[Topic], now_ms: int, wall_ms: int) -> None:
+        """The whole picture of topics; consumer groups that read what changed follow at their next heartbeat."""
+        before = self._around.topics
+        self._around.topics = before.next(topics, wall_ms)
+        changed = before.changed_names(self._around.topics)
+        for shard in self._shards.values():
+            for group in shard.groups.values():
+                if isinstance(group, ConsumerGroup) and not changed.isdisjoint(group.subscribed_topics()):
+                    group.refresh_deadline_ms = 0
+
+    def on_topic_deleted(self, name: str, topic_id: bytes, now_ms: int, wall_ms: int) -> list[Decision]:
+        """The offsets committed for the topic go with it."""
+        decisions: list[Decision] = []
+        for shard in self._active():
+            turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+            for group_id, partition in shard.offsets.of_topic(name, topic_id):
+                turn.append(offset_tombstone(group_id, name, partition))
+            if turn.records:
+                decisions.append(shard.close(turn))
+        return decisions
+
+    def cleanup_expired(self, now_ms: int, wall_ms: int) -> list[Decision]:
+        """Expired offsets, and groups that have nothing left; happens by itself every check interval."""
+        turns = []
+        for shard in self._active():
+            turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+            _clean(shard, turn)
+            turns.append(shard.close(turn))
+        return [turn for turn in turns if turn.records]
+
+    def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms, fired=key)
+        shard = self._shards.get(key[0])
+        if shard is None or shard.loading or not shard.deadlines.fired(turn, key):
+            return turn
+        _, kind, group_id, member_id = key
+        group = shard.groups.get(group_id)
+        if kind == "cleanup":
+            _clean(shard, turn)
+            self._schedule_cleanup(shard, turn)
+        elif isinstance(group, ConsumerGroup):
+            consumer_heartbeat.due(shard, turn, group, kind, member_id)
+        elif group is not None and kind == "session":
+            classic_rebalance.session_due(shard, turn, group, member_id)
+        elif group is not None and kind == "join":
+            classic_rebalance.join_due(shard, turn, group)
+        elif group is not None and kind == "sync":
+            classic_rebalance.sync_due(shard, turn, group)
+        elif group is not None and kind == "rebalance" and group.can_rebalance and group.members:
+            classic_rebalance.prepare_rebalance(shard, turn, group)
+        return shard.close(turn)
+
+    def _schedule_cleanup(self, shard: Shard, turn: Turn) -> None:
+        interval_ms = shard.config.offsets_retention_check_interval_ms
+        shard.deadlines.set(turn, shard.key("cleanup", ""), turn.now_ms + interval_ms)
+
+    # -- members of groups ---------------------------------------------------------------------------------------
+
+    def join(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        config = self._around.config
+        try:
+            if not request.group_id:
+                raise Refusal(_E.INVALID_GROUP_ID)
+            timeout_ms = request.session_timeout_ms
+            if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
+                raise Refusal(_E.INVALID_SESSION_TIMEOUT)
+            shard = self._shard(request.group_id)
+            joining = Joining(ticket, request, context)
+            group = shard.consumer(request.group_id)
+            if group is not None and not group.is_empty:
+                migration.join(shard, turn, group, joining)
+            else:
+                join(shard, turn, joining)
+            return shard.close(turn)
+        except Refusal as refusal:
+            return _refused(turn, ticket, classic_rebalance.join_failure(request.member_id, refusal.code))
+
+    def sync(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        try:
+            if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+                raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
+            shard, group = self._members_group(request.group_id)
+            if group.is_empty:
+                raise Refusal(_E.UNKNOWN_MEMBER_ID)
+            if isinstance(group, ConsumerGroup):
+                migration.sync(shard, turn, ticket, request, group)
+            else:
+                classic_member.sync(shard, turn, ticket, request, context, group)
+            return shard.close(turn)
+        except Refusal as refusal:
+            return _refused(turn, ticket, classic_rebalance.sync_failure(refusal.code))
+
+    def heartbeat(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        try:
+            shard, group = self._members_group(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                code = migration.heartbeat(shard, turn, request, group)
+            else:
+                code = classic_member.heartbeat(shard, turn, request, group)
+        except Refusal as refusal:
+            # While the group loads its members cannot be told apart from strangers: they are kept waiting.
+            code = _E.NONE if refusal.code is _E.COORDINATOR_LOAD_IN_PROGRESS else refusal.code
+        turn.reply(ticket, messages.HeartbeatResponse(error_code=int(code)))
+        return turn
+
+    def leave(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        identities = classic_member.leaving(request, context)
+        try:
+            shard, group = self._members_group(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                codes = migration.leave(shard, turn, group, identities)
+            else:
+                codes = classic_member.leave(shard, turn, group, identities)
+            turn.reply(ticket, classic_member.left(identities, codes, context))
+            return shard.close(turn)
+        except Refusal as refusal:
+            if refusal.code is _E.UNKNOWN_MEMBER_ID:
+                codes = [refusal.code] * len(identities)
+                return _refused(turn, ticket, classic_member.left(identities, codes, context))
+            return _refused(turn, ticket, messages.LeaveGroupResponse(error_code=int(refusal.code)))
+
+    def consumer_group_heartbeat(
+        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        try:
+            consumer_heartbeat.validate(request, context, self._around.config)
+            shard = self._shard(request.group_id)
+            turn.reply(ticket, consumer_heartbeat.heartbeat(shard, turn, request, context))
+            return shard.close(turn)
+        except Refusal as refusal:
+            failure = messages.ConsumerGroupHeartbeatResponse(
+                error_code=int(refusal.code), error_message=refusal.message or refusal.code.message
+            )
+            return _refused(turn, ticket, failure)
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    def offset_commit(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        """For versions with topic ids the caller has set the names."""
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        try:
+            shard = self._shard(request.group_id)
+            turn.reply(ticket, offset_commit.commit(shard, turn, request, context))
+            return shard.close(turn)
+        except Refusal as refusal:
+            return _refused(turn, ticket, offset_commit.refused_commit(request, refusal.code))
+
+    def txn_offset_commit(
+        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
+        """The decision names the producer: its records are appended as part of the producer's transaction."""
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        try:
+            if not request.group_id:
+                raise Refusal(_E.INVALID_GROUP_ID)
+            shard = self._shard(request.group_id)
+            turn.reply(ticket, offset_commit.commit_in_transaction(shard, turn, request))
+            return shard.close(turn)
+        except Refusal as refusal:
+            return _refused(turn, ticket, offset_commit.refused_txn_commit(request, refusal.code, context))
+
+    def offset_fetch(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        """For versions with topic ids the caller has set the names."""
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn.reply(ticket, fetching.answer(self._shard, turn, request, context))
+        return turn
+
+    def offset_delete(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        try:
+            if not request.group_id:
+                raise Refusal(_E.INVALID_GROUP_ID)
+            shard = self._shard(request.group_id)
+            turn.reply(ticket, offset_commit.delete_offsets(shard, turn, request))
+            return shard.close(turn)
+        except Refusal as refusal:
+            return _refused(turn, ticket, messages.OffsetDeleteResponse(error_code=int(refusal.code)))
+
+    # -- administration ------------------------------------------------------------------------------------------
+
+    def describe_groups(
+        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
+        of_group = messages.DescribeGroupsResponse.DescribedGroup
+        described = []
+        for group_id in request.groups:
+            try:
+                described.append(admin.describe_classic(self._shard(group_id), group_id, context))
+            except Refusal as refusal:
+                described.append(of_group(group_id=group_id, error_code=int(refusal.code)))
+        return _answered(now_ms, wall_ms, ticket, messages.DescribeGroupsResponse(groups=described))
+
+    def consumer_group_describe(
+        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
+        of_group = messages.ConsumerGroupDescribeResponse.DescribedGroup
+        described = []
+        for group_id in request.group_ids:
+            try:
+                if not group_id:
+                    raise Refusal(_E.INVALID_GROUP_ID)
+                described.append(admin.describe_consumer(self._shard(group_id), group_id))
+            except Refusal as refusal:
+                code, message = int(refusal.code), refusal.message
+                described.append(of_group(group_id=group_id, error_code=code, error_message=message))
+        return _answered(now_ms, wall_ms, ticket, messages.ConsumerGroupDescribeResponse(groups=described))
+
+    def list_groups(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+        states = {state.lower().strip() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        if any(shard.loading for shard in self._shards.values()):
+            message = messages.ListGroupsResponse(error_code=int(_E.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            found = [group for shard in self._shards.values() for group in admin.listed(shard, states, types)]
+            message = messages.ListGroupsResponse(groups=found)
+        return _answered(now_ms, wall_ms, ticket, message)
+
+    def delete_groups(
+        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> list[Decision]:
+        """One decision for each coordinator partition, each with a reply that holds the results of its groups."""
+        of_result = messages.DeleteGroupsResponse.DeletableGroupResult
+        turns: dict[int, Turn] = {}
+        for group_id in dict.fromkeys(request.groups_names):
+            turn = turns.setdefault(self.partition_for(group_id), Turn(now_ms=now_ms, wall_ms=wall_ms))
+            if not turn.replies:
+                turn.reply(ticket, messages.DeleteGroupsResponse())
+            try:
+                shard = self._shard(group_id)
+                code = admin.delete(shard, turn, group_id)
+                shard.close(turn)
+            except Refusal as refusal:
+                code = refusal.code
+            turn.replies[0].message.results.append(of_result(group_id=group_id, error_code=int(code)))
+        return list(turns.values())
+
+    # -- finding the way -----------------------------------------------------------------------------------------
+
+    def _shard(self, group_id: str) -> Shard:
+        shard = self._shards.get(self.partition_for(group_id))
+        if shard is None:
+            raise Refusal(_E.NOT_COORDINATOR)
+        if shard.loading:
+            raise Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def _members_group(self, group_id: str) -> tuple[Shard, Group]:
+        if not group_id:
+            raise Refusal(_E.INVALID_GROUP_ID)
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise Refusal(_E.UNKNOWN_MEMBER_ID)
+        return shard, group
+
+    def _active(self) -> list[Shard]:
+        return [shard for shard in self._shards.values() if not shard.loading]
+
+
+def _refused(turn: Turn, ticket: Any, message: Any) -> Turn:
+    """A refusal leaves no trace but its answer, and the timers that deciding has already moved."""
+    turn.records.clear()
+    turn.reply(ticket, message)
+    return turn
+
+
+def _answered(now_ms: int, wall_ms: int, ticket: Any, message: Any) -> Turn:
+    turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+    turn.reply(ticket, message)
+    return turn
+
+
+def _send_away(shard: Shard, turn: Turn, group: ClassicGroup, code: ErrorCode) -> None:
+    for member in group.members.values():
+        classic_rebalance.answer_join(
+            shard, turn, group, member, classic_rebalance.join_failure(member.member_id, code)
+        )
+        classic_rebalance.answer_sync(shard, turn, member, classic_rebalance.sync_failure(code))
+
+
+def _clean(shard: Shard, turn: Turn) -> None:
+    for group in list(shard.groups.values()):
+        waiting = isinstance(group, ClassicGroup) and group.pending_members
+        if fetching.expire_offsets(shard, turn, group) and group.is_empty and not waiting:
+            admin.bury(shard, turn, group)

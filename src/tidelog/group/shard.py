@@ -1,0 +1,71 @@
+"""One coordinator partition: the groups and offsets that its records hold, and what waits on them.
+
+`Groups` owns one shard per partition of `__consumer_offsets` that this broker leads. Handlers get the shard whose
+partition the group id hashes to; nothing is shared between shards but the settings and the picture of the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from tidelog.group.classic_group import ClassicGroup
+from tidelog.group.config import GroupConfig, GroupOverrides
+from tidelog.group.consumer_group import ConsumerGroup
+from tidelog.group.deadlines import Deadlines
+from tidelog.group.offset_store import OffsetStore
+from tidelog.group.topics import TopicsImage
+from tidelog.group.turn import TimerKey, Turn
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+
+
+class Surroundings:
+    """What every shard sees of the world outside its records."""
+
+    __slots__ = ("config", "new_uuid", "overrides", "topics")
+
+    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+        self.config = config
+        self.new_uuid = new_uuid
+        # Group id -> settings of that group alone.
+        self.overrides: dict[str, GroupOverrides] = {}
+        self.topics = TopicsImage.EMPTY
+
+
+class Shard:
+    __slots__ = ("around", "deadlines", "groups", "loading", "offsets", "parked", "partition")
+
+    def __init__(self, partition: int, around: Surroundings) -> None:
+        self.partition = partition
+        self.around = around
+        self.loading = True
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self.deadlines = Deadlines()
+        # Ticket -> (group id, member id) of every JoinGroup and SyncGroup that waits.
+        self.parked: dict[Any, tuple[str, str]] = {}
+
+    @property
+    def config(self) -> GroupConfig:
+        return self.around.config
+
+    def close(self, turn: Turn) -> Turn:
+        """The decision is made: name the partition that it concerns."""
+        if turn.records or turn.ordered:
+            turn.partition = self.partition
+        return turn
+
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def consumer(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def key(self, kind: str, group_id: str, member_id: str = "") -> TimerKey:
+        return (self.partition, kind, group_id, member_id)
+
+    def touch_session(self, turn: Turn, group_id: str, member_id: str, timeout_ms: int) -> None:
+        self.deadlines.set(turn, (self.partition, "session", group_id, member_id), turn.now_ms + timeout_ms)

@@ -1,0 +1,73 @@
+"""One event being decided: the decision under construction, with the time it is decided at.
+
+A handler receives a `Turn`, adds records, replies and timers to it, and the door hands it out as the decision.
+
+What happens when the append fails
+    A decision with records that cannot be appended is never replayed, so everything durable stays as it was. Two
+    kinds of soft state may have moved already: the membership of a classic group (who has joined, who waits for an
+    answer) and the deadlines. Each handler that moves soft state together with records leaves an `undo` behind, and
+    `Groups.append_failed` runs it and answers the tickets with the error. A timer that fired for a decision that could
+    not be stored is set again, so that an expired member is fenced as soon as the log accepts records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from tidelog.decision import CoordinatorRecord, Decision, Reply
+from tidelog.wire.errors import ErrorCode
+
+# (coordinator partition, what is due, group id, member id or ""): the identity of a timer.
+TimerKey: TypeAlias = tuple[int, str, str, str]
+
+
+class RequestContext(NamedTuple):
+    """Who asks: `client_host` in Kafka's form, a slash before the address (`/127.0.0.1`)."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+class Parked(NamedTuple):
+    """A request that waits for the group (`ticket` None: its connection has gone); the version shapes the answer."""
+
+    ticket: Any
+    api_version: int
+
+
+class Refusal(Exception):
+    """A request that the coordinator turns down; the door shapes it as an answer of the right API."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+@dataclass(slots=True)
+class Turn(Decision):
+    """`now_ms` is monotonic, `wall_ms` is what records are stamped with.
+
+    `producer_id` and `producer_epoch` are set where the records belong to a transaction: they are then appended as a
+    transactional batch of that producer. `fired` is the timer that led here, if any.
+
+    `ordered` marks replies that tell of records appended before: they must not leave before those are committed, even
+    if this turn has no records of its own. Such a turn carries its partition; all others without records carry -1.
+    """
+
+    now_ms: int = 0
+    wall_ms: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    fired: TimerKey | None = None
+    ordered: bool = False
+    undo: list[Callable[[Turn, ErrorCode], None]] = field(default_factory=list)
+
+    def reply(self, ticket: Any, message: Any) -> None:
+        self.replies.append(Reply(ticket, message))
+
+    def append(self, record: CoordinatorRecord) -> None:
+        self.records.append(record)

@@ -182,7 +182,7 @@ class PendingProduce:
                 response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif partition.high_watermark < end:
                 still_waiting.append((partition, end, response))
-            elif len(partition.isr) < partition.log.config.min_insync_replicas:
+            elif not partition.has_enough_in_sync:
                 response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self.waits = still_waiting
         if still_waiting or self.flushing:

@@ -119,6 +119,11 @@ class Partition:
         high_watermark = self.high_watermark
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """`min.insync.replicas` is held; a minimum above the number of replicas means all of them."""
+        return len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
+
     # --- leadership ---------------------------------------------------------------------------------
 
     def lead(
@@ -166,7 +171,7 @@ class Partition:
         if self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if acks == -1 and len(self.isr) < log.config.min_insync_replicas:
+        if acks == -1 and not self.has_enough_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed)
         if len(self.isr) == 1:

@@ -20,7 +20,9 @@ written first (45).
 
     open ──marker written──► undecided no more, but unreplicated ──high watermark passes the marker──► forgotten
 
-The first unstable offset, the lowest of all open and unreplicated transactions, bounds the last stable offset.
+The first unstable offset, the lowest of all open and unreplicated transactions, bounds the last stable offset. A marker
+that lies below the snapshot from which the state was loaded counts as replicated: should it be lost after all, the
+coordinator, where the decision is durable, writes it again.
 
 Checking and remembering are two steps, `check` before the write and `append` after it, so that a failed write leaves no
 trace. All of this is rebuilt from the log: from the newest snapshot at or below its end (`producer_snapshot.py`) and

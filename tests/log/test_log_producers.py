@@ -380,6 +380,15 @@ def test_offset_commits_have_epochs_but_no_sequences() -> None:
     """)
 
 
+def test_records_without_sequence_between_two_of_a_client_hide_no_duplicate() -> None:
+    Script().run("""
+        produce p=7 e=0 s=0..4        ok
+        offsets p=7 e=0               ok
+        produce p=7 e=0 s=0..4        dup @0
+        produce p=7 e=0 s=0..0        ok
+    """)
+
+
 def test_what_the_leader_has_judged_is_not_judged_again() -> None:
     Script(verification=True).run("""
         copy p=7 e=5 s=9..9           ok

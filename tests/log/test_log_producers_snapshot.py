@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.record.util import calc_crc32c as crc32c
 
 from tidelog.log.producer_snapshot import CorruptSnapshot, ProducerSnapshotEntry, decode_snapshot, encode_snapshot
 from tidelog.log.producers import Producers

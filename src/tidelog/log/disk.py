@@ -248,3 +248,5 @@ def replace_file(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
     if sync:
         file.sync()
     disk.rename(beside, path)
+    if sync:
+        disk.sync_dir(os.path.dirname(path))

@@ -2,6 +2,7 @@
 
 `log.flush_work()` collects what is not known to be on the device; calling the work syncs it, on any thread; and
 `log.flush_done(work)`, back on the broker's thread, moves the recovery point. `log.flush()` does all three at once.
+Works of one log must run in the order in which they were collected.
 
 The order matters after a crash: epochs below the recovery point must be in their file, and sealed segments below it
 are trusted with their indexes, so all of these are synced before the recovery point says so. The active segment's
@@ -16,13 +17,15 @@ from tidelog.log.disk import Disk, replace_file
 
 
 class FlushWork:
-    __slots__ = ("_steps", "end_offset", "error", "generation")
+    __slots__ = ("_steps", "end_offset", "epoch_changes", "error", "generation")
 
-    def __init__(self, end_offset: int, generation: int) -> None:
+    def __init__(self, end_offset: int, generation: int, epoch_changes: int) -> None:
         #: what the recovery point becomes
         self.end_offset = end_offset
         #: the log's count of truncations when the work was collected; bytes written after one are not covered
         self.generation = generation
+        #: up to which change the leader epochs are written with it
+        self.epoch_changes = epoch_changes
         self.error: OSError | None = None
         self._steps: list[Callable[[], None]] = []
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from tidelog.log.checkpoints import PARTITION_METADATA
+from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk
-from tidelog.log.errors import OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
+from tidelog.log.disk import Disk, replace_file
+from tidelog.log.errors import InconsistentTopicId, OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
 from tidelog.log.flush import FlushWork
 from tidelog.log.index import MAX_RELATIVE_OFFSET
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
@@ -143,6 +143,15 @@ class Log:
     def size_bytes(self) -> int:
         return self.segments.size_bytes
 
+    @_guarded
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Writes down whose partition this is; on the device with the next flush."""
+        if self.topic_id not in (None, topic_id):
+            raise InconsistentTopicId(f"{self.name} exists with another topic id")
+        self.topic_id = topic_id
+        data = format_partition_metadata(topic_id)
+        replace_file(self._disk, f"{self.path}/{PARTITION_METADATA}", data, sync=False)
+
     # --- appending
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
@@ -178,7 +187,7 @@ class Log:
         info = AppendInfo(first_offset, last_offset, header.max_timestamp, len(batch))
         if self._rules.log_append_time:
             info.log_append_time_ms = now_ms
-        self._write(batch, info, now_ms, None)
+        self._write(batch, first_offset, info, now_ms, None)
         return info
 
     def append_as_follower(self, records: memoryview, now_ms: int, leader_epoch: int = _ANY_EPOCH) -> AppendInfo:
@@ -235,10 +244,15 @@ class Log:
             info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
             spans.append((header.last_offset, header.max_timestamp, header.size_bytes))
         info.last_offset = headers[-1].last_offset
-        self._write(records, info, now_ms, spans)
+        self._write(records, headers[0].base_offset, info, now_ms, spans)
 
     def _write(
-        self, records: memoryview, info: AppendInfo, now_ms: int, spans: list[tuple[int, int, int]] | None
+        self,
+        records: memoryview,
+        first_offset: int,
+        info: AppendInfo,
+        now_ms: int,
+        spans: list[tuple[int, int, int]] | None,
     ) -> None:
         """One write; then the log end, and whatever reader waits for it, may know."""
         segment = self.segments.active
@@ -246,12 +260,12 @@ class Log:
         last_offset = info.last_offset
         try:
             if segment.should_roll(len(records), last_offset, info.max_timestamp, now_ms, config):
-                segment = self.roll(now_ms, max(info.first_offset, self.log_end_offset))
+                segment = self.roll(now_ms, first_offset)
             position = segment.append(records, last_offset, info.max_timestamp, spans)
         except OSError as error:
             raise self.directory.fail(error) from error
         self.log_end_offset = last_offset + 1
-        self.segments.remember(info.first_offset, segment, position)
+        self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             info.flush_due = True
@@ -379,10 +393,11 @@ class Log:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
         self._discard(self.segments.drop_from(offset))
-        self.segments.active.truncate_to(offset, now_ms)
-        self._ends_at(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.leader_epochs.truncate_from_end(offset)
+        end_offset = self.segments.active.truncate_to(offset, now_ms)
+        # A batch that held both the log's start and the offset went whole, but the log does not begin earlier for it.
+        self._ends_at(max(end_offset, min(offset, self.log_start_offset)))
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
         return True
 
     @_guarded
@@ -396,10 +411,12 @@ class Log:
         self.leader_epochs.clear()
 
     def _ends_at(self, offset: int) -> None:
+        """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""
         self.log_end_offset = offset
         self._generation += 1
-        if self.recovery_point > offset:
-            self.recovery_point = offset
+        base_offset = self.segments.active.base_offset
+        if self.recovery_point > base_offset:
+            self.recovery_point = base_offset
             self.directory.recovery_points_stale = True
         self.segments.forget()
 
@@ -443,7 +460,7 @@ class Log:
         point = self.recovery_point
         if point >= self.log_end_offset and not self.leader_epochs.dirty:
             return None
-        work = FlushWork(self.log_end_offset, self._generation)
+        work = FlushWork(self.log_end_offset, self._generation, self.leader_epochs.changes)
         active = self.segments.active
         for segment in self.segments.since(point):
             work.add(segment.file.sync)
@@ -452,7 +469,6 @@ class Log:
                 work.add_path(self._disk, segment.time_index.path)
         if self.leader_epochs.dirty:
             work.add_replacement(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
-            self.leader_epochs.dirty = False
         if active.base_offset >= point:
             work.add_path(self._disk, f"{self.path}/{PARTITION_METADATA}")
             work.add_directory(self._disk, self.path)
@@ -462,6 +478,7 @@ class Log:
         """Takes note of work that ran; raises if it failed."""
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
+        self.leader_epochs.written = work.epoch_changes
         if work.generation == self._generation and work.end_offset > self.recovery_point:
             self.recovery_point = work.end_offset
 

@@ -7,8 +7,9 @@ the few headers behind it. After a crash every segment from the recovery point o
     a CRC that does not match, a header that cannot be one    cut there, drop all later segments
     the file ends inside a batch (torn write)                 cut there
     offsets or leader epochs that go back                     cut before the batch that broke the rise
-    a gap before the very last batch of a log that was        cut that batch: offset and epoch stand outside the CRC,
-    never compacted                                           so a flipped bit there shows only this way
+    a gap before the very last batch of a log that was        cut that batch: its offset stands outside the CRC, and a
+    never compacted                                           flipped bit there shows only this way
+    a segment of such a log that ends before the next begins  drop all later segments: they have lost their footing
     an index that is missing, torn or full of zeros           written anew from the batches
 
 Leftovers of interrupted work are cleared first: `.deleted` and `.cleaned` files are removed, `.swap` files (a finished
@@ -93,8 +94,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         log.leader_epochs.clear()
         segments.clear()
     if not segments:
-        segments.append(Segment.create(disk, path, claim.log_start_offset, config, now_ms))
-        log_end_offset = claim.log_start_offset
+        # Offsets below the recovery point were given away once; they are not given away again.
+        log_end_offset = max(claim.log_start_offset, claim.recovery_point)
+        segments.append(Segment.create(disk, path, log_end_offset, config, now_ms))
     log.segments = Segments(segments)
     log.segments.active.roll_jitter_ms = roll_jitter_ms(config, log.name, log.segments.active.base_offset)
     log.log_end_offset = log_end_offset
@@ -208,9 +210,9 @@ class _Batch(NamedTuple):
 
 
 def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, dense: bool) -> bool:
-    """Keeps the longest run of good batches and writes the indexes anew; True if anything was cut.
+    """Keeps the longest run of good batches and writes the indexes anew; True if anything is missing behind it.
 
-    `bound` is the base offset of the next segment, None for the last one.
+    `bound` is the base offset of the next segment, None for the last one. `dense` logs were never compacted.
     """
     segment.reset_indexes()
     epochs.truncate_from_end(segment.base_offset)
@@ -220,14 +222,16 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
     #: the last batch that looked good; it counts only when what follows it does not contradict
     pending: _Batch | None = None
     end = 0
+    end_offset = segment.base_offset
 
     def admit(batch: _Batch) -> None:
-        nonlocal end
+        nonlocal end, end_offset
         header = batch.header
         segment.readmit(batch.position, header)
         if header.leader_epoch >= 0:
             epochs.assign(max(header.leader_epoch, epochs.latest), header.base_offset)
         end = batch.position + header.size_bytes
+        end_offset = header.next_offset
 
     for position, header, data in segment.batches(0):
         if not crc_matches(data, 0, header):
@@ -247,4 +251,5 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
         lone_gap = bound is None and dense and pending.gap
         if not past_bound and not lone_gap:
             admit(pending)
-    return segment.cut_at(end, file_bytes)
+    cut = segment.cut_at(end, file_bytes)
+    return cut or (dense and bound is not None and end_offset != bound)

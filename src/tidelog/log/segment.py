@@ -324,7 +324,7 @@ class Segment:
         """
         if not self._checked:
             self._trust_indexes()
-        at = max(position, self.offset_index.position_up_to(limit))
+        at = max(position, self.offset_index.position_up_to(limit - 1))
         next_offset = -1
         file = self._file or self.file
         chunk = b""
@@ -411,12 +411,13 @@ class Segment:
     # --- cutting
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Cuts all batches that hold `offset` or later ones; returns the bytes cut."""
+        """Cuts all batches that hold `offset` or later ones; returns the offset that the segment then ends at.
+
+        That is `offset`, or the first offset of a batch that held it and went whole.
+        """
         span = self.find(offset)
-        if span is None:
-            cut = 0
-        else:
-            cut = self.size - span.position
+        if span is not None:
+            offset = min(offset, span.base_offset)
             self.file.truncate(span.position)
             self.size = span.position
             self.offset_index.truncate_to(span.base_offset)
@@ -426,7 +427,7 @@ class Segment:
             self.first_timestamp = None
         self._bytes_since_index = 0
         self._max = self._scan_largest()
-        return cut
+        return offset
 
     def reset_indexes(self) -> None:
         self._checked = True

@@ -190,6 +190,11 @@ def iter_headers(view: Buffer, pos: int = 0, end: int | None = None) -> Iterator
         pos += LOG_OVERHEAD + header.length
 
 
+def crc32c(data: Buffer) -> int:
+    crc: int = _crc32c(data)
+    return crc
+
+
 def computed_crc(view: Buffer, pos: int, end: int) -> int:
     """CRC-32C of the batch in `view[pos:end]`, from its attributes to its end. Pass a memoryview: no copy is made."""
     crc: int = _crc32c(view[pos + ATTRIBUTES_AT : end])

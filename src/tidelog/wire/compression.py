@@ -9,10 +9,10 @@
     4   zstd    one zstd frame                                            several frames
 
 What is packed says how large it will become, and may lie. So the output buffer is sized by what the structure of the
-frame allows (sum of its blocks' largest sizes), never beyond `limit_bytes`; it comes zeroed from the operating system
-and costs real memory only where it is written. Output that does not fit in the limit, or says that it will not, is
-refused before it is made. The batch's CRC vouches for the bytes, so an LZ4 frame's own content checksum is not computed
-where the frame is of the usual kind (Apache Kafka leaves it out as well).
+frame allows (sum of its blocks' largest sizes), never beyond `limit_bytes`; where it is large it is mapped, not
+allocated, and costs real memory only as far as it is written. Output that does not fit in the limit, or says that it
+will not, is refused before it is made. The batch's CRC vouches for the bytes, so an LZ4 frame's own content checksum is
+not computed where the frame is of the usual kind (Apache Kafka leaves it out as well).
 
 Levels are those of the topic configurations `compression.{gzip,lz4,zstd}.level`, with Kafka's meaning: LZ4's default,
 9, stands for the fast compressor, every other level for high compression.
@@ -64,6 +64,7 @@ _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK_MAX: Final = 128 * 1024
 #: most batches unpack to less than this many times their size; a buffer of the right order saves page faults
 _USUAL_RATIO: Final = 16
+_MAPPED_FROM: Final = 1 << 20
 
 
 class BadCompression(Exception):
@@ -117,6 +118,15 @@ def _too_large(limit_bytes: int) -> TooLarge:
     return TooLarge(f"the records unpack to more than the limit of {limit_bytes} bytes")
 
 
+def _room(size: int) -> memoryview:
+    """A buffer to unpack into. A bytearray is zeroed at once; a mapping is only where it is written."""
+    if size <= _MAPPED_FROM:
+        return memoryview(bytearray(size))
+    import mmap
+
+    return memoryview(mmap.mmap(-1, size))
+
+
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     import zlib
 
@@ -159,6 +169,8 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
         return [data]
     blocks: list[memoryview] = []
     pos = len(_XERIAL_HEADER)
+    if len(data) < pos:
+        raise BadCompression("snappy: the stream is cut short")
     while pos < len(data):
         # Streams that were joined repeat the header.
         if bytes(data[pos : pos + 8]) == _XERIAL_MAGIC:
@@ -175,7 +187,7 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
     return blocks
 
 
-def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
     snappy = cramjam.snappy
@@ -184,12 +196,11 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
         total = sum(size for _, size in blocks)
         if total > limit_bytes:
             raise _too_large(limit_bytes)
-        out = bytearray(total)
+        out = _room(total)
         at = 0
-        with memoryview(out) as view:
-            for block, size in blocks:
-                snappy.decompress_raw_into(block, view[at : at + size])
-                at += size
+        for block, size in blocks:
+            snappy.decompress_raw_into(block, out[at : at + size])
+            at += size
     except cramjam.DecompressionError as e:
         raise BadCompression(f"snappy: {e}") from None
     return out
@@ -200,7 +211,7 @@ def _compress_lz4(data: Buffer, level: int) -> Buffer:
 
     if level != DEFAULT_LEVELS[LZ4]:
         packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        packer.compress(data)
+        packer.compress(bytes(data))  # it takes no other kind of buffer
         return memoryview(packer.finish())
     parts: list[Any] = [_LZ4_HEADER]
     view = memoryview(data)
@@ -256,12 +267,12 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> memoryview:
     bound = sum(
         length & ~_LZ4_STORED if length & _LZ4_STORED else min(block_max, length * _LZ4_RATIO) for _, length in blocks
     )
-    out = memoryview(bytearray(min(bound, limit_bytes)))
+    out = _room(min(bound, limit_bytes))
     import cramjam
 
     try:
         if plain:
-            size = _unpack_lz4_blocks(cramjam.lz4.decompress_block_into, data, blocks, out)
+            size = _unpack_lz4_blocks(cramjam.lz4.decompress_block_into, data, blocks, block_max, out)
         else:
             size = cramjam.lz4.decompress_into(data, out)
     except cramjam.DecompressionError as e:
@@ -271,12 +282,14 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> memoryview:
     return out[:size]
 
 
-def _unpack_lz4_blocks(unpack: Any, data: memoryview, blocks: list[tuple[int, int]], out: memoryview) -> int:
+def _unpack_lz4_blocks(
+    unpack: Any, data: memoryview, blocks: list[tuple[int, int]], block_max: int, out: memoryview
+) -> int:
     at = 0
     for pos, length in blocks:
-        room = len(out) - at
+        room = min(block_max, len(out) - at)
         if not length & _LZ4_STORED:
-            at += unpack(data[pos : pos + length], out[at:], output_len=room)
+            at += unpack(data[pos : pos + length], out[at : at + room], output_len=room)
             continue
         length &= ~_LZ4_STORED
         if length > room:
@@ -328,6 +341,8 @@ def _zstd_frame_bound(data: memoryview, pos: int) -> tuple[int, int]:
         bound += size if kind < 2 else _ZSTD_BLOCK_MAX
         pos += 3 + (1 if kind == 1 else size)
     pos += 4 if descriptor & 4 else 0
+    if declared > bound:
+        raise BadCompression("zstd: the frame declares more than its blocks can hold")
     return declared if size_width else bound, pos
 
 
@@ -339,7 +354,7 @@ def _decompress_zstd(data: memoryview, limit_bytes: int) -> memoryview:
     # Most batches fit in a buffer of the usual order; larger ones are unpacked again into one that surely holds them.
     usual = min(room, max(_ZSTD_BLOCK_MAX // 2, _USUAL_RATIO * len(data)))
     for size in (usual, room) if usual < room else (room,):
-        out = memoryview(bytearray(size))
+        out = _room(size)
         try:
             return out[: cramjam.zstd.decompress_into(data, out)]
         except cramjam.DecompressionError as e:

@@ -1,6 +1,8 @@
 # The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
 cimport cython
 
+cdef long long _MALFORMED
+
 
 @cython.final
 cdef class Cursor:
@@ -17,8 +19,15 @@ cdef class Cursor:
     )
     cdef long long varlong(self) noexcept
 
-    @cython.locals(count="long long", length="long long")
+    @cython.locals(length="long long")
+    cdef long long field(self) noexcept
+
+    @cython.locals(count="long long")
     cdef bint skip_headers(self) noexcept
+
+
+@cython.locals(cursor=Cursor)
+cdef Cursor _cursor(const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end)
 
 
 @cython.locals(
@@ -34,9 +43,8 @@ cdef class Cursor:
     expected="long long",
     offset_delta="long long",
     key_length="long long",
-    key_at=cython.Py_ssize_t,
+    key_end=cython.Py_ssize_t,
     value_length="long long",
-    value_at=cython.Py_ssize_t,
 )
 cpdef tuple walk_records(
     const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count, bint dense, long long[::1] out

@@ -15,7 +15,7 @@ A record of a v2 batch, every number but the attributes a zigzag varint:
     value         int32 length, -1 for null, then the bytes
     headers       int32 count, then for each: key length (never null), key, value length or -1, value
 
-A malformed number reads as `MALFORMED`, which no length, count or delta may be, so that the check of the value is
+A malformed number reads as `_MALFORMED`, which no length, count or delta may be, so that the check of the value is
 also the check of the number.
 
 Column-major indexes: `index_records` writes column c of record i to `out[c * count + i]`, so that a column is
@@ -51,6 +51,8 @@ REASONS = (
     "bytes are left after the declared count of records",
 )
 
+#: what a number reads as that is not one
+_MALFORMED = -0x4000000000000000
 #: length, attributes, timestamp, offset, key, value, headers: one byte each
 MIN_RECORD_SIZE = 7
 
@@ -70,7 +72,7 @@ class Cursor:
 
     __slots__ = ("buf", "end", "malformed", "pos")
 
-    # No constructor: its arguments would travel as objects, and the buffer be acquired a second time.
+    # No constructor, but `_cursor`: its arguments would travel as objects, and the buffer be acquired a second time.
     buf: Any
     pos: int
     end: int
@@ -80,20 +82,20 @@ class Cursor:
         """A zigzag varint of at most 32 bits."""
         pos = self.pos
         if pos >= self.end:
-            return -0x4000000000000000
+            return _MALFORMED
         byte: int = self.buf[pos]
         pos += 1
         raw = byte & 0x7F
         shift = 7
         while byte >= 0x80:
             if pos >= self.end or shift > 28:
-                return -0x4000000000000000
+                return _MALFORMED
             byte = self.buf[pos]
             pos += 1
             raw |= (byte & 0x7F) << shift
             shift += 7
         if raw >> 32 != 0:
-            return -0x4000000000000000
+            return _MALFORMED
         self.pos = pos
         return (raw >> 1) ^ -(raw & 1)
 
@@ -123,6 +125,15 @@ class Cursor:
         self.pos = pos
         return -1 - half if negative else half
 
+    def field(self) -> int:
+        """Moves past a length and the bytes it counts; the length, -1 for null, _MALFORMED where they do not fit."""
+        length = self.varint()
+        if length < -1 or length > self.end - self.pos:
+            return _MALFORMED
+        if length > 0:
+            self.pos += length
+        return length
+
     def skip_headers(self) -> bool:
         """Moves past the header count and the headers; False where they do not fit."""
         count = self.varint()
@@ -130,16 +141,21 @@ class Cursor:
             return False
         while count > 0:
             count -= 1
-            length = self.varint()
-            if length < 0 or length > self.end - self.pos:
+            if self.field() < 0 or self.field() < -1:
                 return False
-            self.pos += length
-            length = self.varint()
-            if length < -1 or length > self.end - self.pos:
-                return False
-            if length > 0:
-                self.pos += length
         return True
+
+
+def _cursor(buf: Any, pos: int, end: int) -> Cursor:
+    # The compiled code reads without further checks what lies between the two.
+    if pos < 0 or end < pos or end > len(buf):
+        raise ValueError("the records do not lie within the buffer")
+    cursor = Cursor()
+    cursor.buf = buf
+    cursor.pos = pos
+    cursor.end = end
+    cursor.malformed = False
+    return cursor
 
 
 def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any) -> tuple[int, int, int, int, int]:
@@ -149,12 +165,10 @@ def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any
     `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
     compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them).
     """
-    cursor = Cursor()
-    cursor.buf = buf
-    cursor.pos = pos
-    cursor.end = end
-    cursor.malformed = False
+    cursor = _cursor(buf, pos, end)
     indexed = out is not None
+    if indexed and len(out) < 8 * count:
+        raise ValueError("the index has no room for the records")
     outcome = OK
     smallest = 0
     largest = 0
@@ -188,29 +202,23 @@ def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any
             outcome = BAD_OFFSET_DELTA
             break
 
-        key_length = cursor.varint()
-        if key_length < -1 or key_length > cursor.end - cursor.pos:
+        key_length = cursor.field()
+        if key_length < -1:
             outcome = BAD_KEY
             break
-        key_at = cursor.pos
+        key_end = cursor.pos
         if key_length < 0:
             null_keys += 1
-        else:
-            cursor.pos += key_length
-
-        value_length = cursor.varint()
-        if value_length < -1 or value_length > cursor.end - cursor.pos:
+        value_length = cursor.field()
+        if value_length < -1:
             outcome = BAD_VALUE
             break
-        value_at = cursor.pos
-        if value_length > 0:
-            cursor.pos += value_length
         if indexed:
             out[index] = offset_delta
             out[count + index] = timestamp_delta
-            out[2 * count + index] = key_at
+            out[2 * count + index] = key_end - key_length if key_length > 0 else key_end
             out[3 * count + index] = key_length
-            out[4 * count + index] = value_at
+            out[4 * count + index] = cursor.pos - value_length if value_length > 0 else cursor.pos
             out[5 * count + index] = value_length
             out[6 * count + index] = cursor.pos
             out[7 * count + index] = cursor.end
@@ -235,11 +243,7 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
 
     (-1, -1, -1) where there is none. Reads no more of a record than it must; bounds are kept all the same.
     """
-    cursor = Cursor()
-    cursor.buf = buf
-    cursor.pos = pos
-    cursor.end = end
-    cursor.malformed = False
+    cursor = _cursor(buf, pos, end)
     index = 0
     while index < count:
         length = cursor.varint()
@@ -259,24 +263,21 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
 
 def header_spans(buf: Any, pos: int, end: int) -> list[int]:
     """The headers of a record that has passed `walk_records`: name at, name length, value at, value length, …"""
-    cursor = Cursor()
-    cursor.buf = buf
-    cursor.pos = pos
-    cursor.end = end
-    cursor.malformed = False
+    cursor = _cursor(buf, pos, end)
     spans: list[int] = []
     count = cursor.varint()
     while count > 0 and cursor.pos < end:
         count -= 1
-        length = cursor.varint()
-        spans.append(cursor.pos)
+        length = cursor.field()
+        if length < 0:
+            raise ValueError("a header reaches beyond its record")
+        spans.append(cursor.pos - length)
         spans.append(length)
-        cursor.pos += length
-        length = cursor.varint()
-        spans.append(cursor.pos)
+        length = cursor.field()
+        if length < -1:
+            raise ValueError("a header reaches beyond its record")
+        spans.append(cursor.pos - length if length > 0 else cursor.pos)
         spans.append(length)
-        if length > 0:
-            cursor.pos += length
     return spans
 
 

@@ -1,0 +1,476 @@
+"""What a partition remembers of the producers that write to it, and what it therefore refuses.
+
+Of each producer id: its epoch, the last five batches, the open transaction, the coordinator that last ended one. The
+rules are those of Apache Kafka 4.3, by who appends:
+
+    client       a batch whose epoch and sequence range equal one of the last five is a duplicate: it is not written
+                 again and is answered with the offset and timestamp of the first time. Else the epoch must not go back
+                 (47), and the sequence must follow: 0 after a new epoch, the last + 1 (2^31-1 is followed by 0) in
+                 the same (45); anything where nothing is remembered of the producer.
+    coordinator  the group coordinator's offset commits carry no sequence, so only the epoch is looked at. A marker
+                 must not be of an older epoch (47), under transaction version 2 must be of a newer one, and must not
+                 come from an older coordinator (52).
+    replication  is never refused: the leader has judged.
+
+A transactional batch opens a transaction at its first offset; a batch outside a transaction while one is open is 48. So
+that no transaction is left open without its coordinator knowing, the first batch of one must be verified (KIP-890):
+the broker begins a verification before it asks the coordinator and hands the guard it got to the append; a marker that
+came in between takes the guard away, and the append is 48. While a verification runs, the lowest sequence seen must be
+written first (45).
+
+    open ──marker written──► undecided no more, but unreplicated ──high watermark passes the marker──► forgotten
+
+The first unstable offset, the lowest of all open and unreplicated transactions, bounds the last stable offset.
+
+Checking and remembering are two steps, `check` before the write and `append` after it, so that a failed write leaves no
+trace. All of this is rebuilt from the log: from the newest snapshot at or below its end (`producer_snapshot.py`) and
+the batches after it, each handed to `replay`.
+
+A producer is forgotten when it has not been heard of for `producer.id.expiration.ms` by the broker's own clock. Apache
+Kafka compares with the timestamps of its records, so that one who writes old records is forgotten at once and may write
+twice; the snapshot keeps those timestamps for Kafka's sake, and what is loaded counts as heard of when it was loaded.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+from typing import Final, NamedTuple
+
+from tidelog.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from tidelog.wire.batch import (
+    CONTROL_FLAG,
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
+from tidelog.wire.records import ABORT, EndTxnMarker
+
+OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
+INVALID_PRODUCER_EPOCH: Final = 47
+INVALID_TXN_STATE: Final = 48
+TRANSACTION_COORDINATOR_FENCED: Final = 52
+
+RETAINED_BATCHES: Final = 5
+NO_GUARD: Final = 0
+NO_OFFSET: Final = -1
+MAX_PRODUCER_EPOCH: Final = 0x7FFF
+#: how much longer than its timeout a transaction may stay open before it counts as left hanging
+LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
+
+_guards = count(1)
+
+
+class AppendOrigin(enum.Enum):
+    CLIENT = 1
+    COORDINATOR = 2
+    REPLICATION = 3
+
+
+class ProducerRefused(Exception):
+    """A batch that its producer must not write; `code` is Kafka's."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class BatchMetadata(NamedTuple):
+    """One of the last batches of a producer: what a duplicate of it is answered with."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker has ended, from its first record to the marker itself.
+
+    `last_stable_offset` is what an entry of the transaction index says of it, where it was aborted.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    last_stable_offset: int
+
+
+class Producer:
+    """What is remembered of one producer id."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "heard_ms",
+        "last_timestamp",
+        "producer_id",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_PRODUCER_EPOCH
+        #: of the coordinator that wrote the last marker; -1 before the first
+        self.coordinator_epoch = -1
+        #: of the newest batch or marker, by its own timestamps; what others are shown and snapshots hold
+        self.last_timestamp = NO_TIMESTAMP
+        #: NO_OFFSET where no transaction is open
+        self.txn_first_offset = NO_OFFSET
+        #: in the order of their sequences, all of the current epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=RETAINED_BATCHES)
+        #: by the broker's clock, whatever the records say
+        self.heard_ms = 0
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def move_to(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        if header.producer_epoch == self.epoch:
+            for batch in self.batches:
+                if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
+                    return batch
+        return None
+
+
+class Verification:
+    """An inquiry at the transaction coordinator that has not yet led to an append."""
+
+    __slots__ = ("began_ms", "epoch", "guard", "lowest_sequence", "supports_epoch_bump")
+
+    def __init__(self, sequence: int, epoch: int, supports_epoch_bump: bool, now_ms: int) -> None:
+        self.guard = next(_guards)
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+        self.supports_epoch_bump = supports_epoch_bump
+        self.began_ms = now_ms
+
+    def saw(self, sequence: int, epoch: int) -> None:
+        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+
+
+class Producers:
+    """The producers of one partition. `end_offset` is the offset up to which the log has been taken into account."""
+
+    __slots__ = ("_open", "_producers", "_unreplicated", "_verifications", "end_offset", "verification_enabled")
+
+    def __init__(self, end_offset: int = 0, *, verification_enabled: bool = True) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._verifications: dict[int, Verification] = {}
+        #: first offset -> producer id of the open transactions. They open in the order of the log, and a dict keeps
+        #: that order, so its first key is the lowest offset.
+        self._open: dict[int, int] = {}
+        #: (first offset, offset of the marker) of ended transactions whose marker the high watermark has not passed
+        self._unreplicated: list[tuple[int, int]] = []
+        self.end_offset = end_offset
+        self.verification_enabled = verification_enabled
+
+    # --- before the write
+
+    def check(
+        self,
+        header: BatchHeader,
+        origin: AppendOrigin,
+        *,
+        marker: EndTxnMarker | None = None,
+        guard: int = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> BatchMetadata | None:
+        """Judges a batch that is about to be written; ProducerRefused, or what to answer where it is a duplicate.
+
+        `marker` is the control record of a control batch, `transaction_version` that of the request that brought it.
+        """
+        if header.producer_id < 0 or origin is AppendOrigin.REPLICATION:
+            return None
+        producer = self._producers.get(header.producer_id)
+        if origin is AppendOrigin.CLIENT and producer is not None:
+            duplicate = producer.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self._check_verified(header, producer, guard)
+        if not header.attributes & CONTROL_FLAG:
+            self._check_data(header, producer, origin)
+        elif marker is not None and producer is not None:
+            self._check_marker(header, producer, marker, transaction_version)
+        return None
+
+    def _check_verified(self, header: BatchHeader, producer: Producer | None, guard: int) -> None:
+        if producer is not None:
+            if producer.txn_first_offset >= 0 and producer.epoch == header.producer_epoch:
+                return
+            if header.producer_epoch < producer.epoch:
+                raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
+        if self.verification_enabled and not header.attributes & CONTROL_FLAG:
+            verification = self._verifications.get(header.producer_id)
+            if guard == NO_GUARD or verification is None or verification.guard != guard:
+                raise ProducerRefused(
+                    INVALID_TXN_STATE, f"producer {header.producer_id} has no transaction here that was verified"
+                )
+
+    def _check_data(self, header: BatchHeader, producer: Producer | None, origin: AppendOrigin) -> None:
+        if producer is not None and header.producer_epoch < producer.epoch:
+            raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
+        if origin is AppendOrigin.CLIENT:
+            self._check_sequence(header, producer)
+        if producer is not None and producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
+            raise ProducerRefused(
+                INVALID_TXN_STATE, f"producer {header.producer_id} wrote outside the transaction it has open"
+            )
+
+    def _check_sequence(self, header: BatchHeader, producer: Producer | None) -> None:
+        sequence = header.base_sequence
+        verification = self._verifications.get(header.producer_id)
+        if verification is not None:
+            if verification.supports_epoch_bump and sequence != 0 and (producer is None or not producer.batches):
+                raise _out_of_order(header, "a producer of transaction version 2 must begin with sequence 0")
+            if sequence > verification.lowest_sequence:
+                raise _out_of_order(header, f"sequence {verification.lowest_sequence} is being verified before it")
+        if producer is None:
+            return
+        if header.producer_epoch != producer.epoch:
+            if sequence != 0:
+                raise _out_of_order(header, f"a new epoch after {producer.epoch} must begin with sequence 0")
+        elif sequence != (0 if producer.last_sequence == MAX_SEQUENCE else producer.last_sequence + 1):
+            raise _out_of_order(header, f"it does not follow sequence {producer.last_sequence}")
+
+    @staticmethod
+    def _check_marker(header: BatchHeader, producer: Producer, marker: EndTxnMarker, transaction_version: int) -> None:
+        epoch = header.producer_epoch
+        if transaction_version >= 2:
+            # The coordinator raises the epoch with every marker, so an equal one is a retry of a marker that was
+            # written (nothing is open any more), or the epoch could be raised no further.
+            retried = epoch == producer.epoch and (producer.txn_first_offset < 0 or epoch == MAX_PRODUCER_EPOCH)
+            stale = epoch <= producer.epoch and not retried
+        else:
+            stale = epoch < producer.epoch
+        if stale:
+            raise _fenced(header.producer_id, epoch, producer.epoch)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise ProducerRefused(
+                TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is older than {producer.coordinator_epoch}, "
+                f"which last ended a transaction of producer {header.producer_id}",
+            )
+
+    # --- after the write
+
+    def append(self, header: BatchHeader, marker: EndTxnMarker | None, now_ms: int) -> CompletedTxn | None:
+        """Takes a batch into account that is in the log, its offsets assigned.
+
+        Returns the transaction that the batch ended. It stays open until `complete`, which is called once the
+        transaction index has it.
+        """
+        self.end_offset = header.next_offset
+        producer_id = header.producer_id
+        is_control = header.attributes & CONTROL_FLAG
+        # A control batch that compaction has emptied tells nothing any more.
+        if producer_id < 0 or (is_control and marker is None):
+            return None
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id)
+        producer.move_to(header.producer_epoch)
+        producer.last_timestamp = header.max_timestamp
+        producer.heard_ms = now_ms
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self._end_verification(header)
+        if marker is not None:
+            return self._end_transaction(producer, header, marker)
+        first_offset = header.base_offset
+        producer.batches.append(
+            BatchMetadata(
+                header.base_sequence, header.last_sequence, first_offset, header.last_offset, header.max_timestamp
+            )
+        )
+        if header.attributes & TRANSACTIONAL_FLAG and producer.txn_first_offset < 0:
+            producer.txn_first_offset = first_offset
+            self._open[first_offset] = producer_id
+        return None
+
+    def _end_verification(self, header: BatchHeader) -> None:
+        """Either the transaction has its first record, or it has ended: a guard has served, or comes too late."""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        # Under version 2 the next transaction may be verified before this one's marker arrives; their epochs are then
+        # the same, and the guard is the next one's.
+        next_has_begun = (
+            verification.supports_epoch_bump
+            and header.attributes & CONTROL_FLAG
+            and header.producer_epoch == verification.epoch
+        )
+        if not next_has_begun:
+            del self._verifications[header.producer_id]
+
+    def _end_transaction(self, producer: Producer, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
+        producer.coordinator_epoch = marker.coordinator_epoch
+        first_offset = producer.txn_first_offset
+        producer.txn_first_offset = NO_OFFSET
+        if first_offset < 0:
+            return None
+        last_offset = header.base_offset
+        stable = next((at for at, owner in self._open.items() if owner != producer.producer_id), last_offset + 1)
+        return CompletedTxn(producer.producer_id, first_offset, last_offset, marker.type == ABORT, stable)
+
+    def complete(self, txn: CompletedTxn) -> None:
+        """The ended transaction holds the last stable offset back only until its marker is replicated."""
+        if self._open.pop(txn.first_offset, None) is None:
+            raise ValueError(f"no transaction is open from offset {txn.first_offset}")
+        insort(self._unreplicated, (txn.first_offset, txn.last_offset))
+
+    def replay(self, header: BatchHeader, marker: EndTxnMarker | None, now_ms: int) -> CompletedTxn | None:
+        """`append` and `complete` at once, for batches that are read back from the log."""
+        completed = self.append(header, marker, now_ms)
+        if completed is not None:
+            self.complete(completed)
+        return completed
+
+    # --- verification of transactions
+
+    def begin_verification(
+        self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> int:
+        """The guard to hand to `check` once the coordinator has confirmed; NO_GUARD where none is needed."""
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise _fenced(producer_id, epoch, producer.epoch)
+        if self.has_open_transaction(producer_id, epoch):
+            return NO_GUARD
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = Verification(sequence, epoch, supports_epoch_bump, now_ms)
+            self._verifications[producer_id] = verification
+        verification.saw(sequence, epoch)
+        return verification.guard
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.txn_first_offset >= 0 and producer.epoch == epoch
+
+    # --- offsets
+
+    def first_unstable_offset(self) -> int | None:
+        """The lowest offset of a transaction that is undecided, or decided by a marker that may yet be lost."""
+        undecided = self.first_undecided_offset()
+        if not self._unreplicated:
+            return undecided
+        unreplicated = self._unreplicated[0][0]
+        return unreplicated if undecided is None else min(undecided, unreplicated)
+
+    def first_undecided_offset(self) -> int | None:
+        return next(iter(self._open), None)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        if self._unreplicated:
+            self._unreplicated = [txn for txn in self._unreplicated if txn[1] >= high_watermark]
+
+    def on_log_start_offset(self, log_start_offset: int) -> None:
+        """Records were deleted from the front. What is known of their producers stays."""
+        self.on_high_watermark(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    # --- time
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets producers, and verifications that led to nothing, that are older; an open transaction is kept."""
+        for producer in list(self._producers.values()):
+            if producer.txn_first_offset < 0 and now_ms - producer.heard_ms >= expiration_ms:
+                del self._producers[producer.producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if now_ms - verification.began_ms >= expiration_ms:
+                del self._verifications[producer_id]
+
+    def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
+        """Whether the oldest open transaction has outlived every timeout that its coordinator could have set."""
+        oldest = self._producers.get(next(iter(self._open.values()), -1))
+        return oldest is not None and now_ms - oldest.heard_ms > max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+
+    # --- as a whole
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._producers.values())
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def reset(self, end_offset: int) -> None:
+        """Forgets all producers; verifications live on, for they are not of the log."""
+        self._producers.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+        self.end_offset = end_offset
+
+    def snapshot(self) -> bytes:
+        """The file that speaks of the log up to `end_offset`."""
+        return encode_snapshot(
+            ProducerSnapshotEntry(
+                producer.producer_id,
+                producer.epoch,
+                producer.last_sequence,
+                producer.batches[-1].last_offset if producer.batches else NO_OFFSET,
+                producer.batches[-1].last_offset - producer.batches[-1].first_offset if producer.batches else 0,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.txn_first_offset,
+            )
+            for producer in self._producers.values()
+        )
+
+    def load(self, snapshot: bytes, end_offset: int, now_ms: int) -> None:
+        """Begins anew from a snapshot; CorruptSnapshot leaves everything as it was."""
+        entries = decode_snapshot(snapshot)
+        self.reset(end_offset)
+        for entry in entries:
+            producer = self._producers[entry.producer_id] = Producer(entry.producer_id)
+            producer.epoch = entry.epoch
+            producer.coordinator_epoch = entry.coordinator_epoch
+            producer.last_timestamp = entry.timestamp
+            producer.txn_first_offset = max(entry.txn_first_offset, NO_OFFSET)
+            producer.heard_ms = now_ms
+            if entry.last_offset >= 0:
+                producer.batches.append(_last_batch(entry))
+        open_now = ((p.txn_first_offset, p.producer_id) for p in self._producers.values() if p.txn_first_offset >= 0)
+        self._open.update(sorted(open_now))
+
+
+def _last_batch(entry: ProducerSnapshotEntry) -> BatchMetadata:
+    first_sequence = entry.last_sequence
+    if first_sequence != NO_SEQUENCE:
+        first_sequence = (first_sequence - entry.offset_delta) & MAX_SEQUENCE
+    first_offset = entry.last_offset - entry.offset_delta
+    return BatchMetadata(first_sequence, entry.last_sequence, first_offset, entry.last_offset, entry.timestamp)
+
+
+def _fenced(producer_id: int, epoch: int, current: int) -> ProducerRefused:
+    return ProducerRefused(
+        INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id} is fenced by epoch {current}"
+    )
+
+
+def _out_of_order(header: BatchHeader, reason: str) -> ProducerRefused:
+    return ProducerRefused(
+        OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {header.base_sequence} of producer {header.producer_id}, epoch {header.producer_epoch}: {reason}",
+    )

@@ -33,9 +33,11 @@ from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.producer_recovery import load_newest, replay_segments
 from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
 from tidelog.log.segments import Segments
+from tidelog.log.snapshots import Snapshots
 from tidelog.wire.batch import BatchHeader, crc_matches
 
 CLEANED: Final = ".cleaned"
@@ -85,7 +87,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     if LEADER_EPOCH_FILE in sizes:
         log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
     segments, suspects = _find_segments(disk, path, sizes, config, now_ms)
-    log_end_offset = _recover(log, segments, suspects, claim)
+    recovered = _recover(log, segments, suspects, claim)
+    log_end_offset = segments[-1].next_offset() if segments else 0
     if log_end_offset < claim.log_start_offset:
         # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
         for segment in segments:
@@ -104,7 +107,30 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
+    stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
+    log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
+    _restore_producers(log, claim, [segment for segment in recovered if segment in segments], now_ms)
     return log
+
+
+def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms: int) -> None:
+    producers, snapshots, end_offset = log.producers, log.snapshots, log.log_end_offset
+    snapshots.drop_above(end_offset)
+    if claim.clean and not snapshots.offsets:
+        # A log that was stopped cleanly and has no snapshot has never seen a producer.
+        producers.reset(end_offset)
+        return
+    # A segment that was recovered is replayed as a whole, to write its transaction index anew.
+    at_most = recovered[0].base_offset if recovered else end_offset
+    start_offset = load_newest(producers, snapshots, at_most, now_ms)
+    if start_offset is None:
+        producers.reset(log.log_start_offset)
+        start_offset = log.segments.first_base_offset
+    for segment in recovered:
+        segment.txn_index.reset()
+    replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
+    producers.on_log_start_offset(log.log_start_offset)
+    snapshots.prune({segment.base_offset for segment in log.segments})
 
 
 def _settle(disk: Disk, path: str) -> dict[str, int]:
@@ -175,10 +201,8 @@ def _find_segments(
     return segments, suspects
 
 
-def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim) -> int:
-    """Recovers what must be; drops what lies behind damage; returns the log end offset."""
-    if not segments:
-        return 0
+def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim) -> list[Segment]:
+    """Recovers what must be, drops what lies behind damage; returns the segments that were read through."""
     first_unflushed = 0
     for at, segment in enumerate(segments):
         if segment.base_offset <= claim.recovery_point:
@@ -198,7 +222,7 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
             break
         if not last:
             segment.seal()
-    return segments[-1].next_offset()
+    return [] if claim.clean else segments[first_unflushed:]
 
 
 class _Batch(NamedTuple):

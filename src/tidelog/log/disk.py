@@ -234,6 +234,32 @@ class SystemDisk:
         return Usage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
 
+class AppendedFile:
+    """A small file that is opened only while it is used; it appears when something is appended to it."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+
+    def append(self, data: bytes) -> None:
+        file = self._disk.open(self.path, create=True)
+        file.write(data, file.size())
+
+    def read_all(self) -> bytes:
+        try:
+            return read_file(self._disk, self.path)
+        except FileNotFoundError:
+            return b""
+
+    def truncate(self, size_bytes: int) -> None:
+        try:
+            self._disk.open(self.path).truncate(size_bytes)
+        except FileNotFoundError:
+            pass
+
+
 def read_file(disk: Disk, path: str) -> bytes:
     file = disk.open(path)
     return file.pread(file.size(), 0)
@@ -248,3 +274,5 @@ def replace_file(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
     if sync:
         file.sync()
     disk.rename(beside, path)
+    if sync:
+        disk.sync_dir(os.path.dirname(path))

@@ -36,7 +36,7 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
-from tidelog.log.errors import DuplicateLog, InconsistentTopicId, LogDirInUse, LogDirNotFound, StorageError
+from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import FlushWork
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
@@ -216,8 +216,8 @@ class LogDirs:
         """The log of a partition, made in the directory `path`, or in the one with the fewest logs."""
         log = self.logs.get(key)
         if log is not None:
-            if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
-                raise InconsistentTopicId(f"{log.name} exists with another topic id")
+            if topic_id is not None and topic_id != log.topic_id:
+                log.assign_topic_id(topic_id)
             return log
         log = create_log(self._dir_for(path), key, self._config_for(key[0]), now_ms, topic_id)
         self._add(log, "")

@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk, File
+from tidelog.log.disk import AppendedFile, Disk, File
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
+from tidelog.log.txn_index import TxnIndex
 from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
 
 LOG: Final = ".log"
@@ -82,6 +83,7 @@ class Segment:
         "_index_interval_bytes",
         "_max",
         "_stem",
+        "_txn_file",
         "base_offset",
         "created_ms",
         "first_timestamp",
@@ -89,6 +91,7 @@ class Segment:
         "roll_jitter_ms",
         "size",
         "time_index",
+        "txn_index",
     )
 
     def __init__(
@@ -102,6 +105,8 @@ class Segment:
         self._file: File | None = None
         self.offset_index = OffsetIndex(disk, stem + INDEX, base_offset, config.segment_index_bytes, index_bytes)
         self.time_index = TimeIndex(disk, stem + TIME_INDEX, base_offset, config.segment_index_bytes, time_bytes)
+        self._txn_file = AppendedFile(disk, stem + TXN_INDEX)
+        self.txn_index = TxnIndex(self._txn_file, base_offset)
         self._index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index = 0
         #: the index files were looked at: what comes from an earlier life is not trusted unseen
@@ -144,6 +149,11 @@ class Segment:
     def log_path(self) -> str:
         return self._stem + LOG
 
+    @property
+    def index_paths(self) -> tuple[str, ...]:
+        """Of the files that can be made anew from the log file; not all need exist."""
+        return self._stem + INDEX, self._stem + TIME_INDEX, self._stem + TXN_INDEX
+
     def park(self) -> None:
         """Gives descriptors and mappings back; the next use takes them again. Slices handed out stay good."""
         self._file = None
@@ -155,6 +165,7 @@ class Segment:
         self._stem = f"{directory}/{offset_name(self.base_offset)}"
         self.offset_index.path = self._stem + INDEX
         self.time_index.path = self._stem + TIME_INDEX
+        self._txn_file.path = self._stem + TXN_INDEX
 
     def rename_deleted(self) -> list[str]:
         """Takes the segment's files out of the log; returns their new paths, to be removed later."""
@@ -324,7 +335,7 @@ class Segment:
         """
         if not self._checked:
             self._trust_indexes()
-        at = max(position, self.offset_index.position_up_to(limit))
+        at = max(position, self.offset_index.position_up_to(limit - 1))
         next_offset = -1
         file = self._file or self.file
         chunk = b""
@@ -411,22 +422,24 @@ class Segment:
     # --- cutting
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Cuts all batches that hold `offset` or later ones; returns the bytes cut."""
+        """Cuts all batches that hold `offset` or later ones; returns the offset that the segment then ends at.
+
+        That is `offset`, or the first offset of a batch that held it and went whole.
+        """
         span = self.find(offset)
-        if span is None:
-            cut = 0
-        else:
-            cut = self.size - span.position
+        if span is not None:
+            offset = min(offset, span.base_offset)
             self.file.truncate(span.position)
             self.size = span.position
             self.offset_index.truncate_to(span.base_offset)
             self.time_index.truncate_to(span.base_offset)
+            self.txn_index.truncate_to(span.base_offset)
         if self.size == 0:
             self.created_ms = now_ms
             self.first_timestamp = None
         self._bytes_since_index = 0
         self._max = self._scan_largest()
-        return cut
+        return offset
 
     def reset_indexes(self) -> None:
         self._checked = True

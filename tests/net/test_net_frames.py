@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from net_site import Site, framed, number_of, reply_to, request
 
 from tidelog.net import Exchange, Limits
-from tidelog.net.connection import _SMALL_PART_BYTES
+from tidelog.net.inbox import SMALL_BYTES
 from tidelog.net.server import AREA_BYTES
 
 SEVERAL = b"".join(request(number, 8 + 7 * number) for number in range(40))
@@ -60,8 +60,8 @@ def test_any_cut_gives_the_same_frames(cuts: list[int]) -> None:
     "size_bytes",
     [
         8,
-        _SMALL_PART_BYTES - 4,
-        _SMALL_PART_BYTES,
+        SMALL_BYTES - 4,
+        SMALL_BYTES,
         65_536,
         AREA_BYTES - 5,
         AREA_BYTES - 4,
@@ -327,7 +327,7 @@ def test_an_idle_connection_holds_no_buffer(site: Site) -> None:
     assert site.server.connections[0].held_bytes == 300_003
     client.send(b"\0")
     assert client.read_numbers(1) == [1]
-    assert site.server.connections[0]._store is None
+    assert site.server.connections[0]._inbox.view is None
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -649,7 +649,7 @@ class Script(Stage):
         owned = None
         if "owned" in named or epoch == 0:
             owned = []
-            for entry in named.get("owned", "").split():
+            for entry in named.get("owned", "").replace("null", "").split():
                 name, _, ps = entry.partition(":")
                 owned.append(of.TopicPartitions(topic_id=topic_id(name), partitions=list(map(int, ps.split(",")))))
         topics = named.get("topics")

@@ -101,7 +101,7 @@ class _Flags(NamedTuple):
 def parse(expression: str) -> Node:
     parser = _Parser(expression)
     tree = parser.alternatives(_Flags(), 0)
-    if parser.at < len(expression):
+    if parser.at < len(parser.text):
         raise SyntaxProblem("unexpected )")
     return tree
 
@@ -122,6 +122,9 @@ class _Parser:
         options: list[Node] = []
         parts: list[Node] = []
         while self.at < len(self.text) and self._peek() != ")":
+            if self._peek(2) == "\\Q":
+                self._unquote()
+                continue
             if self._peek() == "|":
                 self.at += 1
                 options.append(Sequence(tuple(parts)))
@@ -150,6 +153,14 @@ class _Parser:
         if char in "^$":
             return At("start" if char == "^" else "end"), flags
         return _literal(char, flags), flags
+
+    def _unquote(self) -> None:
+        """Put escapes in the place of \\Q..\\E, so that what follows repeats the last character only."""
+        begin = self.at + 2
+        end = self.text.find("\\E", begin)
+        quoted, rest = (self.text[begin:], "") if end < 0 else (self.text[begin:end], self.text[end + 2 :])
+        self.text = "".join(f"\\x{{{ord(char):x}}}" for char in quoted) + rest
+        self.at = 0
 
     # -- repeats -------------------------------------------------------------------------------------------------
 
@@ -233,12 +244,6 @@ class _Parser:
     def _escape(self, flags: _Flags) -> Node:
         self.at += 1
         char = self._peek()
-        if char == "Q":
-            end = self.text.find("\\E", self.at)
-            end = len(self.text) if end < 0 else end
-            quoted = self.text[self.at + 1 : end]
-            self.at = min(end + 2, len(self.text))
-            return Sequence(tuple(_literal(c, flags) for c in quoted))
         if char and char in _POSITIONS:
             self.at += 1
             return At(_POSITIONS[char])

@@ -17,7 +17,8 @@ from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tidelog.log.log import AppendInfo, Log
+    from tidelog.log.append import AppendInfo
+    from tidelog.log.log import Log
     from tidelog.log.segment import FileSlice
 
 READ_COMMITTED: Final = 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.log.errors import LogError
+from tidelog.log.producers import ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -69,7 +70,7 @@ class PendingProduce:
             for data in topic.partition_data:
                 try:
                     partitions.append(self._append(name, data, now_ms))
-                except (KafkaError, LogError) as error:
+                except (KafkaError, LogError, ProducerRefused) as error:
                     partitions.append(self._refuse(name, data.index, error.code, str(error)))
                 except InvalidBatch as invalid:
                     partitions.append(self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors))

@@ -88,10 +88,6 @@ class Server:
     def connections_refused(self) -> int:
         return self._acceptor.refused
 
-    @property
-    def draining(self) -> bool:
-        return self._draining
-
     def listen(self, host: str, port: int, listener_name: str, protected: bool = False) -> tuple[str, int]:
         """Listen on every address that `host` stands for, all with one port; an empty host is every interface.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.log.producers import AppendOrigin
 from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 
@@ -167,14 +168,21 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, now_ms: int, zstd_allowed: bool = True) -> AppendInfo:
-        """Appends a producer's message set. With acks=all the ISR must be large enough before it is written."""
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        now_ms: int,
+        zstd_allowed: bool = True,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendInfo:
+        """Appends a message set. With acks=all the ISR must be large enough before it is written."""
         if self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
         if acks == -1 and not self.has_enough_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed)
+        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed, origin=origin)
         if len(self.isr) == 1:
             self.high_watermark = log.log_end_offset
         return info

@@ -54,6 +54,7 @@ class BrokerServer:
         self.loop = Loop(self.clock, self.timer, self.journal.error)
         #: while the broker starts, work is done at once: there is nobody to keep waiting
         self._started = False
+        self._stopping = False
         self.store = self._open_store()
         self.broker = Broker(
             config,
@@ -137,9 +138,10 @@ class BrokerServer:
 
     def stop(self) -> None:
         """Answers what is under way, then ends `run`. A second call does not wait."""
-        if self.sockets.draining:
+        if self._stopping:
             self.loop.stop()
             return
+        self._stopping = True
         self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS)
 
     def _close(self) -> None:

@@ -74,9 +74,7 @@ class Node(NamedTuple):
 class Workers(Protocol):
     """Where blocking work goes: `done(result, error)` is called on the broker's thread."""
 
-    def in_worker(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None: ...
+    def in_worker(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None: ...
 
 
 class Asker(Protocol):

@@ -183,7 +183,9 @@ class Coordination:
 
         def try_complete() -> bool:
             if not partition.is_leader:
-                _send([Reply(r.ticket, self._room.failed(r.message, ErrorCode.NOT_LEADER_OR_FOLLOWER)) for r in replies])
+                _send(
+                    [Reply(r.ticket, self._room.failed(r.message, ErrorCode.NOT_LEADER_OR_FOLLOWER)) for r in replies]
+                )
                 return True
             if partition.high_watermark < end:
                 return False

@@ -1,8 +1,8 @@
 """A broker with its sockets: what `tidelog serve` runs.
 
 Start: the metadata store is opened (which locks it), the log directories are locked and recovered, the listeners are
-bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready line can
-produce.
+bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready
+line can produce.
 
 Stop (SIGTERM, SIGINT): no new connections; requests under way are answered; logs are flushed and closed; the store is
 closed. A second signal does not wait for the clients.
@@ -156,7 +156,9 @@ class BrokerServer:
         host, port = self.addresses[0]
         shown = f"[{host}]" if ":" in host else host
         data = ",".join(os.path.abspath(path) for path in self.config.log_dirs)
-        return f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
+        return (
+            f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
+        )
 
 
 def limits_of(config: BrokerConfig) -> Limits:

@@ -10,7 +10,6 @@ import kafka
 import pytest
 from bench.systems.process import BrokerProcess
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from stock import CODECS, Message, ProduceFailed, StockClient, eventually
 from stock_python import ConfluentClient
 

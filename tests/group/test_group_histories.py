@@ -122,7 +122,9 @@ class ClassicHistory(History):
 
     @rule(client=clients)
     def joins_as_static(self, client: str) -> None:
-        if not self._waits(client) and (not self.script.client(client).member_id or self.script.client(client).instance):
+        if not self._waits(client) and (
+            not self.script.client(client).member_id or self.script.client(client).instance
+        ):
             self.script.do(f"join {client} topics=t instance=i{client} rebalance=20000")
 
     @rule(client=clients)
@@ -410,9 +412,7 @@ class MixedHistory(ConsumerHistory):
                 self._heartbeat(client, f"owned={self._owned(client)}")
 
 
-quick = settings(
-    max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+quick = settings(max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ClassicHistory.TestCase.settings = quick
 ConsumerHistory.TestCase.settings = quick
 MixedHistory.TestCase.settings = quick

@@ -73,7 +73,9 @@ class PendingProduce:
                 except (KafkaError, LogError, ProducerRefused) as error:
                     partitions.append(self._refuse(name, data.index, error.code, str(error)))
                 except InvalidBatch as invalid:
-                    partitions.append(self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors))
+                    partitions.append(
+                        self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors)
+                    )
             topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
         if self.failed and request.version >= FIRST_VERSION_WITH_LEADER_HINTS:

@@ -40,7 +40,13 @@ DEBUG_REPLICA: Final = -2
 class FollowerState:
     """What the leader knows of one follower, from that follower's own fetches."""
 
-    __slots__ = ("last_caught_up_ms", "last_fetch_leader_end_offset", "last_fetch_ms", "log_end_offset", "log_start_offset")
+    __slots__ = (
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self) -> None:
         self.log_end_offset = -1

@@ -56,6 +56,7 @@ class MappedEntries:
         view = self._view
         if view is None:
             view = self._view = self._disk.open(self.path).map(self.count * self.entry_size)
+            self._disk.maps.add(self)
         return view
 
     def _grown(self) -> memoryview:
@@ -67,6 +68,7 @@ class MappedEntries:
             file.truncate(size_bytes)
         view = self._view = file.map(size_bytes)
         self._writable = True
+        self._disk.maps.add(self)
         return view
 
     def park(self) -> None:
@@ -74,6 +76,7 @@ class MappedEntries:
         if self._view is not None:
             self._view.release()
             self._view = None
+            self._disk.maps.discard(self)
         self._writable = False
 
     def trim(self) -> None:

@@ -161,6 +161,7 @@ def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str
             segment = Segment(disk, f"{path}/{name[:20]}", base_offset, LogConfig(), sizes[name], 0, 0)
             segment.use(disk.open(f"{path}/{name}"))
             end = max(end, segment.next_offset())
+            segment.park()
     for name in list(sizes):
         if name[:20].isdigit() and name.endswith((*_SEGMENT_SUFFIXES, SNAPSHOT)) and first <= int(name[:20]) < end:
             disk.remove(f"{path}/{name}")

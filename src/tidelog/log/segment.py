@@ -122,7 +122,8 @@ class Segment:
     def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
-        segment._file = file = disk.open(stem + LOG, create=True)
+        segment.use(disk.open(stem + LOG, create=True))
+        file = segment.file
         file.truncate(config.segment_bytes if config.preallocate else 0)
         disk.open(stem + INDEX, create=True).truncate(0)
         disk.open(stem + TIME_INDEX, create=True).truncate(0)
@@ -139,11 +140,13 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._stem + LOG)
+            self._disk.files.add(self)
         return file
 
     def use(self, file: File) -> None:
-        """Reads from this file, whatever its name is at the moment."""
+        """Goes on with this file, whatever its name is at the moment."""
         self._file = file
+        self._disk.files.add(self)
 
     @property
     def log_path(self) -> str:
@@ -155,8 +158,13 @@ class Segment:
         return self._stem + INDEX, self._stem + TIME_INDEX, self._stem + TXN_INDEX
 
     def park(self) -> None:
-        """Gives descriptors and mappings back; the next use takes them again. Slices handed out stay good."""
-        self._file = None
+        """Gives the log file back; the next use takes it again. Slices handed out stay good."""
+        if self._file is not None:
+            self._file = None
+            self._disk.files.discard(self)
+
+    def park_all(self) -> None:
+        self.park()
         self.offset_index.park()
         self.time_index.park()
 
@@ -169,7 +177,7 @@ class Segment:
 
     def rename_deleted(self) -> list[str]:
         """Takes the segment's files out of the log; returns their new paths, to be removed later."""
-        self.park()
+        self.park_all()
         renamed = []
         for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
             path = self._stem + suffix

@@ -12,7 +12,13 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from typing import ClassVar, NamedTuple, Protocol
+import resource
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from tidelog.log.residents import Residents
+
+#: well below the usual vm.max_map_count
+_MAX_MAPS: Final = 30_000
 
 
 class Entry(NamedTuple):
@@ -63,6 +69,10 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
+    #: who holds open log files, and who holds mapped indexes
+    files: Residents
+    maps: Residents
+
     def open(self, path: str, create: bool = False) -> File: ...
 
     def list(self, path: str) -> list[Entry]: ...
@@ -161,7 +171,16 @@ class SystemLock:
 
 
 class SystemDisk:
-    __slots__ = ()
+    """The file system. `max_files` bounds the descriptors of log files, and half of it those of index mappings."""
+
+    __slots__ = ("files", "maps")
+
+    def __init__(self, max_files: int | None = None) -> None:
+        if max_files is None:
+            # Half for log files, a quarter for indexes (a mapping holds a descriptor too), a quarter for sockets.
+            max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self.files = Residents(max_files)
+        self.maps = Residents(min(max_files // 2, _MAX_MAPS))
 
     def open(self, path: str, create: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC

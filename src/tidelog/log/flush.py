@@ -18,14 +18,14 @@ from tidelog.log.disk import Disk, replace_file
 
 
 class FlushWork:
-    __slots__ = ("_disk", "_steps", "end_offset", "epoch_changes", "error", "generation")
+    __slots__ = ("_disk", "_steps", "end_offset", "epoch_changes", "error", "truncations")
 
-    def __init__(self, disk: Disk, end_offset: int, generation: int, epoch_changes: int) -> None:
+    def __init__(self, disk: Disk, end_offset: int, truncations: int, epoch_changes: int) -> None:
         self._disk = disk
         #: what the recovery point becomes
         self.end_offset = end_offset
         #: the log's count of truncations when the work was collected; bytes written after one are not covered
-        self.generation = generation
+        self.truncations = truncations
         #: up to which change the leader epochs are written with it
         self.epoch_changes = epoch_changes
         self.error: OSError | None = None

@@ -71,8 +71,8 @@ def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[L
 class Log:
     __slots__ = (
         "_config",
+        "_dirty_since_ms",
         "_disk",
-        "_generation",
         "_rules",
         "directory",
         "leader_epochs",
@@ -86,6 +86,7 @@ class Log:
         "snapshots",
         "topic",
         "topic_id",
+        "truncations",
     )
 
     def __init__(self, directory: LogDir, path: str, topic: str, partition: int, config: LogConfig) -> None:
@@ -103,8 +104,10 @@ class Log:
         self.snapshots = Snapshots(self._disk, path)
         #: set before the log is handed out
         self.segments: Segments
-        #: counts truncations: a flush that began before one says nothing about bytes written after it
-        self._generation = 0
+        #: a flush or a copy that began before the last one says nothing about what was written after it
+        self.truncations = 0
+        #: when the first append since the last flush was made; -1 where there was none
+        self._dirty_since_ms = -1
         self.config = config
 
     @property
@@ -277,6 +280,8 @@ class Log:
         self.log_end_offset = last_offset + 1
         self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
+        if self._dirty_since_ms < 0:
+            self._dirty_since_ms = now_ms
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             info.flush_due = True
             self.directory.flushes.add(self)
@@ -432,7 +437,7 @@ class Log:
     def _ends_at(self, offset: int) -> None:
         """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""
         self.log_end_offset = offset
-        self._generation += 1
+        self.truncations += 1
         base_offset = self.segments.active.base_offset
         if self.recovery_point > base_offset:
             self.recovery_point = base_offset
@@ -475,13 +480,18 @@ class Log:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether something has waited for `flush.ms`."""
+        return 0 <= self._dirty_since_ms <= now_ms - self._config.flush_ms
+
     def flush_work(self) -> FlushWork | None:
         """What must be synced for the whole log to be on the device; None if it is already."""
         self.directory.flushes.discard(self)
+        self._dirty_since_ms = -1
         point = self.recovery_point
         if point >= self.log_end_offset and not self.leader_epochs.dirty:
             return None
-        work = FlushWork(self._disk, self.log_end_offset, self._generation, self.leader_epochs.changes)
+        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
         active = self.segments.active
         for segment in self.segments.since(point):
             work.add(segment.file.sync)
@@ -499,7 +509,7 @@ class Log:
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
         self.leader_epochs.written = work.epoch_changes
-        if work.generation == self._generation and work.end_offset > self.recovery_point:
+        if work.truncations == self.truncations and work.end_offset > self.recovery_point:
             self.recovery_point = work.end_offset
 
     def flush(self) -> None:
@@ -525,7 +535,7 @@ class Log:
         self.flush()
         active = self.segments.active
         active.seal()
-        work = FlushWork(self._disk, self.log_end_offset, self._generation, self.leader_epochs.changes)
+        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
         if active.size:
             work.add(active.file.sync)
             work.add_files(*active.index_paths)
@@ -540,4 +550,4 @@ class Log:
         """Gives descriptors and mappings back without touching the disk."""
         self.directory.flushes.discard(self)
         for segment in self.segments:
-            segment.park()
+            segment.park_all()

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from tidelog.log.disk import Entry, Usage
+from tidelog.log.residents import Residents
 
 _PAGE: Final = 4096
 _GONE: Final = object()
@@ -99,9 +100,23 @@ class MemoryLock:
 
 
 class MemoryDisk:
-    __slots__ = ("_durable", "_failures", "_journal", "_names", "counts", "locked", "now_ms", "room_bytes")
+    __slots__ = (
+        "_durable",
+        "_failures",
+        "_journal",
+        "_names",
+        "counts",
+        "files",
+        "locked",
+        "maps",
+        "now_ms",
+        "room_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, max_files: int = 8) -> None:
+        # Few, so that parking and taking anew is part of every test.
+        self.files = Residents(max_files)
+        self.maps = Residents(max_files // 2)
         #: files by path; a directory is None
         self._names: dict[str, _Inode | None] = {}
         #: the names that every crash finds

@@ -105,6 +105,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
+    if claim.recovery_point > log.recovery_point:
+        # The checkpoint claims what was lost; it must not vouch for what will be written there.
+        directory.recovery_points_stale = True
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
     stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
@@ -161,6 +164,7 @@ def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str
             segment = Segment(disk, f"{path}/{name[:20]}", base_offset, LogConfig(), sizes[name], 0, 0)
             segment.use(disk.open(f"{path}/{name}"))
             end = max(end, segment.next_offset())
+            segment.park()
     for name in list(sizes):
         if name[:20].isdigit() and name.endswith((*_SEGMENT_SUFFIXES, SNAPSHOT)) and first <= int(name[:20]) < end:
             disk.remove(f"{path}/{name}")
@@ -210,7 +214,7 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
         if claim.clean or at < first_unflushed:
-            if segment.base_offset in suspects or (last and not segment.check_indexes()):
+            if segment.base_offset in suspects:
                 segment.rebuild_indexes()
             continue
         bound = None if last else segments[at + 1].base_offset

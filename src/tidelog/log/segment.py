@@ -122,7 +122,8 @@ class Segment:
     def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
-        segment._file = file = disk.open(stem + LOG, create=True)
+        segment.use(disk.open(stem + LOG, create=True))
+        file = segment.file
         file.truncate(config.segment_bytes if config.preallocate else 0)
         disk.open(stem + INDEX, create=True).truncate(0)
         disk.open(stem + TIME_INDEX, create=True).truncate(0)
@@ -139,11 +140,13 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._stem + LOG)
+            self._disk.files.add(self)
         return file
 
     def use(self, file: File) -> None:
-        """Reads from this file, whatever its name is at the moment."""
+        """Goes on with this file, whatever its name is at the moment."""
         self._file = file
+        self._disk.files.add(self)
 
     @property
     def log_path(self) -> str:
@@ -155,8 +158,13 @@ class Segment:
         return self._stem + INDEX, self._stem + TIME_INDEX, self._stem + TXN_INDEX
 
     def park(self) -> None:
-        """Gives descriptors and mappings back; the next use takes them again. Slices handed out stay good."""
-        self._file = None
+        """Gives the log file back; the next use takes it again. Slices handed out stay good."""
+        if self._file is not None:
+            self._file = None
+            self._disk.files.discard(self)
+
+    def park_all(self) -> None:
+        self.park()
         self.offset_index.park()
         self.time_index.park()
 
@@ -169,7 +177,7 @@ class Segment:
 
     def rename_deleted(self) -> list[str]:
         """Takes the segment's files out of the log; returns their new paths, to be removed later."""
-        self.park()
+        self.park_all()
         renamed = []
         for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
             path = self._stem + suffix
@@ -190,25 +198,26 @@ class Segment:
     ) -> int:
         """Writes whole batches in one write and returns their position. Offsets were assigned before.
 
-        `spans` has (last offset, largest timestamp, size) of each batch where there is more than one. If the write
-        raises, the file is cut back and the segment is as it was.
+        `spans` has (last offset, largest timestamp, size) of each batch where there is more than one. If anything
+        raises, the file is cut back to where it was.
         """
         position = self.size
         file = self._file or self.file
         try:
             file.write(records, position)
+            size_bytes = len(records)
+            self.size = position + size_bytes
+            if spans is None:
+                self._note(position, size_bytes, last_offset, max_timestamp)
+            else:
+                at = position
+                for batch_last, batch_timestamp, batch_size in spans:
+                    self._note(at, batch_size, batch_last, batch_timestamp)
+                    at += batch_size
         except OSError:
+            self.size = position
             file.truncate(position)
             raise
-        size_bytes = len(records)
-        self.size = position + size_bytes
-        if spans is None:
-            self._note(position, size_bytes, last_offset, max_timestamp)
-        else:
-            at = position
-            for batch_last, batch_timestamp, batch_size in spans:
-                self._note(at, batch_size, batch_last, batch_timestamp)
-                at += batch_size
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
@@ -409,11 +418,13 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on."""
-        self._trust_indexes()
-        index = self.offset_index
+        position = self.offset_index.last_position(self.size)
+        if position is None:
+            self.rebuild_indexes()
+            position = self.offset_index.last_position(self.size) or 0
         offset = self.base_offset
-        for _, header in self.headers(index.entry(index.count - 1)[1] if index.count else 0):
-            offset = header.last_offset + 1
+        for _, header in self.headers(position):
+            offset = header.next_offset
         return offset
 
     def _corrupt(self, position: int, what: str) -> CorruptMessage:
@@ -450,11 +461,9 @@ class Segment:
         self.first_timestamp = None
 
     def check_indexes(self) -> bool:
-        """Whether the index files can be those of this segment."""
-        fits = self.offset_index.load() and self.time_index.load()
-        count = self.offset_index.count
+        """Whether the index files of an earlier life can be those of this segment."""
         self._checked = True
-        return fits and (count == 0 or self.offset_index.entry(count - 1)[1] < self.size)
+        return self.offset_index.load(self.size) is not None and self.time_index.load()
 
     def rebuild_indexes(self) -> None:
         """Writes the indexes anew from the batch headers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -320,3 +321,24 @@ def test_a_truncated_small_slice_raises_before_anything_of_it_is_sent(file: Bina
     outbox.add([Slice(file, len(CONTENT) - 10, 11)])
     with pytest.raises(TruncatedSliceError):
         outbox.flush(None)  # type: ignore[arg-type]
+
+
+def test_all_but_the_last_send_announce_that_more_is_coming(file: BinaryIO) -> None:
+    calls: list[tuple[str, bool]] = []
+
+    class Recorder:
+        can_sendfile = True
+
+        def send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
+            calls.append(("send", bool(flags & socket.MSG_MORE)))
+            return len(data)
+
+        def sendfile(self, fd: int, position: int, count: int) -> int:
+            calls.append(("sendfile", False))
+            return count
+
+    outbox = Outbox()
+    outbox.add([b"size", b"head", Slice(file, 0, 100_000), b"between", b"x" * JOIN_BYTES, b"tail"])
+    outbox.flush(Recorder())  # type: ignore[arg-type]
+    assert calls == [("send", True), ("sendfile", False), ("send", True), ("send", True), ("send", False)]
+    assert outbox.size_bytes == 0

@@ -161,6 +161,17 @@ def test_connections_beyond_the_limit_wait_until_one_closes(make_site: MakeSite)
     third.close()
 
 
+def test_a_raised_limit_lets_in_who_waits(make_site: MakeSite) -> None:
+    site = make_site(max_connections=1)
+    site.connect()
+    second = knock(site)
+    assert site.server.connection_count == 1
+    site.limits.max_connections = 2
+    site.server.limits_changed()
+    site.until(lambda: site.server.connection_count == 2)
+    second.close()
+
+
 def test_connections_of_one_address_are_limited(make_site: MakeSite) -> None:
     site = make_site(max_connections_per_ip=2)
     first = site.connect()

@@ -22,6 +22,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from tidelog.net.loop import READ
+from tidelog.net.transport import TransportOf
 from tidelog.timer import TimerTask
 
 if TYPE_CHECKING:
@@ -32,13 +33,16 @@ _RATE_WINDOW_MS = 1000
 
 
 class Listener:
-    __slots__ = ("acceptor", "name", "protected", "resting", "socket")
+    __slots__ = ("acceptor", "name", "protected", "resting", "socket", "transport")
 
-    def __init__(self, acceptor: Acceptor, listening: socket.socket, name: str, protected: bool) -> None:
+    def __init__(
+        self, acceptor: Acceptor, listening: socket.socket, name: str, protected: bool, transport: TransportOf
+    ) -> None:
         self.acceptor = acceptor
         self.socket = listening
         self.name = name
         self.protected = protected
+        self.transport = transport
         self.resting = True  # not in epoll
 
     def on_event(self, _events: int) -> None:
@@ -73,7 +77,7 @@ class Acceptor:
         self.accepted = 0
         self.refused = 0
 
-    def listen(self, host: str, port: int, name: str, protected: bool) -> tuple[str, int]:
+    def listen(self, host: str, port: int, name: str, protected: bool, transport: TransportOf) -> tuple[str, int]:
         """See `Server.listen`."""
         opened: list[socket.socket] = []
         error: OSError | None = None
@@ -86,7 +90,7 @@ class Acceptor:
                 error = error or failure
         if not opened:
             raise error or OSError(errno.EADDRNOTAVAIL, f"{host!r} has no address to listen on")
-        self._listeners += [Listener(self, listening, name, protected) for listening in opened]
+        self._listeners += [Listener(self, listening, name, protected, transport) for listening in opened]
         self._update()
         bound: tuple[str, int] = opened[0].getsockname()[:2]
         return bound
@@ -101,6 +105,10 @@ class Acceptor:
             if not listener.resting:
                 self._server.loop.unregister(listener.socket.fileno())
             self._server.loop.at_turn_end(listener.socket.close)
+
+    def limits_changed(self) -> None:
+        self._full = self._rate_spent = False  # whichever still holds is found again by the next `accept`
+        self._update()
 
     def on_connection_closed(self, host: str) -> None:
         count = self._per_ip[host] - 1
@@ -196,8 +204,8 @@ class Acceptor:
     def _rest(self, until_ms: int) -> None:
         def resume() -> None:
             self._timers.discard(task)
-            self._exhausted = self._rate_spent = False  # whichever still holds is found again by the next `accept`
-            self._update()
+            self._exhausted = False
+            self.limits_changed()
 
         task = self._server.loop.timer.add(until_ms, resume)
         self._timers.add(task)

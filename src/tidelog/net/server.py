@@ -23,7 +23,7 @@ from tidelog.net.exchange import Exchange
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.pool import BufferPool
-from tidelog.net.transport import PlainTransport
+from tidelog.net.transport import PlainTransport, TransportOf
 from tidelog.timer import TimerTask
 
 AREA_BYTES = 1024 * 1024
@@ -88,12 +88,24 @@ class Server:
     def connections_refused(self) -> int:
         return self._acceptor.refused
 
-    def listen(self, host: str, port: int, listener_name: str, protected: bool = False) -> tuple[str, int]:
+    def listen(
+        self,
+        host: str,
+        port: int,
+        listener_name: str,
+        protected: bool = False,
+        transport: TransportOf = PlainTransport,
+    ) -> tuple[str, int]:
         """Listen on every address that `host` stands for, all with one port; an empty host is every interface.
 
-        Port 0 lets the system choose. The first address is returned. `protected` is for the listener between brokers.
+        Port 0 lets the system choose. The first address is returned. `protected` is for the listener between brokers,
+        `transport` makes what a connection reads and writes through of its socket.
         """
-        return self._acceptor.listen(host, port, listener_name, protected)
+        return self._acceptor.listen(host, port, listener_name, protected, transport)
+
+    def limits_changed(self) -> None:
+        """A limit on connections was changed while some may be waiting for it."""
+        self._acceptor.limits_changed()
 
     def drain(self, done: Callable[[], object], deadline_ms: int | None = None) -> None:
         """End in good order; `done()` when every connection is closed. `deadline_ms` is monotonic."""
@@ -114,7 +126,7 @@ class Server:
     # -- for the acceptor and the connections -------------------------------------------------------------------
 
     def _welcome(self, connected: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        connection = Connection(self, PlainTransport(connected), peer, listener.name)
+        connection = Connection(self, listener.transport(connected), peer, listener.name)
         self._connections[connection] = listener.protected
         if listener.protected and len(self._connections) > self.limits.max_connections:
             others = [other for other, protected in self._connections.items() if not protected]

@@ -184,7 +184,7 @@ def test_a_second_broker_with_the_same_id_is_refused() -> None:
 
 
 def test_after_a_lost_answer_the_image_is_right_and_the_client_is_told_to_look() -> None:
-    ensemble, broker = started()
+    _, broker = started()
     broker.store.lose_answer = True
     broker.create("a")
     assert broker.codes() == [REQUEST_TIMED_OUT]

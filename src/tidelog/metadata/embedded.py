@@ -57,7 +57,7 @@ from tidelog.metadata.store import (
     Watch,
     WatchEvent,
 )
-from tidelog.metadata.tree import Frozen, Tree, events_of
+from tidelog.metadata.tree import Frozen, Tree
 from tidelog.metadata.watches import Watches
 
 SNAPSHOT_NAME: Final = "tidelog-metadata.snapshot"
@@ -218,7 +218,7 @@ class EmbeddedStore:
         failure = self._refusal() if outcome is not None else None
         for done, result, ops in answers:
             if ops and failure is None and isinstance(result, Committed):
-                self._watches.tell(events_of(ops, result))
+                self._watches.tell(self._watches.events_of(ops, result))
             done(failure or result)
 
     def _end(self) -> None:

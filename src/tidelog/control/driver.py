@@ -287,9 +287,13 @@ class Driver:
                 self._next()
                 return
             found = dict(result)
-            known = [p for p in self._controller.image.paths() if p.startswith(path + "/")]
-            self._observe([_change(p, None) for p in known if p not in found])
-            self._observe([_change(p, node) for p, node in found.items()])
+            image = self._controller.image
+            if path == nodes.BROKER_IDS:
+                known = list(map(nodes.broker_path, image.brokers))
+            else:
+                known = list(map(nodes.delete_topic_path, image.deleting))
+            gone = [_change(p, None) for p in known if p not in found]
+            self._observe([*gone, *(_change(p, node) for p, node in found.items())])
             self._work(self._next)
 
         self._store.tree(path, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from control_cluster import Cluster, FewRules, NoChance
 
 from tidelog.control import nodes
@@ -104,6 +105,18 @@ def test_events_come_before_the_reply_and_plans_one_after_the_other() -> None:
         "late answered 0",
         f"a again answered {TOPIC_ALREADY_EXISTS}",
     ]
+
+
+def test_a_caller_that_raises_does_not_stop_the_queue() -> None:
+    _, broker = started()
+
+    def fail(result: object) -> None:
+        raise LookupError("of the caller")
+
+    with pytest.raises(LookupError):
+        broker.driver.request(lambda: broker.controller.create_topics([NewTopic("a")]), fail)
+    broker.create("b")
+    assert broker.codes() == [NONE]
 
 
 def test_a_long_queue_does_not_grow_the_stack() -> None:

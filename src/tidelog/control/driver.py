@@ -54,9 +54,9 @@ MAX_ATTEMPTS = 5
 
 
 class Driver:
-    """`on_events` gets the events of each change as soon as it is in the image; `on_failure` is told once when the
-    store answers nothing more (its session expired, or it could not write): the broker then stops, or opens a new
-    store and a new driver."""
+    """`on_events` gets the events of each change as soon as it is in the image, and must not raise; `on_failure` is
+    told once when the store answers nothing more (its session expired, or it could not write): the broker then stops,
+    or opens a new store and a new driver."""
 
     def __init__(
         self,
@@ -205,8 +205,10 @@ class Driver:
         self._store.submit(plan.ops, submitted)
 
     def _finish(self, done: Callable[[R], None], reply: R) -> None:
-        done(reply)
-        self._next()
+        try:
+            done(reply)
+        finally:  # whoever cannot take its answer does not keep the others waiting
+            self._next()
 
     def _fail(self, refusal: Refusal) -> None:
         if not self._failed:

@@ -359,7 +359,7 @@ def outcome(error: ApiError, otherwise: str) -> str:
 
 
 def join(brokers: tuple[int, ...]) -> str:
-    return ",".join(map(str, brokers))
+    return ",".join(map(str, brokers)) or "-"
 
 
 def describe_partition(p: Partition) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from control_cluster import Cluster, FewRules, NoChance
 
 from tidelog.control import nodes
@@ -106,6 +107,18 @@ def test_events_come_before_the_reply_and_plans_one_after_the_other() -> None:
     ]
 
 
+def test_a_caller_that_raises_does_not_stop_the_queue() -> None:
+    _, broker = started()
+
+    def fail(result: object) -> None:
+        raise LookupError("of the caller")
+
+    with pytest.raises(LookupError):
+        broker.driver.request(lambda: broker.controller.create_topics([NewTopic("a")]), fail)
+    broker.create("b")
+    assert broker.codes() == [NONE]
+
+
 def test_a_long_queue_does_not_grow_the_stack() -> None:
     _, broker = started()
     broker.driver._busy = True
@@ -184,7 +197,7 @@ def test_a_second_broker_with_the_same_id_is_refused() -> None:
 
 
 def test_after_a_lost_answer_the_image_is_right_and_the_client_is_told_to_look() -> None:
-    ensemble, broker = started()
+    _, broker = started()
     broker.store.lose_answer = True
     broker.create("a")
     assert broker.codes() == [REQUEST_TIMED_OUT]

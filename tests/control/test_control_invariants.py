@@ -49,7 +49,7 @@ def run(cluster: Cluster, command: str) -> None:
     run_line(cluster, command)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.lists(commands, min_size=20, max_size=60), st.sampled_from([None, 3, 7]))
 def test_invariants_hold_whatever_happens(script: list[str], max_ops: int | None) -> None:
     cluster, invariants = Cluster(max_ops), Invariants()

@@ -31,7 +31,6 @@ from tidelog.metadata.store import (
     Committed,
     Create,
     Delete,
-    EventKind,
     NoChildrenForEphemerals,
     Node,
     NodeExists,
@@ -40,7 +39,6 @@ from tidelog.metadata.store import (
     Op,
     Refusal,
     SetData,
-    WatchEvent,
     is_valid_path,
     parent_of,
 )
@@ -241,18 +239,3 @@ class Tree:
                 tree._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
         tree._created_under = dict(frozen.created_under)
         return tree
-
-
-def events_of(ops: Sequence[Op], committed: Committed) -> list[WatchEvent]:
-    """What the watchers of a committed transaction are told, in the order of the operations."""
-    events: list[WatchEvent] = []
-    for op, path in zip(ops, committed.paths, strict=True):
-        if isinstance(op, Create):
-            events.append(WatchEvent(path, EventKind.CREATED))
-            events.append(WatchEvent(parent_of(path), EventKind.CHILDREN))
-        elif isinstance(op, SetData):
-            events.append(WatchEvent(path, EventKind.CHANGED))
-        elif isinstance(op, Delete):
-            events.append(WatchEvent(path, EventKind.DELETED))
-            events.append(WatchEvent(parent_of(path), EventKind.CHILDREN))
-    return events

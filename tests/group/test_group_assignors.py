@@ -98,9 +98,7 @@ def test_uniform_leaves_no_move_that_would_even_two_members_out(situation):
 def test_uniform_does_not_move_anything_once_it_is_balanced(situation):
     members, counts = situation
     made = assign_uniform(members, counts)
-    again = {
-        m: spec._replace(assigned={t: frozenset(p) for t, p in made[m].items()}) for m, spec in members.items()
-    }
+    again = {m: spec._replace(assigned={t: frozenset(p) for t, p in made[m].items()}) for m, spec in members.items()}
     assert assign_uniform(again, counts) == made
 
 

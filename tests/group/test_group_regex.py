@@ -13,7 +13,25 @@ from tidelog.group.turn import Refusal
 from tidelog.wire.errors import ErrorCode
 
 ATOMS = st.sampled_from(
-    ["a", "b", "-", r"\.", ".", "[ab]", "[^a]", "[a-c_]", r"\d", r"\w", r"\W", r"\s", r"[\d-]", "1", r"\x61", r"[\[]", "[]a]"]
+    [
+        "a",
+        "b",
+        "-",
+        r"\.",
+        ".",
+        "[ab]",
+        "[^a]",
+        "[a-c_]",
+        r"\d",
+        r"\w",
+        r"\W",
+        r"\s",
+        r"[\d-]",
+        "1",
+        r"\x61",
+        r"[\[]",
+        "[]a]",
+    ]
 )
 REPEATS = st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?"])
 

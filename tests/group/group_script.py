@@ -69,6 +69,7 @@ class Ticket:
         self.client = client
         self.version = version
         self.answers = 0
+        self.answer: Any = None
 
 
 class Client:
@@ -93,6 +94,8 @@ class Stage:
         self.topics: dict[str, int] = {}
         self.count = 0
         self.fail_next: ErrorCode | None = None
+        # True while the last record of a classic group could not be stored.
+        self.behind = False
         self.group = "g"
         self.seen: list[str] = []
         self.tickets: list[Ticket] = []
@@ -132,6 +135,8 @@ class Stage:
     # -- the broker's part ---------------------------------------------------------------------------------------
 
     def carry_out(self, decision: Decision) -> None:
+        if any(record.key.startswith(b"\0\2") for record in decision.records):
+            self.behind = self.fail_next is not None
         if decision.records and self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             decision = self.groups.append_failed(decision, error, self.now, self.wall)
@@ -150,6 +155,7 @@ class Stage:
         for reply in decision.replies:
             ticket = reply.ticket
             ticket.answers += 1
+            ticket.answer = reply.message
             assert ticket.answers == 1, f"{ticket.client} was answered twice"
             self.last = reply.message
             # Every answer must be one that its version can carry.

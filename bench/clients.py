@@ -40,7 +40,7 @@ def payloads(size_bytes: int, count: int = 1_000) -> list[bytes]:
 
 def new_topic(bootstrap: str, partitions: int = PARTITIONS, **config: str) -> str:
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     # A deleted topic should leave the disk at once, not after a minute, or the rounds fill it.
     settings = {"file.delete.delay.ms": "100", **config}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
@@ -56,7 +56,7 @@ def new_topic(bootstrap: str, partitions: int = PARTITIONS, **config: str) -> st
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     admin.delete_topics([name])[name].result(30)
 
 

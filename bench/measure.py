@@ -38,6 +38,9 @@ class Scale:
     def of(self, amount: int) -> int:
         return max(1, int(amount * self.work))
 
+    def seconds(self, full: float) -> float:
+        return max(0.1, full * self.work)
+
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:

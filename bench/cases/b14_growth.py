@@ -22,6 +22,8 @@ RECORD_BYTES = 1024
 FIRST_BATCHES = 64
 MULTIPLES = (1, 10, 100)
 QUESTIONS = 400
+#: Asked before any is timed: a JVM is slow until it has compiled what runs most.
+WARMUP_QUESTIONS = 3_000
 FIRST_MS = 1_600_000_000_000
 STEP_MS = 10
 FETCH_BYTES = 16_384
@@ -87,6 +89,9 @@ def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample
     log = GrowingLog(broker)
     questions = {"lookup by time": log.lookup, "fetch at a random offset": log.fetch, "produce": log.produce}
     first: dict[str, float] = {}
+    log.grow_to(FIRST_BATCHES)
+    for question in questions.values():
+        median_us(question, scale.of(WARMUP_QUESTIONS))
     for multiple in MULTIPLES[:2] if scale.quick else MULTIPLES:
         log.grow_to(FIRST_BATCHES * multiple)
         for name, question in questions.items():

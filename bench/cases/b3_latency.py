@@ -66,10 +66,10 @@ def latencies_ms(broker: BrokerProcess, count: int) -> list[float]:
 
 
 def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample]:
-    warm_up(broker, BURST_S)
-    latencies_ms(broker, WARMUP_S * RATE_PER_S)
-    taken = latencies_ms(broker, RATE_PER_S + scale.of(MEASURED_S * RATE_PER_S))
-    measured = sorted(taken[RATE_PER_S:])
+    warm_up(broker, scale.seconds(BURST_S))
+    latencies_ms(broker, scale.of(WARMUP_S * RATE_PER_S))
+    skipped = scale.of(RATE_PER_S)
+    measured = sorted(latencies_ms(broker, skipped + scale.of(MEASURED_S * RATE_PER_S))[skipped:])
     for label, share, goal in (("p50", 0.5, 0.7), ("p99", 0.99, 0.5), ("p99.9", 0.999, 1.0)):
         yield Sample(label, percentile(measured, share), "ms", "lower", goal=goal)
 

@@ -103,13 +103,13 @@ def warm_up(broker: BrokerProcess, seconds: float) -> None:
 
 
 def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample]:
-    warm_up(broker, BURST_S)
+    warm_up(broker, scale.seconds(BURST_S))
     for connections in CONNECTIONS:
         topic = clients.new_topic(broker.bootstrap)
         load = Load(broker, topic, connections)
         load.start()
-        load.run_for(WARMUP_S)
-        requests_per_s = load.run_for(scale.of(int(MEASURED_S * 1000)) / 1000)
+        load.run_for(scale.seconds(WARMUP_S))
+        requests_per_s = load.run_for(scale.seconds(MEASURED_S))
         load.drain()
         arrived = clients.end_offsets(broker.bootstrap, topic)
         assert arrived == load.acknowledged, f"{load.acknowledged} acknowledged, the log holds {arrived}"

@@ -15,7 +15,7 @@ SETTLE_S = 3
 
 
 def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample]:
-    time.sleep(SETTLE_S)
+    time.sleep(scale.seconds(SETTLE_S))
     yield Sample("idle", broker.rss_bytes() / 1e6, "MB", "lower", goal=0.2)
     for size, count in RECORDS.items():
         topic = clients.new_topic(broker.bootstrap)
@@ -24,7 +24,7 @@ def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample
             clients.librdkafka_produce(broker.bootstrap, topic, values, scale.of(count), acks, "none")
         clients.librdkafka_consume(broker.bootstrap, topic, 2 * scale.of(count))
         clients.delete_topic(broker.bootstrap, topic)
-    time.sleep(SETTLE_S)
+    time.sleep(scale.seconds(SETTLE_S))
     yield Sample("after load", broker.rss_bytes() / 1e6, "MB", "lower", goal=0.5)
 
 

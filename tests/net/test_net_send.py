@@ -316,6 +316,22 @@ def test_an_outbox_counts_what_is_left(file: BinaryIO) -> None:
     assert transport.taken == expected_of(parts)
 
 
+def test_one_flush_sends_a_bounded_number_of_bytes_to_a_peer_that_takes_all(file: BinaryIO) -> None:
+    class Bottomless:
+        can_sendfile = True
+
+        def send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
+            return len(data)
+
+        def sendfile(self, fd: int, position: int, count: int) -> int:
+            return count
+
+    outbox = Outbox()
+    outbox.add([Slice(file, 0, len(CONTENT)), *(bytes(50_000) for _ in range(200))])
+    while outbox.parts:
+        assert 0 < outbox.flush(Bottomless()) < 2 * FLUSH_BYTES  # type: ignore[arg-type]
+
+
 def test_a_truncated_small_slice_raises_before_anything_of_it_is_sent(file: BinaryIO) -> None:
     outbox = Outbox()
     outbox.add([Slice(file, len(CONTENT) - 10, 11)])

@@ -100,10 +100,9 @@ class Entries:
             file.truncate(self.count * self.entry_size)
 
     def _cut(self, count: int) -> None:
-        """Forgets all entries but the first `count`."""
+        """Forgets all entries but the first `count`; what stands behind them in the file goes with the next trim."""
         if count < self._written:
             self.park()
-            self._disk.open(self.path).truncate(count * self.entry_size)
             self._written = count
             self._tail = bytearray()
         else:

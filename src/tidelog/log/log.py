@@ -530,18 +530,27 @@ class Log:
             segment.moved(path)
 
     @_guarded
-    def close(self) -> None:
-        """Flushes, trims and gives everything back, so that the next opening need not scan."""
-        self.flush()
+    def close_work(self) -> FlushWork:
+        """Seals the log, so that the next opening need not scan; what must be synced for that to be true."""
         active = self.segments.active
-        active.seal()
-        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
-        if active.size:
+        sealed = active.dirty
+        if sealed:
+            active.seal()
+        end_offset = self.log_end_offset
+        snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
+        if snapshot:
+            self.snapshots.write(end_offset, self.producers.snapshot())
+        work = self.flush_work() or FlushWork(self._disk, end_offset, self.truncations, self.leader_epochs.changes)
+        if sealed:
             work.add(active.file.sync)
             work.add_files(*active.index_paths)
-        if (len(self.producers) or self.snapshots.offsets) and self.log_end_offset not in self.snapshots.offsets:
-            self.snapshots.write(self.log_end_offset, self.producers.snapshot())
-            work.add_files(self.snapshots.file_path(self.log_end_offset))
+        if snapshot:
+            work.add_files(self.snapshots.file_path(end_offset))
+        return work
+
+    def close(self) -> None:
+        """A clean stop of this log alone."""
+        work = self.close_work()
         work()
         self.flush_done(work)
         self.abandon()

@@ -30,7 +30,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
-from tidelog.log.flush import FlushWork
+from tidelog.log.flush import FlushWork, run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.moves import Move
@@ -39,6 +39,8 @@ from tidelog.log.recovery import Claim, create_log, open_log
 from tidelog.log.retention import delete_old_segments
 
 PROBE: Final = ".tidelog-probe"
+#: from how many logs on it is cheaper to sync a volume than its files
+_MANY: Final = 4
 
 
 class DirDescription(NamedTuple):
@@ -422,8 +424,16 @@ class LogDirs:
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
         futures = [log for log in self.futures.values() if log.directory is directory]
-        for log in [*directory.logs.values(), *futures]:
-            log.close()
+        works = [(log, log.close_work()) for log in [*directory.logs.values(), *futures]]
+        pending = [work for _, work in works if work]
+        if len(pending) > _MANY:
+            run_together(pending, self.disk, directory.path)
+        else:
+            for work in pending:
+                work()
+        for log, work in works:
+            log.flush_done(work)
+            log.abandon()
         self._checkpoint(directory, high_watermarks)
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

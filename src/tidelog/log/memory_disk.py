@@ -195,7 +195,7 @@ class MemoryDisk:
 
     # --- Disk
 
-    def open(self, path: str, create: bool = False) -> MemoryFile:
+    def open(self, path: str, create: bool = False, empty: bool = False) -> MemoryFile:
         self.count("open", path)
         inode = self._names.get(path)
         if inode is None:
@@ -206,7 +206,10 @@ class MemoryDisk:
             inode = _Inode()
             inode.modified_ms = self.now_ms
             self._change({path: inode})
-        return MemoryFile(self, inode, path)
+        file = MemoryFile(self, inode, path)
+        if empty and inode.data:
+            file.truncate(0)
+        return file
 
     def list(self, path: str) -> list[Entry]:
         self.count("list", path)
@@ -261,6 +264,13 @@ class MemoryDisk:
 
     def sync_dir(self, path: str) -> None:
         self.count("sync_dir", path)
+        self.commit()
+
+    def sync_all(self, path: str) -> None:
+        self.count("sync_all", path)
+        for inode in self._names.values():
+            if inode is not None:
+                inode.synced = bytes(inode.data)
         self.commit()
 
     def lock(self, path: str) -> MemoryLock | None:

@@ -86,6 +86,7 @@ class Segment:
         "_txn_file",
         "base_offset",
         "created_ms",
+        "dirty",
         "first_timestamp",
         "offset_index",
         "roll_jitter_ms",
@@ -116,17 +117,21 @@ class Segment:
         #: the largest timestamp of the first batch, by which the segment ages; None until asked for
         self.first_timestamp: int | None = None
         self.created_ms = 0
+        #: the segment changed since it was sealed
+        self.dirty = False
         self.roll_jitter_ms = 0
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """A new, empty segment. The names must be free, or what stands under them is lost."""
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
-        segment.use(disk.open(stem + LOG, create=True))
-        file = segment.file
-        file.truncate(config.segment_bytes if config.preallocate else 0)
-        disk.open(stem + INDEX, create=True).truncate(0)
-        disk.open(stem + TIME_INDEX, create=True).truncate(0)
+        segment.use(disk.open(stem + LOG, create=True, empty=True))
+        if config.preallocate:
+            segment.file.truncate(config.segment_bytes)
+            segment.dirty = True
+        disk.open(stem + INDEX, create=True, empty=True)
+        disk.open(stem + TIME_INDEX, create=True, empty=True)
         disk.remove(stem + TXN_INDEX)
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
@@ -222,6 +227,7 @@ class Segment:
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Keeps indexes and the largest timestamp up with a batch that was just written."""
+        self.dirty = True
         largest = self._max or self.largest
         if max_timestamp > largest[0]:
             largest = self._max = TimestampOffset(max_timestamp, last_offset)
@@ -293,6 +299,7 @@ class Segment:
         file = self.file
         if file.size() != self.size:
             file.truncate(self.size)
+        self.dirty = False
 
     # --- finding
 
@@ -450,9 +457,11 @@ class Segment:
             self.first_timestamp = None
         self._bytes_since_index = 0
         self._max = self._scan_largest()
+        self.dirty = True
         return offset
 
     def reset_indexes(self) -> None:
+        self.dirty = True
         self._checked = True
         self.offset_index.reset()
         self.time_index.reset()

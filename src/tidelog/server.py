@@ -29,6 +29,7 @@ from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
+from tidelog.metadata.journal import CorruptMetadata
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.server import Server as Sockets
@@ -78,6 +79,8 @@ class BrokerServer:
             raise StartFailed(
                 f"another broker uses the data directory {directory}. Stop it, or give this one a directory of its own"
             ) from None
+        except CorruptMetadata as error:
+            raise StartFailed(f"the metadata in {directory} is damaged: {error}. Restore it from a copy") from error
         except OSError as error:
             raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
 
@@ -171,7 +174,10 @@ def limits_of(config: BrokerConfig) -> Limits:
         connections_max_idle_ms=values.connections_max_idle_ms,
         socket_listen_backlog_size=values.socket_listen_backlog_size,
         socket_send_buffer_bytes=values.socket_send_buffer_bytes,
-        socket_receive_buffer_bytes=values.socket_receive_buffer_bytes,
+        # Kafka's default of 100 KiB costs large requests several times the CPU: the system sizes it unless told.
+        socket_receive_buffer_bytes=(
+            values.socket_receive_buffer_bytes if config.is_set("socket.receive.buffer.bytes") else -1
+        ),
     )
 
 

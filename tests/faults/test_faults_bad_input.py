@@ -108,7 +108,7 @@ def test_every_api_and_version_survives_nonsense(broker: RunningBroker, connect:
 
 def test_an_unsupported_version_is_answered_and_the_connection_kept(connect: Connect) -> None:
     connection = connect()
-    too_new = struct.pack(">hhih", 18, 99, 41, 4) + b"test"
+    too_new = struct.pack(">hhih", 18, 99, 41, 4) + b"test" + b"\x00"
     answer = connection.ask(struct.pack(">i", len(too_new)) + too_new)
     correlation, code, count = struct.unpack_from(">ihi", answer)
     assert (correlation, code, count > 10) == (41, UNSUPPORTED_VERSION, True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench import raw
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from conftest import batch
 from tidelog.testing.broker import BrokerFailed, RunningBroker
@@ -21,45 +22,32 @@ def produce(connection: raw.Connection, topic: str, *values: bytes) -> raw.Produ
     return connection.produce(raw.produce_frame(topic, 0, batch(*values)))
 
 
-def values_in(data: bytes) -> list[bytes]:
-    """The values of uncompressed batches, read without the broker's own code."""
-    found = []
-    at = 0
-    while at + 61 <= len(data):
-        (length,) = struct.unpack_from(">i", data, at + 8)
-        (count,) = struct.unpack_from(">i", data, at + 57)
-        if at + 12 + length > len(data):
-            break
-        position = at + 61
-        for _ in range(count):
-            size, position = _varint(data, position)
-            end = position + size
-            for _ in range(2):
-                _, position = _varint(data, position + (0 if _ else 1))
-            _, position = _varint(data, position)
-            value_size, position = _varint(data, position)
-            found.append(data[position : position + value_size])
-            position = end
-        at += 12 + length
-    return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-
-
 def read_all(broker: RunningBroker, topic: str) -> list[bytes]:
-    with raw.Connection(broker.host, broker.port) as connection:
-        answer = connection.ask(raw.fetch_frame(topic, 0, 0, 10 << 20))
-        start = answer.find(b"\x00" * 8 + b"\x00")  # the first batch begins at offset 0
-        return values_in(answer[start:]) if start >= 0 else []
+    """Every value of partition 0, as a stock client sees it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        if message.error():
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            break
+        assert message.offset() == len(found)
+        found.append(message.value())
+    consumer.close()
+    return found
 
 
 def segment_of(broker: RunningBroker, topic: str) -> Path:

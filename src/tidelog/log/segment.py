@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import AppendedFile, Disk, File
-from tidelog.log.errors import CorruptMessage
+from tidelog.log.errors import CorruptMessage, WriteRefused
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from tidelog.log.txn_index import TxnIndex
 from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
@@ -219,10 +219,11 @@ class Segment:
                 for batch_last, batch_timestamp, batch_size in spans:
                     self._note(at, batch_size, batch_last, batch_timestamp)
                     at += batch_size
-        except OSError:
+        except OSError as error:
             self.size = position
+            # If even the cut fails the disk is broken rather than full, and this error goes on as it is.
             file.truncate(position)
-            raise
+            raise WriteRefused(f"nothing could be written to {self.log_path}: {error.strerror}") from error
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:

@@ -29,14 +29,15 @@ class Codec:
     """One message in one version.
 
     `decode(buf, pos=0)` gives the message and the position behind it; `encode(message)` gives its bytes.
-    `write(message, out)` appends its pieces to a list and says whether records are among them.
+    `write(message, out)` appends its pieces to a list and gives the places of those that are to be parts of their own:
+    large records, and slices of files, which only a list of parts can carry.
     """
 
     __slots__ = ("decode", "encode", "flexible", "message_class", "schema", "version", "write")
 
     decode: Callable[..., tuple[Any, int]]
     encode: Callable[[Any], bytes]
-    write: Callable[[Any, list[Any]], bool]
+    write: Callable[[Any, list[Any]], list[int] | None]
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
@@ -60,7 +61,7 @@ class Codec:
         return f"<codec of {self.schema.name} v{self.version}>"
 
 
-def _joined(write: Callable[[Any, list[Any]], bool]) -> Callable[[Any], bytes]:
+def _joined(write: Callable[[Any, list[Any]], list[int] | None]) -> Callable[[Any], bytes]:
     def encode(message: Any) -> bytes:
         out: list[bytes] = []
         write(message, out)

@@ -12,6 +12,7 @@ bytes, which slice and decode in half the time.
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct as Packer
 from struct import error as StructError
 from struct import unpack_from
@@ -19,7 +20,7 @@ from typing import Any
 
 from tidelog.wire.malformed import WireError
 from tidelog.wire.table import FIXED, FIXED_SIZE, FRESH, SIZED, Field, Schema, Struct
-from tidelog.wire.varint import MAX_STRING_BYTES, read_more, skip_tags
+from tidelog.wire.varint import read_more, read_more_of_string, skip_tags
 
 #: Arrays of up to this many fixed-width elements use a prepared unpacker.
 PREPARED = 16
@@ -41,6 +42,7 @@ class DecoderSource:
         self.names: dict[str, Any] = {
             "new": object.__new__,
             "more": read_more,
+            "more_of_string": read_more_of_string,
             "skip_tags": skip_tags,
             "unpack_from": unpack_from,
             "Malformed": (IndexError, StructError, UnicodeDecodeError),
@@ -114,44 +116,50 @@ class DecoderSource:
         else:
             self.pending.append((FIXED[field.type], target))
 
-    def length(self, compact: bool, code: str) -> None:
-        """Leave a length or count in `n`, -1 for null; compact ones are stored plus one."""
+    def length(self, compact: bool, code: str, more: str = "more") -> None:
+        """Leave a length or count in `n`; a compact one is stored plus one, so that its null is 0 instead of -1."""
         self.pending.append(("B" if compact else code, "n"))
         self.flush()
         if compact:
-            self.emit("if n > 127: n, pos = more(buf, pos, n)")
-            self.emit("n -= 1")
+            self.emit(f"if n > 127: n, pos = {more}(buf, pos, n)")
 
     def sized(self, kind: str, name: str, target: str, compact: bool, nullable: bool) -> None:
-        self.length(compact, "h" if kind == "string" else "i")
+        if kind == "string":
+            self.length(compact, "h", "more_of_string")
+        else:
+            self.length(compact, "i")
         value = "buf[pos:q]"
         if self.by_view and kind != "records":
             value += ".tobytes()"
         if kind == "string":
             value += ".decode()"
-        too_long = f" or n > {MAX_STRING_BYTES}" if kind == "string" and compact else ""
+        null = "n < 1" if compact else "n < 0"
         if nullable:
-            self.emit("if n < 0:")
-            self.emit(f"    {target} = None")
-            self.emit("else:")
-            self.indent += 1
-        self.emit("q = pos + n")
-        self.fail_if(("" if nullable else "n < 0 or ") + "q > end" + too_long, name)
+            self.open_unless(null, target)
+        self.emit("q = pos + n - 1" if compact else "q = pos + n")
+        self.fail_if("q > end" if nullable else f"q > end or {null}", name)
         self.emit(f"{target} = {value}")
         self.emit("pos = q")
         if nullable:
             self.indent -= 1
 
+    def open_unless(self, null: str, target: str) -> None:
+        """Leave None where the condition `null` holds; what is written from here on is for the other case."""
+        self.emit(f"if {null}:")
+        self.emit(f"    {target} = None")
+        self.emit("else:")
+        self.indent += 1
+
     def inner_struct(self, field: Field, struct: Struct, target: str, nullable: bool) -> None:
         self.depth += 1
         var = f"m{self.depth}"
-        if nullable:
+        if nullable and field.tag is not None:
+            self.length(compact=True, code="")
+            self.open_unless("n == 0", target)
+        elif nullable:
             self.pending.append(("b", "n"))
             self.flush()
-            self.emit("if n < 0:")
-            self.emit(f"    {target} = None")
-            self.emit("else:")
-            self.indent += 1
+            self.open_unless("n < 0", target)
         self.struct(struct, getattr(self.cls, struct.name), var)
         self.flush()
         self.emit(f"{target} = {var}")
@@ -161,13 +169,12 @@ class DecoderSource:
 
     def array(self, field: Field, target: str, compact: bool, nullable: bool) -> None:
         self.length(compact, "i")
+        if compact:
+            self.emit("n -= 1")
         smallest = self.smallest(field, compact)
         self.fail_if(("" if nullable else "n < 0 or ") + f"n * {smallest} > end - pos", field.name)
         if nullable:
-            self.emit("if n < 0:")
-            self.emit(f"    {target} = None")
-            self.emit("else:")
-            self.indent += 1
+            self.open_unless("n < 0", target)
         if field.struct is None and field.type in FIXED:
             self.fixed_elements(FIXED[field.type], target)
         else:
@@ -181,7 +188,7 @@ class DecoderSource:
             self.emit(f"{target} = [{part} for i in range(pos, pos + n * 16, 16)]")
         else:
             name = "unpackers_" + code.replace("?", "t")
-            self.names[name] = tuple(Packer(f">{count}{code}").unpack_from for count in range(PREPARED + 1))
+            self.names[name] = unpackers(code)
             unpacked = f"{name}[n](buf, pos) if n <= {PREPARED} else unpack_from('>%d{code}' % n, buf, pos)"
             self.emit(f"{target} = list({unpacked})")
         self.emit(f"pos += n * {FIXED_SIZE[code]}")
@@ -254,6 +261,12 @@ class DecoderSource:
             else:
                 size += self.smallest(field, self.flexible)
         return size
+
+
+@cache
+def unpackers(code: str) -> tuple[Any, ...]:
+    """Prepared unpackers of 0, 1, 2, ... elements."""
+    return tuple(Packer(f">{count}{code}").unpack_from for count in range(PREPARED + 1))
 
 
 def compile_decoder(schema: Schema, version: int, cls: Any) -> Any:

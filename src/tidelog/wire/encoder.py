@@ -2,7 +2,7 @@
 
 The function appends pieces to the list `out`; joining them gives the message. Fixed-width neighbours are packed with
 a single `struct` call together with the length, count or tag number that follows them. Records go into the list as
-they are, so a slice of a file stays one; `write` then returns True, and `frame` makes parts of the list.
+they are, so a slice of a file stays one; the function returns their places in the list where they are to stay apart.
 
 A field that the version does not carry is dropped. In requests and stored records it must then be ignorable or hold
 its default, else UnsupportedFieldError is raised. In responses it is always dropped, so that a handler fills in all
@@ -11,6 +11,7 @@ fields whatever the version.
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct as Packer
 from struct import pack
 from typing import Any
@@ -19,6 +20,8 @@ from tidelog.wire.malformed import UnsupportedFieldError
 from tidelog.wire.table import FIXED, FRESH, SIZED, Field, Schema, Struct
 from tidelog.wire.varint import UVARINTS, encode_string_length, encode_uvarint
 
+#: Records from this size on stay apart: joining them with the rest would cost a copy.
+APART_BYTES = 16384
 #: Arrays of up to this many fixed-width elements use a prepared packer.
 PREPARED = 16
 
@@ -49,10 +52,10 @@ class EncoderSource:
     def source(self) -> str:
         apart = self.schema.has_records()
         if apart:
-            self.emit("apart = False")
+            self.emit("apart = []")
         self.struct(self.schema, "m")
         self.flush()
-        self.emit("return apart" if apart else "return False")
+        self.emit(f"return {'apart' if apart else 'None'}")
         return "\n".join(["def write(m, out):", *self.lines])
 
     def emit(self, line: str) -> None:
@@ -122,7 +125,7 @@ class EncoderSource:
         if field.array:
             self.array(field, value, compact, nullable)
         elif field.struct is not None:
-            self.inner_struct(field.struct, value, nullable)
+            self.inner_struct(field.struct, value, nullable, field.tag is not None)
         elif field.type in SIZED:
             self.sized(field.type, value, compact, nullable)
         else:
@@ -139,7 +142,11 @@ class EncoderSource:
             self.emit(f"b = {value}.encode()")
         elif value != "b":
             self.emit(f"b = {value}")
-        self.emit("n = len(b) if isinstance(b, BYTES_LIKE) else b.size_bytes" if kind == "records" else "n = len(b)")
+        if kind == "records":
+            self.emit(f"if isinstance(b, BYTES_LIKE): n = len(b); whole = n >= {APART_BYTES}")
+            self.emit("else: n = b.size_bytes; whole = True")
+        else:
+            self.emit("n = len(b)")
         if nullable:
             self.indent -= 1
         if kind == "string":
@@ -148,18 +155,20 @@ class EncoderSource:
             self.length(compact, "i", "uvarint")
         if kind == "records":
             self.emit(f"if n > {1 if compact else 0}:")
-            self.emit("    apart = True")
+            self.emit(f"    if whole: apart.append(len({self.out}))")
             self.emit(f"    {self.out}.append(b)")
         else:
             self.append("b")
 
-    def inner_struct(self, struct: Struct, value: str, nullable: bool) -> None:
+    def inner_struct(self, struct: Struct, value: str, nullable: bool, tagged: bool) -> None:
         self.depth += 1
         var = f"m{self.depth}"
         self.emit(f"{var} = {value}")
         if nullable:
             self.flush()
-            self.emit(f"if {var} is None: {self.out}.append(b'\\xff')")
+            # What stands before a nullable struct is an int8, 1 or -1; in a tagged field it is a varint, 1 or 0.
+            null = "b'\\0'" if tagged else "b'\\xff'"
+            self.emit(f"if {var} is None: {self.out}.append({null})")
             self.emit("else:")
             self.indent += 1
             self.pending.append(("b", "1"))
@@ -201,7 +210,7 @@ class EncoderSource:
             packed = f"b''.join({items})"
         else:
             name = "packers_" + code.replace("?", "t")
-            self.names[name] = tuple(Packer(f">{count}{code}").pack for count in range(PREPARED + 1))
+            self.names[name] = packers(code)
             packed = f"{name}[n](*{items}) if n <= {PREPARED} else pack('>%d{code}' % n, *{items})"
         return f"b'' if {items} is None else ({packed})" if nullable else packed
 
@@ -237,6 +246,12 @@ class EncoderSource:
         self.emit(f"{outer} += {pieces}")
         self.indent -= 1
         self.depth -= 1
+
+
+@cache
+def packers(code: str) -> tuple[Any, ...]:
+    """Prepared packers of 0, 1, 2, ... elements."""
+    return tuple(Packer(f">{count}{code}").pack for count in range(PREPARED + 1))
 
 
 def compile_encoder(schema: Schema, version: int, cls: Any) -> Any:

@@ -31,11 +31,9 @@ _PLAIN: Final = Struct(">ii").pack
 _TAGGED: Final = Struct(">iix").pack
 _REQUEST: Final = Struct(">ihhih").pack
 _REQUEST_START: Final = Struct(">hhi").unpack_from
-_HEADER: Final = Struct(">hhih").unpack_from
+_CLIENT_ID_LENGTH: Final = Struct(">h").unpack_from
 _CORRELATION: Final = Struct(">i").unpack_from
 
-#: Pieces from this size on are parts of their own: joining them would cost a copy.
-_APART_BYTES: Final = 16384
 _BYTES_LIKE: Final = (bytes, memoryview, bytearray)
 
 
@@ -44,14 +42,11 @@ class RequestHeader:
 
     __slots__ = ("api_key", "api_version", "body_at", "client_id", "correlation_id")
 
-    def __init__(
-        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_at: int
-    ) -> None:
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.body_at = body_at
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
 
     def __repr__(self) -> str:
         return (
@@ -62,42 +57,30 @@ class RequestHeader:
 
 def decode_request_header(frame: BytesLike) -> RequestHeader:
     """Read the header of a request; `frame` starts behind the size. An unknown API key is a WireError."""
+    header = RequestHeader()
+    header.client_id = None
     try:
-        api_key, version, correlation_id, length = _HEADER(frame, 0)
-    except StructError:
-        return _header_without_client_id(frame)
-    if api_key == _CONTROLLED_SHUTDOWN and version == 0:
-        return RequestHeader(api_key, version, correlation_id, None, 8)
-    flexible_from = FIRST_FLEXIBLE.get(api_key)
-    if flexible_from is None:
-        raise WireError(f"a request with the unknown API key {api_key}")
-    pos = 10
-    client_id = None
-    if length >= 0:
-        pos += length
-        if pos > len(frame):
-            raise WireError(f"a client id of {length} bytes beyond the request")
-        try:
-            client_id = bytes(frame[10:pos]).decode()
-        except UnicodeDecodeError as cause:
-            raise WireError(f"client id: {cause}") from None
-    if version >= flexible_from:
-        try:
+        header.api_key, header.api_version, header.correlation_id = _REQUEST_START(frame, 0)
+        flexible_from = FIRST_FLEXIBLE.get(header.api_key)
+        if flexible_from is None:
+            raise WireError(f"a request with the unknown API key {header.api_key}")
+        if header.api_key == _CONTROLLED_SHUTDOWN and header.api_version == 0:
+            header.body_at = 8
+            return header
+        (length,) = _CLIENT_ID_LENGTH(frame, 8)
+        pos = 10
+        if length >= 0:
+            pos += length
+            if pos > len(frame):
+                raise WireError(f"a client id of {length} bytes beyond the request")
+            header.client_id = bytes(frame[10:pos]).decode()
+        if header.api_version >= flexible_from:
             count = frame[pos]
-            pos += 1
-            if count:
-                pos = skip_tags(frame, pos, count, len(frame))
-        except IndexError:
-            raise WireError("a request that ends in its header") from None
-    return RequestHeader(api_key, version, correlation_id, client_id, pos)
-
-
-def _header_without_client_id(frame: BytesLike) -> RequestHeader:
-    if len(frame) >= 8:
-        api_key, version, correlation_id = _REQUEST_START(frame, 0)
-        if api_key == _CONTROLLED_SHUTDOWN and version == 0:
-            return RequestHeader(api_key, version, correlation_id, None, 8)
-    raise WireError("a request that ends in its header")
+            pos = skip_tags(frame, pos + 1, count, len(frame)) if count else pos + 1
+        header.body_at = pos
+        return header
+    except (StructError, IndexError, UnicodeDecodeError) as cause:
+        raise WireError(f"request header: {cause}") from None
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> list[Part]:
@@ -105,10 +88,11 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: An
     codec = response_codec(api_key, version)
     out: list[Any] = []
     tagged = codec.flexible and api_key != _API_VERSIONS
-    if codec.write(message, out):
-        parts, size = _gather(out)
-        prefix = _TAGGED(size + 5, correlation_id) if tagged else _PLAIN(size + 4, correlation_id)
-        return _with_prefix(prefix, parts)
+    apart = codec.write(message, out)
+    if apart:
+        parts, size = _gather(out, apart)
+        parts[0] = (_TAGGED(size + 5, correlation_id) if tagged else _PLAIN(size + 4, correlation_id)) + parts[0]
+        return parts
     body = b"".join(out)
     if tagged:
         return [_TAGGED(len(body) + 5, correlation_id) + body]
@@ -119,12 +103,9 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
     """The whole frame: size, header and body."""
     codec = request_codec(api_key, version)
     out: list[Any] = []
-    if codec.write(message, out):
-        parts, size = _gather(out)
-    else:
-        parts = [b"".join(out)]
-        size = len(parts[0])
-    return _with_prefix(_request_prefix(codec, api_key, correlation_id, client_id, size), parts)
+    parts, size = _gather(out, codec.write(message, out) or [])
+    prefix = _request_prefix(codec, api_key, correlation_id, client_id, size)
+    return [prefix + parts[0], *parts[1:]] if parts else [prefix]
 
 
 def _request_prefix(codec: Codec, api_key: int, correlation_id: int, client_id: str | None, body_size: int) -> bytes:
@@ -149,32 +130,18 @@ def decode_response_header(api_key: int, version: int, frame: BytesLike) -> tupl
         raise WireError("a response that ends in its header") from None
 
 
-def _gather(pieces: list[Any]) -> tuple[list[Part], int]:
-    """Join neighbouring small pieces; leave slices and large pieces as parts of their own."""
+def _gather(pieces: list[Any], apart: list[int]) -> tuple[list[Part], int]:
+    """Join what lies between the pieces that stay apart."""
     parts: list[Part] = []
-    run: list[Any] = []
-    size = 0
-    for piece in pieces:
-        if isinstance(piece, _BYTES_LIKE):
-            piece_size = len(piece)
-            if piece_size < _APART_BYTES:
-                run.append(piece)
-                size += piece_size
-                continue
-        else:
-            piece_size = piece.size_bytes
-        size += piece_size
-        if run:
-            parts.append(b"".join(run))
-            run = []
+    size = start = 0
+    for at in apart:
+        between = b"".join(pieces[start:at])
+        piece = pieces[at]
+        size += len(between) + (len(piece) if isinstance(piece, _BYTES_LIKE) else piece.size_bytes)
+        parts.append(between)
         parts.append(piece)
-    if run:
-        parts.append(b"".join(run))
-    return parts, size
-
-
-def _with_prefix(prefix: bytes, parts: list[Part]) -> list[Part]:
-    if parts and type(parts[0]) is bytes and len(parts[0]) < _APART_BYTES:
-        parts[0] = prefix + parts[0]
-        return parts
-    return [prefix, *parts]
+        start = at + 1
+    rest = b"".join(pieces[start:])
+    if rest:
+        parts.append(rest)
+    return parts, size + len(rest)

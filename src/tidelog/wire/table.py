@@ -144,18 +144,15 @@ def parse(text: str) -> dict[str, Schema]:
 
 
 def _link(schema: Schema, struct: Struct) -> None:
+    """Register the structs that are declared in place, and find those that are declared elsewhere."""
     for field in struct.fields:
         if field.struct is None:
             continue
         if field.struct.fields:
-            schema.structs[field.struct.name] = field.struct
-    for field in struct.fields:
-        if field.struct is not None:
-            if field.struct.fields:
-                _link(schema, field.struct)
-            else:
-                field.struct = schema.structs[field.type]
-                _link(schema, field.struct)
+            schema.structs[field.type] = field.struct
+        else:
+            field.struct = schema.structs[field.type]
+        _link(schema, field.struct)
 
 
 def _head(words: list[str]) -> Schema:
@@ -202,8 +199,9 @@ def _default(field: Field, text: str | None) -> Any:
     if field.array:
         return FRESH
     if field.type[0].isupper():
-        # An absent tagged struct stands for its default: None says so without making one for each message.
-        return None if field.tag is not None else FRESH
+        # An absent tagged struct stands for its default: None says so without making one for each message, unless
+        # null is a value of its own.
+        return None if field.tag is not None and field.nullable is None else FRESH
     if field.type == "string":
         return text.strip('"') if text else ""
     if field.type == "bool":

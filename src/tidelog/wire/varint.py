@@ -7,6 +7,7 @@ decoders read the first byte themselves (most lengths and counts are below 128) 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 from tidelog.wire.malformed import WireError
@@ -18,24 +19,36 @@ MAX_STRING_BYTES: Final = 0x7FFF
 
 #: The encodings of 0..127.
 UVARINTS: Final = tuple(bytes((value,)) for value in range(128))
+_TWO: Final = Struct("BB").pack
+_THREE: Final = Struct("BBB").pack
 
 
 def read_more(buf: Sequence[int], pos: int, first: int) -> tuple[int, int]:
     """Go on with a varint whose `first` byte, read already, was above 127; `pos` is behind that byte."""
-    value = first & 0x7F
-    shift = 7
-    while True:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise WireError("a varint of more than five bytes")
+    byte = buf[pos]
+    value = first & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value, pos + 1
+    byte = buf[pos + 1]
+    value |= (byte & 0x7F) << 14
+    if byte < 0x80:
+        return value, pos + 2
+    byte = buf[pos + 2]
+    value |= (byte & 0x7F) << 21
+    if byte < 0x80:
+        return value, pos + 3
+    byte = buf[pos + 3]
+    value |= byte << 28
     if value > MAX_UVARINT:
-        raise WireError(f"a varint of {value}, beyond 32 bits")
-    return value, pos
+        raise WireError("a varint beyond 31 bits")
+    return value, pos + 4
+
+
+def read_more_of_string(buf: Sequence[int], pos: int, first: int) -> tuple[int, int]:
+    length_plus_one, pos = read_more(buf, pos, first)
+    if length_plus_one > MAX_STRING_BYTES + 1:
+        raise WireError(f"a string of {length_plus_one - 1} bytes; at most {MAX_STRING_BYTES} are allowed")
+    return length_plus_one, pos
 
 
 def read_uvarint(buf: Sequence[int], pos: int) -> tuple[int, int]:
@@ -46,14 +59,14 @@ def read_uvarint(buf: Sequence[int], pos: int) -> tuple[int, int]:
 def encode_uvarint(value: int) -> bytes:
     if value < 0x80:
         return UVARINTS[value]
+    if value < 0x4000:
+        return _TWO(value & 0x7F | 0x80, value >> 7)
+    if value < 0x200000:
+        return _THREE(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
     if value > MAX_UVARINT:
         raise ValueError(f"{value} does not fit a 32-bit length")
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    lowest = _THREE(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80)
+    return lowest + encode_uvarint(value >> 21)
 
 
 def encode_string_length(length_plus_one: int) -> bytes:

@@ -5,9 +5,9 @@ A key's version is its type, the int16 that stands before it; a value's own vers
 
 TABLE = """
 OffsetCommitKey 0-1
-    group      string  0
-    topic      string  0
-    partition  int32   0
+    group      string
+    topic      string
+    partition  int32
 
 OffsetCommitValue 0-4 flexible 4+
     offset            int64
@@ -18,6 +18,7 @@ OffsetCommitValue 0-4 flexible 4+
     topic_id          uuid    4+  tag 0 ignorable
 
 GroupMetadataKey 2
+    group  string
 
 GroupMetadataValue 0-4 flexible 4+
     protocol_type            string
@@ -37,12 +38,14 @@ GroupMetadataValue 0-4 flexible 4+
         assignment           bytes
 
 ConsumerGroupMetadataKey 3
+    group_id  string
 
 ConsumerGroupMetadataValue 0 flexible 0+
     epoch          int32
     metadata_hash  int64    tag 0
 
 ConsumerGroupPartitionMetadataKey 4
+    group_id  string
 
 ConsumerGroupPartitionMetadataValue 0 flexible 0+
     topics                  []TopicMetadata
@@ -54,6 +57,8 @@ ConsumerGroupPartitionMetadataValue 0 flexible 0+
             racks           []string
 
 ConsumerGroupMemberMetadataKey 5
+    group_id   string
+    member_id  string
 
 ConsumerGroupMemberMetadataValue 0 flexible 0+
     instance_id              string?
@@ -64,19 +69,22 @@ ConsumerGroupMemberMetadataValue 0 flexible 0+
     subscribed_topic_regex   string?
     rebalance_timeout_ms     int32                     = -1
     server_assignor          string?
-    classic_member_metadata  ClassicMemberMetadata?    tag 0 = null
+    classic_member_metadata  ClassicMemberMetadata?    tag 0
         session_timeout_ms   int32
         supported_protocols  []ClassicProtocol
             name             string
             metadata         bytes
 
 ConsumerGroupTargetAssignmentMetadataKey 6
+    group_id  string
 
 ConsumerGroupTargetAssignmentMetadataValue 0 flexible 0+
     assignment_epoch      int32
     assignment_timestamp  int64    tag 0 ignorable
 
 ConsumerGroupTargetAssignmentMemberKey 7
+    group_id   string
+    member_id  string
 
 ConsumerGroupTargetAssignmentMemberValue 0 flexible 0+
     topic_partitions  []TopicPartition
@@ -84,6 +92,8 @@ ConsumerGroupTargetAssignmentMemberValue 0 flexible 0+
         partitions    []int32
 
 ConsumerGroupCurrentMemberAssignmentKey 8
+    group_id   string
+    member_id  string
 
 ConsumerGroupCurrentMemberAssignmentValue 0 flexible 0+
     member_epoch                   int32
@@ -94,9 +104,11 @@ ConsumerGroupCurrentMemberAssignmentValue 0 flexible 0+
     struct TopicPartitions
         topic_id                   uuid
         partitions                 []int32
-        assignment_epochs          []int32?             tag 0 = null
+        assignment_epochs          []int32?             tag 0
 
 ConsumerGroupRegularExpressionKey 16
+    group_id            string
+    regular_expression  string
 
 ConsumerGroupRegularExpressionValue 0 flexible 0+
     topics     []string

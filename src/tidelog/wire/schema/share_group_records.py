@@ -2,6 +2,8 @@
 
 TABLE = """
 ShareGroupMemberMetadataKey 10
+    group_id   string
+    member_id  string
 
 ShareGroupMemberMetadataValue 0 flexible 0+
     rack_id                 string?
@@ -10,18 +12,22 @@ ShareGroupMemberMetadataValue 0 flexible 0+
     subscribed_topic_names  []string
 
 ShareGroupMetadataKey 11
+    group_id  string
 
 ShareGroupMetadataValue 0 flexible 0+
     epoch          int32
     metadata_hash  int64
 
 ShareGroupTargetAssignmentMetadataKey 12
+    group_id  string
 
 ShareGroupTargetAssignmentMetadataValue 0 flexible 0+
     assignment_epoch      int32
     assignment_timestamp  int64    tag 0 ignorable
 
 ShareGroupTargetAssignmentMemberKey 13
+    group_id   string
+    member_id  string
 
 ShareGroupTargetAssignmentMemberValue 0 flexible 0+
     topic_partitions  []TopicPartition
@@ -29,6 +35,8 @@ ShareGroupTargetAssignmentMemberValue 0 flexible 0+
         partitions    []int32
 
 ShareGroupCurrentMemberAssignmentKey 14
+    group_id   string
+    member_id  string
 
 ShareGroupCurrentMemberAssignmentValue 0 flexible 0+
     member_epoch           int32
@@ -40,6 +48,7 @@ ShareGroupCurrentMemberAssignmentValue 0 flexible 0+
         partitions         []int32
 
 ShareGroupStatePartitionMetadataKey 15
+    group_id  string
 
 ShareGroupStatePartitionMetadataValue 0 flexible 0+
     initializing_topics  []TopicPartitionsInfo

@@ -21,6 +21,9 @@ ShareSnapshotValue 0 flexible 0+
         delivery_count       int16
 
 ShareUpdateKey 1
+    group_id   string
+    topic_id   uuid
+    partition  int32
 
 ShareUpdateValue 0 flexible 0+
     snapshot_epoch           int32

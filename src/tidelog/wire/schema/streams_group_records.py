@@ -2,17 +2,20 @@
 
 TABLE = """
 StreamsGroupMetadataKey 17
+    group_id  string
 
 StreamsGroupMetadataValue 0 flexible 0+
     epoch                     int32
     metadata_hash             int64
     validated_topology_epoch  int32                      tag 0 = -1
-    last_assignment_configs   []LastAssignmentConfig?    tag 1 = null
+    last_assignment_configs   []LastAssignmentConfig?    tag 1
     struct LastAssignmentConfig
         key                   string
         value                 string
 
 StreamsGroupMemberMetadataKey 19
+    group_id   string
+    member_id  string
 
 StreamsGroupMemberMetadataValue 0 flexible 0+
     instance_id           string?
@@ -32,12 +35,15 @@ StreamsGroupMemberMetadataValue 0 flexible 0+
         value             string
 
 StreamsGroupTargetAssignmentMetadataKey 20
+    group_id  string
 
 StreamsGroupTargetAssignmentMetadataValue 0 flexible 0+
     assignment_epoch      int32
     assignment_timestamp  int64    tag 0 ignorable
 
 StreamsGroupTargetAssignmentMemberKey 21
+    group_id   string
+    member_id  string
 
 StreamsGroupTargetAssignmentMemberValue 0 flexible 0+
     active_tasks        []TaskIds
@@ -48,6 +54,8 @@ StreamsGroupTargetAssignmentMemberValue 0 flexible 0+
         partitions      []int32
 
 StreamsGroupCurrentMemberAssignmentKey 22
+    group_id   string
+    member_id  string
 
 StreamsGroupCurrentMemberAssignmentValue 0 flexible 0+
     member_epoch                      int32
@@ -62,9 +70,10 @@ StreamsGroupCurrentMemberAssignmentValue 0 flexible 0+
     struct TaskIds
         subtopology_id                string
         partitions                    []int32
-        assignment_epochs             []int32?     tag 0 = null
+        assignment_epochs             []int32?     tag 0
 
 StreamsGroupTopologyKey 23
+    group_id  string
 
 StreamsGroupTopologyValue 0 flexible 0+
     epoch                              int32

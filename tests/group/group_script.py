@@ -419,7 +419,7 @@ class Script(Stage):
         """begin or unload the partition of group g."""
         partition = self.groups.partition_for("g")
         if plain[0] == "begin":
-            self.groups.load_begin(partition)
+            self.carry_out(self.groups.load_begin(partition))
         elif plain[0] == "end":
             self.carry_out(self.groups.load_end(partition, self.now, self.wall))
         else:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from group_script import Script, subscription, topic_id
 from hypothesis import HealthCheck, settings
@@ -65,7 +65,7 @@ def _classic(group: ClassicGroup) -> Any:
 
 
 class History(RuleBasedStateMachine):
-    settings_of_groups: dict[str, Any] = {}
+    settings_of_groups: ClassVar[dict[str, Any]] = {}
 
     @initialize()
     def begin(self) -> None:
@@ -235,9 +235,9 @@ class ClassicHistory(History):
 
 
 class ConsumerHistory(History):
-    """Clients of the consumer protocol that do what they are told: give up what is not in an assignment, then say so."""
+    """Clients of the consumer protocol that do as told: give up what is not in an assignment, then say so."""
 
-    settings_of_groups = {"consumer_assignment_interval_ms": 0}
+    settings_of_groups: ClassVar[dict[str, Any]] = {"consumer_assignment_interval_ms": 0}
 
     @initialize()
     def begin_consumer(self) -> None:

@@ -238,7 +238,7 @@ def test_policies_can_forbid_each_way():
         + """
         hb b epoch=-1  => log: no assignment of b; log: no target of b; log: no member b; log: group epoch 3; b: epoch -1
         list           => -: g consumer Assigning consumer
-        """,
+        """,  # noqa: E501
         consumer_migration_policy="upgrade",
         **EAGER,
     )

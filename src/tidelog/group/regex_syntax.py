@@ -130,9 +130,13 @@ class _Parser:
                 options.append(Sequence(tuple(parts)))
                 parts = []
                 continue
+            if parts and self._at_repeat():
+                # Behind flags, (?i)*, this is the item before them, as in RE2.
+                parts[-1] = self._repeated(parts[-1])
+                continue
             node, flags = self._item(flags, depth)
             if node is not None:
-                parts.append(self._repeated(node))
+                parts.append(node)
         options.append(Sequence(tuple(parts)))
         return options[0] if len(options) == 1 else Alternatives(tuple(options))
 
@@ -141,7 +145,7 @@ class _Parser:
         char = self._peek()
         if char == "(":
             return self._group(flags, depth)
-        if char in "*+?" or self._bounds() is not None:
+        if self._at_repeat():
             raise SyntaxProblem(f"missing argument to repetition operator: {char}")
         if char == "[":
             return self._char_class(flags), flags
@@ -178,20 +182,20 @@ class _Parser:
             raise SyntaxProblem(f"invalid repeat count: {self.text[self.at : end + 1]}")
         return least, most, end + 1
 
-    def _repeated(self, node: Node) -> Node:
+    def _at_repeat(self) -> bool:
         char = self._peek()
+        return (char != "" and char in "*+?") or self._bounds() is not None
+
+    def _repeated(self, node: Node) -> Node:
         bounds = self._bounds()
         if bounds is not None:
             least, most, self.at = bounds
-        elif char and char in "*+?":
-            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
-            self.at += 1
         else:
-            return node
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[self._peek()]
+            self.at += 1
         if self._peek() == "?":
             self.at += 1
-        following = self._peek()
-        if (following and following in "*+?") or self._bounds() is not None:
+        if self._at_repeat():
             raise SyntaxProblem("invalid nested repetition operator")
         return Repeat(node, least, most)
 
@@ -224,7 +228,7 @@ class _Parser:
 
     def _flags(self, flags: _Flags) -> tuple[_Flags, bool]:
         """The flags, and whether they hold for a group only, (?i:x), or for all that follows, (?i)."""
-        on = True
+        on, wanted = True, False
         while True:
             char = self._peek()
             self.at += 1
@@ -233,11 +237,13 @@ class _Parser:
             elif char == "s":
                 flags = flags._replace(dot_all=on)
             elif char == "-" and on:
-                on = False
-            elif char and char in ":)":
+                on, wanted = False, True
+                continue
+            elif char and char in ":)" and not wanted:
                 return flags, char == ":"
             elif not char or char not in "mU":
                 raise SyntaxProblem("invalid or unsupported Perl syntax")
+            wanted = False
 
     # -- characters ----------------------------------------------------------------------------------------------
 
@@ -247,12 +253,9 @@ class _Parser:
         if char and char in _POSITIONS:
             self.at += 1
             return At(_POSITIONS[char])
-        if char == "C":
-            self.at += 1
-            return _ANY
         any_of = self._escaped_class()
         if any_of is not None:
-            return any_of
+            return any_of._replace(fold_case=flags.fold_case)
         return _literal(chr(self._escaped_code()), flags)
 
     def _escaped_class(self) -> AnyOf | None:

@@ -135,7 +135,9 @@ def main() -> int:
     for step, seconds in took.items():
         table.add_row(step, f"{events:,}", f"{seconds:.2f}", f"{events / seconds:,.0f}")
     console.print(table)
-    console.print("Go on: [bold]tidelog serve --data-dir data[/bold], then [bold]tidelog topic --help[/bold]; see docs/.")
+    console.print(
+        "Go on: [bold]tidelog serve --data-dir data[/bold], then [bold]tidelog topic --help[/bold]; see docs/."
+    )
     return 0
 
 

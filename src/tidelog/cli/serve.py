@@ -12,9 +12,15 @@ import click
 @click.option("--data-dir", metavar="DIR", help="Where the data lives; overrides log.dirs.")
 @click.option("--host", default=None, help="Address to listen on.  [default: 127.0.0.1, or as `listeners` says]")
 @click.option("--port", type=int, default=None, help="Port to listen on, 0 for any free one.  [default: 9092]")
-@click.option("--config", "files", multiple=True, metavar="FILE", help="server.properties or a TOML file; may be repeated.")
-@click.option("-X", "flags", multiple=True, metavar="KEY=VALUE", help="Any of Kafka's broker settings; may be repeated.")
-def command(data_dir: str | None, host: str | None, port: int | None, files: tuple[str, ...], flags: tuple[str, ...]) -> None:
+@click.option(
+    "--config", "files", multiple=True, metavar="FILE", help="server.properties or a TOML file; may be repeated."
+)
+@click.option(
+    "-X", "flags", multiple=True, metavar="KEY=VALUE", help="Any of Kafka's broker settings; may be repeated."
+)
+def command(
+    data_dir: str | None, host: str | None, port: int | None, files: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
     """Run a broker.
 
     It prints one line with its address as soon as it can serve, and stops in good order on Ctrl-C or SIGTERM.

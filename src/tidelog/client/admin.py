@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tidelog.client.cluster import Cluster, NodeInfo
+from tidelog.client.cluster import Cluster, NodeInfo, Patience
 from tidelog.client.connection import Connection
-from tidelog.client.errors import ClientError, Refused, check, error_for
+from tidelog.client.errors import ClientError, NotFound, Refused, check, error_for
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
@@ -38,6 +38,9 @@ ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 BROKER_DEFAULT: Final = -1
 #: DeleteRecords up to the high watermark
 HIGH_WATERMARK: Final = -1
+DELETED_WITHIN_S: Final = 5.0
+FIRST_DELETE_BY_ID: Final = 6
+FIRST_WITH_FENCED_BROKERS: Final = 2
 
 
 class CreatedTopic(NamedTuple):
@@ -97,9 +100,6 @@ class Admin:
     def _timeout_ms(self) -> int:
         return int(self._cluster.timeout_s * 800)
 
-    def _ask_controller(self, api_key: int, message: Any) -> Any:
-        return self._cluster.retrying(lambda: self._cluster.controller().call(api_key, message))
-
     # --- topics -------------------------------------------------------------------------------------
 
     def create_topic(
@@ -143,17 +143,31 @@ class Admin:
         """Deletes topics; the first that cannot be is raised when the others are gone."""
         wanted = list(names)
         request = messages.DeleteTopicsRequest
-        message = request(
-            topics=[request.DeleteTopicState(name=name) for name in wanted],
-            topic_names=wanted,
-            timeout_ms=self._timeout_ms,
-        )
-        answer = self._ask_controller(ApiKey.DELETE_TOPICS, message)
+
+        def attempt() -> Any:
+            connection = self._cluster.controller()
+            by_id = connection.version_of(ApiKey.DELETE_TOPICS) >= FIRST_DELETE_BY_ID
+            states = [request.DeleteTopicState(name=name) for name in wanted]
+            which = {"topics": states} if by_id else {"topic_names": wanted}
+            return connection.call(ApiKey.DELETE_TOPICS, request(timeout_ms=self._timeout_ms, **which))
+
+        answer = self._cluster.retrying(attempt)
         self._cluster.forget()
+        self._see_them_gone([result.name for result in answer.responses if not result.error_code])
         _raise_first(
-            (result.error_code, f"deleting topic {result.name}", getattr(result, "error_message", None))
-            for result in answer.responses
+            (result.error_code, f"deleting topic {result.name}", result.error_message) for result in answer.responses
         )
+
+    def _see_them_gone(self, names: list[str]) -> None:
+        """The next question shall not find them. Somebody may create them anew meanwhile, so this is not insisted on."""
+        patience = Patience(DELETED_WITHIN_S)
+        for name in names:
+            try:
+                while True:
+                    self._cluster.describe([name])
+                    patience.pause(NotFound("still there"))
+            except ClientError:
+                self._cluster.forget()
 
     def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
         """Adds partitions to a topic until it has `total` of them."""
@@ -287,9 +301,9 @@ class Admin:
             if ApiKey.DESCRIBE_CLUSTER not in connection.versions:
                 found = self._cluster.describe([])
                 return DescribedCluster(found.cluster_id or "", found.controller_id, found.nodes, [])
-            answer = connection.call(
-                ApiKey.DESCRIBE_CLUSTER, messages.DescribeClusterRequest(include_fenced_brokers=True)
-            )
+            tells_fenced = connection.version_of(ApiKey.DESCRIBE_CLUSTER) >= FIRST_WITH_FENCED_BROKERS
+            message = messages.DescribeClusterRequest(include_fenced_brokers=tells_fenced)
+            answer = connection.call(ApiKey.DESCRIBE_CLUSTER, message)
             check(answer.error_code, "the cluster", answer.error_message)
             nodes = {b.broker_id: NodeInfo(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers}
             fenced = [broker.broker_id for broker in answer.brokers if broker.is_fenced]

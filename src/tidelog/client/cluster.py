@@ -24,6 +24,7 @@ LAST_BACKOFF_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 10.0
 NO_LEADER: Final = -1
 NO_TOPIC_ID: Final = bytes(16)
+FIRST_VERSION_WITH_COORDINATOR_KEYS: Final = 4
 #: kinds of coordinators
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -68,7 +69,7 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     addresses = []
     for part in filter(None, (piece.strip() for piece in bootstrap.split(","))):
         host, colon, port = part.rpartition(":")
-        if not colon or part.endswith("]") or part.count(":") > 1 and not part.startswith("["):
+        if not colon or part.endswith("]") or (part.count(":") > 1 and not part.startswith("[")):
             host, port = part, str(DEFAULT_PORT)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -158,9 +159,11 @@ class Cluster:
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
         """The broker that coordinates a group or a transactional id."""
-        asked = messages.FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        answer = self.any_broker().call(ApiKey.FIND_COORDINATOR, asked)
-        found = answer.coordinators[0] if answer.coordinators else answer
+        connection = self.any_broker()
+        many = connection.version_of(ApiKey.FIND_COORDINATOR) >= FIRST_VERSION_WITH_COORDINATOR_KEYS
+        which = {"coordinator_keys": [key]} if many else {"key": key}
+        answer = connection.call(ApiKey.FIND_COORDINATOR, messages.FindCoordinatorRequest(key_type=kind, **which))
+        found = answer.coordinators[0] if many else answer
         check(found.error_code, f"the coordinator of {key}", found.error_message)
         return self._connect(found.host, found.port)
 

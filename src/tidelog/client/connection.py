@@ -1,103 +1,208 @@
-"""One blocking connection to one broker: a request out, its response in.
+"""One blocking connection to one broker: requests out, their responses in, in the same order.
 
-The versions that both sides speak are found once, right after connecting; `call` then uses the highest one. A
-connection that failed is closed and never used again: whoever holds it opens another.
+The versions that both sides speak are found once, right after connecting; a request then uses the highest one. A name
+may stand for several addresses (`localhost` is often ::1 and 127.0.0.1): each is tried until a Kafka broker answers.
+
+`send` and `receive` are apart, so that a request can be under way while the caller works on what came before, or
+while other brokers are asked. Responses come in the order of their requests; one that nobody came for, because its
+reader went away, is read and dropped when the next one is wanted.
+
+A connection that failed is closed and never used again: whoever holds it opens another.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import Any, Final
+from collections import deque
+from typing import Any, Final, NamedTuple
 
+from tidelog import __version__
 from tidelog.client.errors import ClientError, Unreachable
 from tidelog.wire import messages
 from tidelog.wire.apis import APIS, ApiKey
 from tidelog.wire.codec import response_codec
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.frame import decode_response_header, encode_request
+from tidelog.wire.malformed import WireError
 
 SIZE: Final = struct.Struct(">i")
 MAX_RESPONSE_BYTES: Final = 1 << 30
+NEWEST: Final = 1 << 15
+
+
+class Sent(NamedTuple):
+    """A request that was sent and whose response is due."""
+
+    api_key: int
+    version: int
+    correlation_id: int
 
 
 class Connection:
-    __slots__ = ("_correlation_id", "_socket", "_versions", "address", "client_id")
+    __slots__ = ("_correlation_id", "_due", "_socket", "_timeout_s", "_versions", "address", "client_id", "closed")
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
-        self.address = f"{host}:{port}"
+    def __init__(
+        self, host: str, port: int, client_id: str, timeout_s: float, connect_timeout_s: float | None = None
+    ) -> None:
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.client_id = client_id
+        self.closed = True
+        self._timeout_s = timeout_s
         self._correlation_id = 0
-        try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        except OSError as error:
-            raise Unreachable(f"cannot reach a broker at {self.address}: {error}. Is it running?") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._due: deque[Sent] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        self._socket = self._open(host, port, timeout_s if connect_timeout_s is None else connect_timeout_s)
+        self._socket.settimeout(timeout_s)
+
+    # --- opening and closing ------------------------------------------------------------------------
+
+    def _open(self, host: str, port: int, timeout_s: float) -> socket.socket:
+        hint = "is it running, and is the address right?"
         try:
-            self._negotiate()
-        except BaseException:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(
+                f"cannot reach a broker at {self.address}: no such host", hint="check the name of the host"
+            ) from error
+        failure: ClientError | None = None
+        for family, kind, protocol, _, address in found:
+            self._socket = socket.socket(family, kind, protocol)
+            self._socket.settimeout(timeout_s)
+            self.closed = False
+            try:
+                self._socket.connect(address)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._negotiate()
+                return self._socket
+            except OSError as error:
+                reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
+                # A broker that answered wrongly says more than an address where nothing listens.
+                failure = failure or Unreachable(f"cannot reach a broker at {self.address}: {reason}", hint=hint)
+            except ClientError as error:
+                if failure is None or not isinstance(error, Unreachable):
+                    failure = error
+            except BaseException:
+                self.close()
+                raise
             self.close()
-            raise
+        assert failure is not None
+        raise failure
 
     def close(self) -> None:
+        self.closed = True
+        self._due.clear()
         self._socket.close()
 
     def _negotiate(self) -> None:
-        asked = messages.ApiVersionsRequest(client_software_name="tidelog", client_software_version="0.1.0")
+        asked = messages.ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)
         version = APIS[ApiKey.API_VERSIONS].max_version
-        answer = self._exchange(ApiKey.API_VERSIONS, version, asked)
-        if answer is not None and answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = self._exchange(ApiKey.API_VERSIONS, 0, messages.ApiVersionsRequest())
-        if answer is None or answer.error_code:
-            raise ClientError(f"{self.address} does not tell its API versions: is it a Kafka broker?")
+        answer = self.receive(self._send(ApiKey.API_VERSIONS, version, asked))
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self.receive(self._send(ApiKey.API_VERSIONS, 0, messages.ApiVersionsRequest()))
+        if answer.error_code:
+            raise self._not_kafka(f"it answers the question for its API versions with error {answer.error_code}")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    def version_of(self, api_key: int, at_most: int = 2**15) -> int:
+    def _not_kafka(self, why: str) -> ClientError:
+        self.close()
+        return ClientError(f"{self.address} does not speak as a Kafka broker does: {why}", hint="check host and port")
+
+    # --- versions -----------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> the oldest and newest version that the broker serves."""
+        return self._versions
+
+    def version_of(self, api_key: int, at_most: int = NEWEST) -> int:
         """The highest version that both sides speak."""
+        name = APIS[api_key].name
         if api_key not in self._versions:
-            raise ClientError(f"{self.address} does not serve {ApiKey(api_key).name}", ErrorCode.UNSUPPORTED_VERSION)
+            raise ClientError(
+                f"the broker at {self.address} does not offer {name}",
+                ErrorCode.UNSUPPORTED_VERSION,
+                "a newer broker may offer it",
+            )
         low, high = self._versions[api_key]
         ours = APIS[api_key]
         version = min(high, ours.max_version, at_most)
         if version < max(low, ours.min_version):
             raise ClientError(
-                f"{self.address} serves {ApiKey(api_key).name} {low}-{high}, and no version of it is known here",
+                f"the broker at {self.address} offers {name} in versions {low} to {high}, "
+                f"of which none is known here ({ours.min_version} to {min(ours.max_version, at_most)})",
                 ErrorCode.UNSUPPORTED_VERSION,
             )
         return version
 
-    def call(self, api_key: int, message: Any, at_most: int = 2**15, expect_answer: bool = True) -> Any:
-        """Sends a request and waits for its response. `records` in the response are views of its buffer."""
-        return self._exchange(api_key, self.version_of(api_key, at_most), message, expect_answer)
+    # --- asking -------------------------------------------------------------------------------------
 
-    def _exchange(self, api_key: int, version: int, message: Any, expect_answer: bool = True) -> Any:
+    def call(self, api_key: int, message: Any, at_most: int = NEWEST) -> Any:
+        """Sends a request and waits for its response. `records` in the response are views of its buffer."""
+        return self.receive(self.send(api_key, message, at_most))
+
+    def send(self, api_key: int, message: Any, at_most: int = NEWEST) -> Sent:
+        """Sends a request; `receive` gives its response."""
+        return self._send(api_key, self.version_of(api_key, at_most), message)
+
+    def send_only(self, api_key: int, message: Any, at_most: int = NEWEST) -> None:
+        """Sends a request that is never answered: Produce with acks=0."""
+        self._send(api_key, self.version_of(api_key, at_most), message)
+        if not self.closed:
+            self._due.pop()
+
+    def _send(self, api_key: int, version: int, message: Any) -> Sent:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         parts = encode_request(api_key, version, self._correlation_id, self.client_id, message)
         try:
             for part in parts:
                 self._socket.sendall(part)
-            if not expect_answer:
-                return None
-            answer = self._receive()
         except OSError as error:
-            self.close()
-            raise Unreachable(f"the connection to {self.address} broke: {error or 'no answer in time'}") from error
+            raise self._broken(error) from error
+        sent = Sent(api_key, version, self._correlation_id)
+        self._due.append(sent)
+        return sent
+
+    def receive(self, sent: Sent) -> Any:
+        """The response to `sent`; those to earlier requests that nobody came for are dropped."""
+        if sent not in self._due:
+            raise Unreachable(f"the connection to {self.address} was closed before the answer came")
+        while True:
+            try:
+                answer = self._receive()
+            except OSError as error:
+                raise self._broken(error) from error
+            due = self._due.popleft()
+            decoded = self._decode(due, answer, wanted=due == sent)
+            if due == sent:
+                return decoded
+
+    def _broken(self, error: OSError) -> Unreachable:
+        self.close()
+        if isinstance(error, TimeoutError):
+            return Unreachable(
+                f"the broker at {self.address} did not answer within {self._timeout_s:g} s",
+                hint="it may be stopped, overloaded or cut off",
+            )
+        return Unreachable(f"the connection to {self.address} broke: {_reason(error)}", hint="is the broker running?")
+
+    def _decode(self, due: Sent, answer: memoryview, wanted: bool) -> Any:
+        version = due.version
         # A broker that does not know our ApiVersions answers in version 0, which begins alike in every version.
-        if api_key == ApiKey.API_VERSIONS and _error_at(answer) == ErrorCode.UNSUPPORTED_VERSION:
+        if due.api_key == ApiKey.API_VERSIONS and _error_at(answer) == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
-        correlation_id, body_at = decode_response_header(api_key, version, answer)
-        if correlation_id != self._correlation_id:
-            self.close()
-            raise ClientError(f"{self.address} answered request {correlation_id}, not {self._correlation_id}")
-        decoded, _ = response_codec(api_key, version).decode(answer, body_at)
-        return decoded
+        try:
+            correlation_id, body_at = decode_response_header(due.api_key, version, answer)
+            if correlation_id != due.correlation_id:
+                raise self._not_kafka(f"it answered request {correlation_id} instead of {due.correlation_id}")
+            return response_codec(due.api_key, version).decode(answer, body_at)[0] if wanted else None
+        except WireError as error:
+            raise self._not_kafka(f"its answer cannot be read ({error})") from error
 
     def _receive(self) -> memoryview:
         size = SIZE.unpack(self._receive_exactly(4))[0]
         if not 4 <= size <= MAX_RESPONSE_BYTES:
-            self.close()
-            raise ClientError(f"{self.address} sent a frame of {size} bytes: is it a Kafka broker?")
+            raise self._not_kafka(f"it sent a frame of {size} bytes")
         return self._receive_exactly(size)
 
     def _receive_exactly(self, size: int) -> memoryview:
@@ -113,3 +218,7 @@ class Connection:
 
 def _error_at(answer: memoryview) -> int:
     return int.from_bytes(answer[4:6], "big", signed=True) if len(answer) >= 6 else 0
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,265 @@
+"""The brokers as a client sees them: who there is, who leads what, whom to ask, and when to ask again.
+
+What is known comes from Metadata, and is kept until something fails. A retriable error or a broken connection is
+tried again with fresh metadata, after a growing pause, until `timeout_s` is over. One thing is not tried again: a
+first contact that fails at every bootstrap address, for waiting does not mend a wrong address.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from tidelog.client.connection import Connection
+from tidelog.client.errors import ClientError, NotFound, Refused, TimedOut, Unreachable, check, error_for
+from tidelog.wire import messages
+from tidelog.wire.apis import ApiKey
+from tidelog.wire.errors import ErrorCode
+
+T = TypeVar("T")
+DEFAULT_PORT: Final = 9092
+FIRST_BACKOFF_S: Final = 0.05
+LAST_BACKOFF_S: Final = 1.0
+CONNECT_TIMEOUT_S: Final = 10.0
+NO_LEADER: Final = -1
+NO_TOPIC_ID: Final = bytes(16)
+FIRST_VERSION_WITH_COORDINATOR_KEYS: Final = 4
+#: kinds of coordinators
+GROUP: Final = 0
+TRANSACTION: Final = 1
+
+
+class PartitionInfo(NamedTuple):
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    offline_replicas: list[int]
+
+    @property
+    def under_replicated(self) -> bool:
+        return len(self.isr) < len(self.replicas)
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionInfo]
+
+
+class NodeInfo(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterInfo(NamedTuple):
+    cluster_id: str | None
+    controller_id: int
+    nodes: dict[int, NodeInfo]
+    topics: dict[str, TopicInfo]
+
+
+def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
+    """`host:port,host:port`; `[::1]:9092` for IPv6; the port is 9092 where none is given."""
+    addresses = []
+    for part in filter(None, (piece.strip() for piece in bootstrap.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]") or (part.count(":") > 1 and not part.startswith("[")):
+            host, port = part, str(DEFAULT_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise Refused(f"{part!r} is not a broker address", hint="write host:port, for example localhost:9092")
+        addresses.append((host, int(port)))
+    if not addresses:
+        raise Refused("no broker address is given", hint="write host:port, for example localhost:9092")
+    return addresses
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, client_id: str, timeout_s: float) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._client_id = client_id
+        self.timeout_s = timeout_s
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._nodes: dict[int, NodeInfo] = {}
+        self._controller_id = -1
+        self._topics: dict[str, TopicInfo] = {}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections = {}
+
+    def forget(self) -> None:
+        """Something was not as the metadata said: the next question fetches it again."""
+        self._topics = {}
+        self._controller_id = -1
+
+    # --- whom to ask --------------------------------------------------------------------------------
+
+    def _connect(self, host: str, port: int) -> Connection:
+        connection = self._connections.get((host, port))
+        if connection is None or connection.closed:
+            patience_s = min(self.timeout_s, CONNECT_TIMEOUT_S)
+            connection = Connection(host, port, self._client_id, self.timeout_s, patience_s)
+            self._connections[host, port] = connection
+        return connection
+
+    def any_broker(self) -> Connection:
+        """A connection to some broker: one that is open, else the first known or bootstrap address that answers."""
+        opened = [address for address, connection in self._connections.items() if not connection.closed]
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        failures: list[ClientError] = []
+        for host, port in dict.fromkeys([*opened, *known, *self._bootstrap]):
+            try:
+                return self._connect(host, port)
+            except ClientError as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unreachable("; ".join(map(str, failures)), hint=failures[0].hint)
+
+    def broker(self, node_id: int) -> Connection:
+        if node_id not in self._nodes:
+            self.describe([])
+        if node_id not in self._nodes:
+            alive = ", ".join(map(str, sorted(self._nodes))) or "none"
+            raise NotFound(f"broker {node_id} is not in the cluster", hint=f"brokers that live: {alive}")
+        node = self._nodes[node_id]
+        return self._connect(node.host, node.port)
+
+    def node_ids(self) -> list[int]:
+        """The brokers that live, asked afresh."""
+        return sorted(self.describe([]).nodes)
+
+    def controller(self) -> Connection:
+        if self._controller_id not in self._nodes:
+            self.describe([])
+        if self._controller_id not in self._nodes:
+            raise error_for(ErrorCode.NOT_CONTROLLER, "the cluster", "it has no controller at the moment")
+        return self.broker(self._controller_id)
+
+    def leader(self, topic: str, partition: int) -> tuple[Connection, TopicInfo, PartitionInfo]:
+        """The leader of a partition, with what the metadata says of both."""
+        known = self._topics.get(topic)
+        if known is None or partition not in known.partitions:
+            known = self._look_up(topic)
+        info = known.partitions.get(partition)
+        if info is None:
+            raise no_such_partition(known, partition)
+        if info.leader == NO_LEADER:
+            self.forget()
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return self.broker(info.leader), known, info
+
+    def coordinator(self, key: str, kind: int = GROUP) -> Connection:
+        """The broker that coordinates a group or a transactional id."""
+        connection = self.any_broker()
+        many = connection.version_of(ApiKey.FIND_COORDINATOR) >= FIRST_VERSION_WITH_COORDINATOR_KEYS
+        which = {"coordinator_keys": [key]} if many else {"key": key}
+        answer = connection.call(ApiKey.FIND_COORDINATOR, messages.FindCoordinatorRequest(key_type=kind, **which))
+        found = answer.coordinators[0] if many else answer
+        check(found.error_code, f"the coordinator of {key}", found.error_message)
+        return self._connect(found.host, found.port)
+
+    # --- metadata -----------------------------------------------------------------------------------
+
+    def describe(self, topics: Iterable[str] | None = None, auto_create: bool = False) -> ClusterInfo:
+        """The cluster, with the topics named; all of them for None. One question, not tried again."""
+        request = messages.MetadataRequest(
+            topics=None if topics is None else [messages.MetadataRequest.MetadataRequestTopic(name=n) for n in topics],
+            allow_auto_topic_creation=auto_create,
+        )
+        answer = self.any_broker().call(ApiKey.METADATA, request)
+        self._nodes = {b.node_id: NodeInfo(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
+        self._controller_id = answer.controller_id
+        found = {}
+        for topic in answer.topics:
+            missing = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            check(topic.error_code, f"topic {topic.name}", "there is no such topic" if missing else None)
+            found[topic.name] = _topic_info(topic)
+        self._topics.update(found)
+        return ClusterInfo(answer.cluster_id, answer.controller_id, self._nodes, found)
+
+    def topic(self, name: str, auto_create: bool = False) -> TopicInfo:
+        """A topic as it is now. One that does not exist is an error at once, unless it may be created."""
+        return self.retrying(lambda: self._look_up(name, auto_create), topic_may_appear=auto_create)
+
+    def _look_up(self, name: str, auto_create: bool = False) -> TopicInfo:
+        return self.describe([name], auto_create).topics[name]
+
+    def known_topic(self, name: str, auto_create: bool = False) -> TopicInfo:
+        """A topic as it was when last asked for."""
+        return self._topics.get(name) or self.topic(name, auto_create)
+
+    # --- trying again -------------------------------------------------------------------------------
+
+    def retrying(self, attempt: Callable[[], T], topic_may_appear: bool = False) -> T:
+        """Repeats `attempt` while it fails with something that passes. Metadata is forgotten in between.
+
+        `topic_may_appear` treats an unknown topic as passing too: right after its creation not every broker knows it.
+        """
+        patience = Patience(self.timeout_s)
+        while True:
+            try:
+                return attempt()
+            except ClientError as error:
+                if not self.passes(error, topic_may_appear):
+                    raise
+                patience.pause(error)
+                self.forget()
+
+    def passes(self, error: ClientError, topic_may_appear: bool = False) -> bool:
+        """Whether it may help to ask again."""
+        if isinstance(error, Unreachable):
+            return bool(self._nodes)
+        if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            return topic_may_appear
+        return error.retriable
+
+    def call_leader(self, topic: str, partition: int, api_key: int, message: Any) -> Any:
+        return self.leader(topic, partition)[0].call(api_key, message)
+
+
+class Patience:
+    """How long to go on trying: pauses that grow, and an end."""
+
+    __slots__ = ("_backoff_s", "_deadline", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._backoff_s = FIRST_BACKOFF_S
+
+    def pause(self, error: ClientError) -> None:
+        """Waits before the next attempt; raises `error`, or says how long it was tried, where time is up."""
+        if time.monotonic() + self._backoff_s > self._deadline:
+            if isinstance(error, (Unreachable, NotFound)):
+                raise error
+            raise TimedOut(f"{error}; tried for {self.timeout_s:g} s", error.code, error.hint) from error
+        time.sleep(self._backoff_s)
+        self._backoff_s = min(self._backoff_s * 2, LAST_BACKOFF_S)
+
+
+def no_such_partition(topic: TopicInfo, partition: int) -> NotFound:
+    last = len(topic.partitions) - 1
+    return NotFound(
+        f"topic {topic.name} has no partition {partition}",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"its partitions are 0 to {last}" if last else "its only partition is 0",
+    )
+
+
+def _topic_info(topic: Any) -> TopicInfo:
+    partitions = {
+        p.partition_index: PartitionInfo(
+            p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas
+        )
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+    }
+    return TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions)

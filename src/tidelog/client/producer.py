@@ -1,0 +1,371 @@
+"""Writing records: batches per partition, sent to their leaders, again until they are acknowledged, never twice.
+
+    send -> open batch of its partition -> full -> queue of the partition -> flush: a round of one batch a partition
+
+A round is one Produce request per leader; requests to several leaders are under way together. A batch keeps its
+producer id, epoch and first sequence number however often it is sent, so that a broker which has it already says so
+instead of writing it again. Only one batch of a partition is under way at a time, so order is kept too.
+
+Where the brokers refuse a sequence (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID …) they have forgotten this
+producer. A batch that was never sent before is then sent under a new producer id. One that was sent, and whose outcome
+nobody knows, is not: that could write it twice, so `InDoubt` is raised. A failure drops what is queued; what was
+acknowledged until then is in `delivered`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from tidelog.client.cluster import NO_LEADER, NO_TOPIC_ID, Cluster, Patience, TopicInfo, no_such_partition
+from tidelog.client.connection import NEWEST, Connection, Sent
+from tidelog.client.errors import ClientError, InDoubt, Refused, Unreachable, check, error_for
+from tidelog.client.partitioner import Partitioner, Spread
+from tidelog.wire import messages
+from tidelog.wire.apis import ApiKey
+from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, advance_sequence
+from tidelog.wire.compression import CODEC_NAMES
+from tidelog.wire.errors import ErrorCode
+from tidelog.wire.records import Headers, NewRecord, build_batch
+
+ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
+#: a broker takes 1048588 bytes by default; what a batch adds to its records is small
+MAX_BATCH_BYTES: Final = 512 * 1024
+MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
+RECORD_OVERHEAD_BYTES: Final = 12
+LAST_VERSION_WITH_NAMES: Final = 12
+NO_OFFSET: Final = -1
+
+_FORGOTTEN: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+#: the batch may have been written
+_DOUBTFUL: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+TopicPartition = tuple[str, int]
+
+
+class Message(NamedTuple):
+    """A record to be written; the time is now where none is given."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    timestamp_ms: int | None = None
+
+
+class Delivered(NamedTuple):
+    """Records that were acknowledged: they are `base_offset`, `base_offset` + 1, …; -1 with acks=0."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+    #: the broker's time where the topic stamps records itself, else -1
+    log_append_time_ms: int
+
+
+class Batch:
+    __slots__ = ("base_sequence", "doubtful", "packed", "producer", "records", "size_bytes", "where")
+
+    def __init__(self, where: TopicPartition) -> None:
+        self.where = where
+        self.records: list[NewRecord] = []
+        self.size_bytes = 0
+        #: (producer id, epoch) once it was given its sequence
+        self.producer: tuple[int, int] | None = None
+        self.base_sequence = NO_SEQUENCE
+        self.packed: bytearray | None = None
+        #: sent before, with an outcome that nobody knows
+        self.doubtful = False
+
+
+class Producer:
+    """`acks` is "all", "1" or "0"; only "all" can be idempotent."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: str | int = "all",
+        compression: str = "none",
+        idempotent: bool = True,
+        spread: Spread = "sticky",
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        auto_create: bool = True,
+    ) -> None:
+        if str(acks) not in ACKS:
+            raise Refused(f"acks cannot be {acks}", hint="it is all, 1 or 0")
+        if compression not in CODEC_NAMES:
+            raise Refused(f"there is no compression {compression}", hint=f"one of {', '.join(CODEC_NAMES)}")
+        self._cluster = cluster
+        self._acks = ACKS[str(acks)]
+        self._codec = CODEC_NAMES.index(compression)
+        self._idempotent = idempotent and self._acks == ACKS["all"]
+        self._spread: Spread = spread
+        self._max_batch_bytes = max_batch_bytes
+        self._auto_create = auto_create
+        self._partitioners: dict[str, Partitioner] = {}
+        self._available: dict[str, tuple[TopicInfo, list[int]]] = {}
+        self._open: dict[TopicPartition, Batch] = {}
+        self._queues: dict[TopicPartition, deque[Batch]] = {}
+        self._queued_bytes = 0
+        self._producer: tuple[int, int] | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self.delivered: list[Delivered] = []
+
+    # --- taking records -----------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Takes a record; it is on its way when there is enough for a batch, and for sure after `flush`."""
+        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        for name, content in headers or ():
+            size += len(name) + len(content or b"") + 2
+        info, available = self._topic(topic)
+        if partition is None:
+            partitioner = self._partitioners.get(topic)
+            if partitioner is None:
+                partitioner = self._partitioners[topic] = Partitioner(self._spread)
+            partition = partitioner.choose(key, size, len(info.partitions), available)
+        elif partition not in info.partitions:
+            raise no_such_partition(info, partition)
+        where = (topic, partition)
+        batch = self._open.get(where)
+        if batch is not None and batch.size_bytes + size > self._max_batch_bytes:
+            self._close(batch)
+            batch = None
+        if batch is None:
+            batch = self._open[where] = Batch(where)
+        stamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        batch.records.append((stamp, key, value, headers))
+        batch.size_bytes += size
+        self._queued_bytes += size
+        if self._queued_bytes >= MAX_QUEUED_BYTES:
+            self.flush()
+
+    def _topic(self, name: str) -> tuple[TopicInfo, list[int]]:
+        found = self._available.get(name)
+        if found is None:
+            info = self._cluster.known_topic(name, self._auto_create)
+            found = info, [p.partition for p in info.partitions.values() if p.leader != NO_LEADER]
+            self._available[name] = found
+        return found
+
+    def _close(self, batch: Batch) -> None:
+        del self._open[batch.where]
+        self._queues.setdefault(batch.where, deque()).append(batch)
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Returns when everything taken so far is acknowledged; raises where it cannot be."""
+        for batch in list(self._open.values()):
+            self._close(batch)
+        try:
+            while self._queues:
+                self._round()
+        except BaseException:
+            self._drop()
+            raise
+        self._queued_bytes = 0
+        self._available = {}
+
+    def _drop(self) -> None:
+        """Forgets what is queued, and the producer id with it: its sequence may have a hole now."""
+        self._queues = {}
+        self._open = {}
+        self._queued_bytes = 0
+        self._available = {}
+        self._new_producer()
+
+    def _new_producer(self) -> None:
+        self._producer = None
+        self._sequences = {}
+
+    def _round(self) -> None:
+        """Has the first batch of every partition acknowledged."""
+        pending = [queue[0] for queue in self._queues.values()]
+        patience = Patience(self._cluster.timeout_s)
+        while pending:
+            failure: ClientError | None = None
+            try:
+                pending, failure = self._attempt(pending)
+            except ClientError as error:
+                failure = error
+            if failure is None:
+                continue
+            if not self._cluster.passes(failure, topic_may_appear=True):
+                raise self._explained(failure, pending)
+            try:
+                patience.pause(failure)
+            except ClientError as error:
+                raise self._explained(error, pending) from failure
+            self._cluster.forget()
+
+    def _explained(self, failure: ClientError, pending: list[Batch]) -> ClientError:
+        doubtful = sum(len(batch.records) for batch in pending if batch.doubtful)
+        if not doubtful or isinstance(failure, InDoubt):
+            return failure
+        return InDoubt(f"{failure}; whether {doubtful} records were written is not known", failure.code, failure.hint)
+
+    def _attempt(self, pending: list[Batch]) -> tuple[list[Batch], ClientError | None]:
+        """Sends the batches once: those that are still to be acknowledged, and why."""
+        by_leader: dict[Connection, list[tuple[Batch, bytes]]] = {}
+        for batch in pending:
+            connection, info, _ = self._cluster.leader(*batch.where)
+            self._pack(batch)
+            by_leader.setdefault(connection, []).append((batch, info.topic_id))
+        asked: list[tuple[Connection, Sent | None, list[tuple[Batch, bytes]]]] = []
+        left: list[Batch] = []
+        failure: ClientError | None = None
+        for connection, batches in by_leader.items():
+            try:
+                asked.append((connection, self._send(connection, batches), batches))
+            except Unreachable as error:
+                failure = error
+                left += self._in_doubt(batches)
+        for connection, sent, batches in asked:
+            try:
+                answer = None if sent is None else connection.receive(sent)
+            except Unreachable as error:
+                failure = error
+                left += self._in_doubt(batches)
+                continue
+            for batch, result in self._results(batches, answer):
+                trouble = self._settle(batch, result)
+                if trouble is not None:
+                    left.append(batch)
+                    # What does not pass is the one to tell of.
+                    if failure is None or self._cluster.passes(failure, topic_may_appear=True):
+                        failure = trouble
+        return left, failure
+
+    def _in_doubt(self, batches: list[tuple[Batch, bytes]]) -> list[Batch]:
+        for batch, _ in batches:
+            batch.doubtful = True
+        return [batch for batch, _ in batches]
+
+    def _pack(self, batch: Batch) -> None:
+        if batch.packed is not None:
+            return
+        producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        if self._idempotent:
+            if self._producer is None:
+                self._producer = self._init_producer_id()
+            batch.producer = producer_id, epoch = self._producer
+            batch.base_sequence = self._sequences.get(batch.where, 0)
+        batch.packed = build_batch(
+            batch.records,
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=batch.base_sequence,
+        )
+
+    def _init_producer_id(self) -> tuple[int, int]:
+        request = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+        answer = self._cluster.any_broker().call(ApiKey.INIT_PRODUCER_ID, request)
+        check(answer.error_code, "a producer id")
+        return answer.producer_id, answer.producer_epoch
+
+    def _send(self, connection: Connection, batches: list[tuple[Batch, bytes]]) -> Sent | None:
+        request = messages.ProduceRequest
+        topics: dict[str, Any] = {}
+        for batch, topic_id in batches:
+            topic, partition = batch.where
+            if topic not in topics:
+                topics[topic] = request.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[])
+            data = request.PartitionProduceData(index=partition, records=batch.packed)
+            topics[topic].partition_data.append(data)
+        # Less than we wait ourselves, so that the broker's own word on it arrives.
+        timeout_ms = int(self._cluster.timeout_s * 800)
+        message = request(acks=self._acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+        by_name = any(topic.topic_id == NO_TOPIC_ID for topic in topics.values())
+        at_most = LAST_VERSION_WITH_NAMES if by_name else NEWEST
+        if self._acks == 0:
+            connection.send_only(ApiKey.PRODUCE, message, at_most)
+            return None
+        return connection.send(ApiKey.PRODUCE, message, at_most)
+
+    def _results(self, batches: list[tuple[Batch, bytes]], answer: Any) -> Iterable[tuple[Batch, Any]]:
+        found: dict[tuple[object, int], Any] = {}
+        for topic in answer.responses if answer is not None else ():
+            for partition in topic.partition_responses:
+                found[topic.name or topic.topic_id, partition.index] = partition
+        for batch, topic_id in batches:
+            topic_name, index = batch.where
+            yield batch, found.get((topic_name, index)) or found.get((topic_id, index))
+
+    # --- what came of it ----------------------------------------------------------------------------
+
+    def _settle(self, batch: Batch, result: Any) -> ClientError | None:
+        """Books what a leader said of a batch; the error, where it is not acknowledged."""
+        if result is None and self._acks != 0:
+            batch.doubtful = True
+            return ClientError(f"the leader of {_name(batch)} did not say what came of a batch")
+        code = 0 if result is None else result.error_code
+        if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._acknowledged(batch, result)
+            return None
+        if code in _TOO_LARGE and len(batch.records) > 1:
+            self._split(batch)
+            return None
+        if code in _FORGOTTEN and self._idempotent and not batch.doubtful:
+            # Of this partition nothing is in doubt, and other partitions of the round keep what they were packed with.
+            self._new_producer()
+            batch.packed = None
+            return ClientError(f"{_name(batch)}: the producer id was forgotten", ErrorCode.NETWORK_EXCEPTION)
+        if code in _FORGOTTEN and self._idempotent:
+            return InDoubt(
+                f"{_name(batch)}: whether {len(batch.records)} records were written is not known "
+                f"({ErrorCode.of(code).name})",
+                code,
+                "read the end of the partition before you send them again",
+            )
+        batch.doubtful |= code in _DOUBTFUL
+        reasons = [error.batch_index_error_message for error in result.record_errors if error.batch_index_error_message]
+        detail = result.error_message or (reasons[0] if reasons else None)
+        return error_for(code, f"writing to {_name(batch)}", detail)
+
+    def _acknowledged(self, batch: Batch, result: Any) -> None:
+        queue = self._queues[batch.where]
+        queue.popleft()
+        if not queue:
+            del self._queues[batch.where]
+        count = len(batch.records)
+        if batch.producer is not None and batch.producer == self._producer:
+            self._sequences[batch.where] = advance_sequence(batch.base_sequence, count)
+        offset, stamp = (NO_OFFSET, -1) if result is None else (result.base_offset, result.log_append_time_ms)
+        self.delivered.append(Delivered(*batch.where, offset, count, stamp))
+
+    def _split(self, batch: Batch) -> None:
+        """The broker takes less than we thought: halves take the place of the batch, with its sequence numbers."""
+        queue = self._queues[batch.where]
+        queue.popleft()
+        middle = len(batch.records) // 2
+        for records in (batch.records[middle:], batch.records[:middle]):
+            half = Batch(batch.where)
+            half.records = records
+            half.size_bytes = batch.size_bytes // 2
+            queue.appendleft(half)
+
+
+def _name(batch: Batch) -> str:
+    return f"{batch.where[0]}-{batch.where[1]}"

@@ -66,6 +66,6 @@ class ApacheKafka(BrokerProcess):
         }
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        run_tool(
-            "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties), "--standalone"
-        ).check()
+        # One argument, since an id may begin with a dash.
+        which = (f"--cluster-id={cluster_id}", f"--config={self._properties}", "--standalone")
+        run_tool("kafka.tools.StorageTool", "format", *which).check()

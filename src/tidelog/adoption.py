@@ -1,12 +1,12 @@
 """Taking over a data directory that Apache Kafka wrote: its cluster id, its topics, their configurations.
 
-A directory without a metadata store of ours is either new or Kafka's. What is in it becomes part of the store in one transaction,
-before the broker starts: the cluster id from `meta.properties`, a topic for each partition directory with the id in its
-`partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the topics' configurations
-from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
+A directory without a metadata store of ours is either new or Kafka's. What is in it becomes part of the store in one
+transaction, before the broker starts: the cluster id from `meta.properties`, a topic for each partition directory with
+the id in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
+topics' configurations from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
 
-A directory that has a store is ours: a partition in it that the store does not know belongs to a topic that was deleted, or
-placed elsewhere, while the broker was down, and is set aside.
+A directory that has a store is ours: a partition in it that the store does not know belongs to a topic that was
+deleted, or placed elsewhere, while the broker was down, and is set aside.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ def adopt(cluster_id: str, broker_id: int, logs: Iterable[Log], new_id: Callable
 def _topic(topic: str, found: dict[int, Log], broker_id: int, new_id: Callable[[], bytes]) -> Iterator[Op]:
     topic_id = next((log.topic_id for log in found.values() if log.topic_id), None) or draw_id(new_id)
     count = max(found) + 1
-    yield Create(
-        nodes.topic_path(topic), nodes.encode_topic(nodes.TopicNode(topic_id, [(broker_id,)] * count, {}, {}))
-    )
+    yield Create(nodes.topic_path(topic), nodes.encode_topic(nodes.TopicNode(topic_id, [(broker_id,)] * count, {}, {})))
     yield Create(nodes.partitions_path(topic))
     for index in range(count):
         log = found.get(index)

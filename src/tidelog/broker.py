@@ -10,11 +10,13 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog import adoption
+from tidelog.config.definitions import BROKER_KEYS
+from tidelog.config.group_config import effective_group
 from tidelog.config.topic_config import fields
 from tidelog.control.controller import Controller, ProducerIdBlock, Registration
 from tidelog.control.driver import Driver
@@ -26,6 +28,10 @@ from tidelog.control.names import INTERNAL_TOPICS, why_invalid
 from tidelog.control.nodes import Endpoint
 from tidelog.control.settings import Settings
 from tidelog.control.topics import NewTopic, TopicCreation
+from tidelog.coordination import Coordination
+from tidelog.group.config import GroupConfig
+from tidelog.group.groups import Groups
+from tidelog.group.topics import Topic as GroupTopic
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import LogError
 from tidelog.log.log_dirs import LogDirs
@@ -50,6 +56,9 @@ R = TypeVar("R")
 #: a fetch session that was not used for so long makes room for others
 FETCH_SESSION_EVICTION_MS: Final = 120_000
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+#: kinds of coordinators, as FindCoordinator numbers them
+GROUP_KEY: Final = 0
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
@@ -65,9 +74,7 @@ class Node(NamedTuple):
 class Workers(Protocol):
     """Where blocking work goes: `done(result, error)` is called on the broker's thread."""
 
-    def in_worker(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None: ...
+    def in_worker(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None: ...
 
 
 class Asker(Protocol):
@@ -79,6 +86,22 @@ class Asker(Protocol):
     @property
     def local_host(self) -> str:
         """The address of this machine that the client connected to."""
+
+
+class Properties(Mapping[str, Any]):
+    """A broker's configuration as a mapping of Kafka's names to typed values."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def __getitem__(self, name: str) -> Any:
+        return self._config.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BROKER_KEYS)
+
+    def __len__(self) -> int:
+        return len(BROKER_KEYS)
 
 
 class Broker:
@@ -113,6 +136,12 @@ class Broker:
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out)
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
         self.replicas = Replicas(self.id)
+        self.groups = Groups(GroupConfig.from_properties(Properties(config)))
+        self.group_coordination = Coordination(
+            self, OFFSETS_TOPIC, self.groups, lambda: self.values.offsets_commit_timeout_ms
+        )
+        #: what lives on internal topics, by topic
+        self._coordinations = {OFFSETS_TOPIC: self.group_coordination}
         self.fetch_sessions = FetchSessions(
             self.values.max_incremental_fetch_session_cache_slots,
             FETCH_SESSION_EVICTION_MS,
@@ -276,6 +305,34 @@ class Broker:
 
         self.decide(lambda controller: controller.create_topics(wanted), created)
 
+    def coordination_of(self, key_type: int) -> tuple[str, Callable[[str], int]] | None:
+        """The topic that coordinators of this kind live on, and the partition of it that a key belongs to."""
+        if key_type == GROUP_KEY:
+            return OFFSETS_TOPIC, self.groups.partition_for
+        return None
+
+    def ensure_internal_topic(self, name: str, done: Callable[[], None]) -> None:
+        """Creates an internal topic where it does not exist; `done` when it does, or could not be created."""
+        if name in self.image.topics:
+            done()
+            return
+        topic = self._internal_topic(name)
+        self.decide(lambda controller: controller.create_topics([topic]), lambda results: done())
+
+    def _internal_topic(self, name: str) -> NewTopic:
+        alive = len(self.image.brokers)
+        config, values = self.config, self.values
+        return NewTopic(
+            name,
+            values.offsets_topic_num_partitions,
+            config.internal_topic("offsets.topic.replication.factor", alive),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(values.offsets_topic_segment_bytes),
+            },
+        )
+
     def next_producer_id(self, done: Callable[[int, int], None]) -> None:
         """`done(producer id, error code)`; ids come in blocks, each written down before one of it is used."""
         if self._producer_ids:
@@ -313,6 +370,17 @@ class Broker:
                 self._drop(event.topic)
             elif isinstance(event, ConfigChanged):
                 self._configure(event)
+        if any(isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded)) for event in events):
+            self._tell_groups_of_topics(events)
+
+    def _tell_groups_of_topics(self, events: list[Event]) -> None:
+        now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
+        topics = [GroupTopic(t.name, t.topic_id, len(t.partitions)) for t in self.image.topics.values()]
+        self.groups.on_topics_changed(topics, now_ms, wall_ms)
+        for event in events:
+            if isinstance(event, TopicDeleted):
+                for decision in self.groups.on_topic_deleted(event.topic.name, event.topic.topic_id, now_ms, wall_ms):
+                    self.group_coordination.carry_out(decision)
 
     def _place_all(self, topic: Topic, assignments: Any) -> None:
         for assigned in assignments:
@@ -331,11 +399,17 @@ class Broker:
             checkpointed = self.logs.high_watermarks.get(key, log.log_start_offset)
             partition = self.replicas.place(topic.topic_id, log, checkpointed)
         self.replicas.follow_assignment(partition, assigned, self.clock.monotonic_ms())
+        coordination = self._coordinations.get(topic.name)
+        if coordination is not None:
+            coordination.leadership_changed(partition)
         self.parking.wake(key)
 
     def _drop(self, topic: Topic) -> None:
         for assigned in topic.partitions:
             key = (topic.name, assigned.partition_index)
+            coordination = self._coordinations.get(topic.name)
+            if coordination is not None:
+                coordination.removed(assigned.partition_index)
             if self.replicas.remove(*key) is not None and key in self.logs.logs:
                 try:
                     self.logs.delete(key)
@@ -350,6 +424,8 @@ class Broker:
             topic = self.image.topics.get(resource.name)
             if topic is not None:
                 self._reconfigure_logs([topic])
+        elif resource.type == ResourceType.GROUP:
+            self.groups.configure_group(resource.name, effective_group(event.after, self.config) if event.after else {})
         elif resource.type == ResourceType.BROKER and resource.name in ("", str(self.id)):
             changed = self.config.load_dynamic(event.after, per_broker=bool(resource.name))
             if changed:

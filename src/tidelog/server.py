@@ -1,8 +1,8 @@
 """A broker with its sockets: what `tidelog serve` runs.
 
 Start: the metadata store is opened (which locks it), the log directories are locked and recovered, the listeners are
-bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready line can
-produce.
+bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready
+line can produce.
 
 Stop (SIGTERM, SIGINT): no new connections; requests under way are answered; logs are flushed and closed; the store is
 closed. A second signal does not wait for the clients.
@@ -29,6 +29,7 @@ from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
+from tidelog.metadata.journal import CorruptMetadata
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.server import Server as Sockets
@@ -54,6 +55,7 @@ class BrokerServer:
         self.loop = Loop(self.clock, self.timer, self.journal.error)
         #: while the broker starts, work is done at once: there is nobody to keep waiting
         self._started = False
+        self._stopping = False
         self.store = self._open_store()
         self.broker = Broker(
             config,
@@ -77,6 +79,8 @@ class BrokerServer:
             raise StartFailed(
                 f"another broker uses the data directory {directory}. Stop it, or give this one a directory of its own"
             ) from None
+        except CorruptMetadata as error:
+            raise StartFailed(f"the metadata in {directory} is damaged: {error}. Restore it from a copy") from error
         except OSError as error:
             raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
 
@@ -137,9 +141,10 @@ class BrokerServer:
 
     def stop(self) -> None:
         """Answers what is under way, then ends `run`. A second call does not wait."""
-        if self.sockets.draining:
+        if self._stopping:
             self.loop.stop()
             return
+        self._stopping = True
         self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS)
 
     def _close(self) -> None:
@@ -154,7 +159,9 @@ class BrokerServer:
         host, port = self.addresses[0]
         shown = f"[{host}]" if ":" in host else host
         data = ",".join(os.path.abspath(path) for path in self.config.log_dirs)
-        return f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
+        return (
+            f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
+        )
 
 
 def limits_of(config: BrokerConfig) -> Limits:
@@ -167,7 +174,10 @@ def limits_of(config: BrokerConfig) -> Limits:
         connections_max_idle_ms=values.connections_max_idle_ms,
         socket_listen_backlog_size=values.socket_listen_backlog_size,
         socket_send_buffer_bytes=values.socket_send_buffer_bytes,
-        socket_receive_buffer_bytes=values.socket_receive_buffer_bytes,
+        # Kafka's default of 100 KiB costs large requests several times the CPU: the system sizes it unless told.
+        socket_receive_buffer_bytes=(
+            values.socket_receive_buffer_bytes if config.is_set("socket.receive.buffer.bytes") else -1
+        ),
     )
 
 

@@ -10,7 +10,6 @@ import kafka
 import pytest
 from bench.systems.process import BrokerProcess
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from stock import CODECS, Message, ProduceFailed, StockClient, eventually
 from stock_python import ConfluentClient
 
@@ -55,11 +54,14 @@ def test_a_producer_goes_on_with_a_topic_made_anew(broker: BrokerProcess, topic:
     producer.close()
 
 
-def test_an_unknown_topic_is_unknown_and_stays_so(admin: AdminClient, unique: Callable[[str], str]) -> None:
+def test_an_unknown_topic_is_unknown_and_stays_so(confluent: ConfluentClient, unique: Callable[[str], str]) -> None:
+    """A consumer asks without allowing its creation, which a producer would."""
     name = unique("missing")
+    consumer = confluent.consumer()
     for _ in range(2):
-        assert admin.list_topics(name, timeout=15).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert name not in admin.list_topics(timeout=15).topics
+        assert consumer.list_topics(name, timeout=15).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert name not in consumer.list_topics(timeout=15).topics
+    consumer.close()
 
 
 def test_an_unknown_partition_has_no_offsets(confluent: ConfluentClient, topic: str) -> None:

@@ -135,9 +135,20 @@ class Invariants:
             assert fresh.topic_by_id(topic.topic_id) is topic
             for partition in topic.partitions:
                 self._check_partition(topic.topic_id, partition)
-                if active and partition.leader == NO_LEADER:
-                    sound = [r for r in partition.isr if active[0].is_broker_active(r)]
-                    assert not sound, f"{partition} has no leader, though {sound} could lead"
+                if active:
+                    self._check_against_brokers(partition, active[0])
+
+    def _check_against_brokers(self, p: Partition, controller: Controller) -> None:
+        brokers = controller.image.brokers
+        if p.leader == NO_LEADER:
+            sound = [r for r in p.isr if controller.is_broker_active(r)]
+            assert not sound, f"{p} has no leader, though {sound} could lead"
+        else:
+            assert p.leader in brokers, f"{p} is led by a broker that is not there"
+            assert set(p.isr) <= set(brokers), f"{p} counts on brokers that are not there"
+        intact = [r for r in p.isr if r in brokers and brokers[r].epoch <= p.state_zxid]
+        if intact and p.leader != NO_LEADER:
+            assert p.leader in intact, f"{p} is led by a broker that was away, though {intact} were not"
 
     def _check_partition(self, topic_id: bytes, p: Partition) -> None:
         assert len(set(p.replicas)) == len(p.replicas) > 0
@@ -348,7 +359,7 @@ def outcome(error: ApiError, otherwise: str) -> str:
 
 
 def join(brokers: tuple[int, ...]) -> str:
-    return ",".join(map(str, brokers))
+    return ",".join(map(str, brokers)) or "-"
 
 
 def describe_partition(p: Partition) -> str:

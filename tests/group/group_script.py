@@ -69,6 +69,7 @@ class Ticket:
         self.client = client
         self.version = version
         self.answers = 0
+        self.answer: Any = None
 
 
 class Client:
@@ -93,6 +94,8 @@ class Stage:
         self.topics: dict[str, int] = {}
         self.count = 0
         self.fail_next: ErrorCode | None = None
+        # True while the last record of a classic group could not be stored.
+        self.behind = False
         self.group = "g"
         self.seen: list[str] = []
         self.tickets: list[Ticket] = []
@@ -132,6 +135,8 @@ class Stage:
     # -- the broker's part ---------------------------------------------------------------------------------------
 
     def carry_out(self, decision: Decision) -> None:
+        if any(record.key.startswith(b"\0\2") for record in decision.records):
+            self.behind = self.fail_next is not None
         if decision.records and self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             decision = self.groups.append_failed(decision, error, self.now, self.wall)
@@ -150,6 +155,7 @@ class Stage:
         for reply in decision.replies:
             ticket = reply.ticket
             ticket.answers += 1
+            ticket.answer = reply.message
             assert ticket.answers == 1, f"{ticket.client} was answered twice"
             self.last = reply.message
             # Every answer must be one that its version can carry.
@@ -413,7 +419,7 @@ class Script(Stage):
         """begin or unload the partition of group g."""
         partition = self.groups.partition_for("g")
         if plain[0] == "begin":
-            self.groups.load_begin(partition)
+            self.carry_out(self.groups.load_begin(partition))
         elif plain[0] == "end":
             self.carry_out(self.groups.load_end(partition, self.now, self.wall))
         else:
@@ -649,7 +655,7 @@ class Script(Stage):
         owned = None
         if "owned" in named or epoch == 0:
             owned = []
-            for entry in named.get("owned", "").split():
+            for entry in named.get("owned", "").replace("null", "").split():
                 name, _, ps = entry.partition(":")
                 owned.append(of.TopicPartitions(topic_id=topic_id(name), partitions=list(map(int, ps.split(",")))))
         topics = named.get("topics")

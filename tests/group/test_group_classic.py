@@ -658,3 +658,20 @@ def test_a_repeated_join_takes_the_place_of_the_first():
         join b                      => a: joined gen 2, leads a b; b: joined gen 2 under a
         """
     )
+
+
+def test_a_partition_that_is_loaded_anew_sends_away_whoever_waits():
+    run(
+        PAIR
+        + """
+        join a proto=range:new  => nothing
+        load begin              => a: NOT_COORDINATOR
+        load end                => nothing
+        list                    => -: none
+        """
+    )
+
+
+def test_the_census_counts_groups_by_type_and_state():
+    script = run(PAIR + "commit - group=h t-0=5")
+    assert script.groups.census() == {("classic", "Stable"): 1, ("classic", "Empty"): 1}

@@ -129,7 +129,7 @@ def crash_and_check(
     return disk.power_is_gone
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(lives, st.data())
 def test_acknowledged_transactions_survive_and_none_survives_in_part(
     lives: list[tuple[list[Step], int, bytes]], choices: st.DataObject

@@ -169,6 +169,25 @@ def test_a_long_chain_of_callbacks_does_not_grow_the_stack(tmp_path: Path) -> No
     assert len(counted) == 5000
 
 
+def test_a_callback_that_raises_does_not_take_the_answers_of_others_with_it(tmp_path: Path) -> None:
+    worker = Worker()
+    store = EmbeddedStore(str(tmp_path), worker)
+    answers: list[str] = []
+
+    def fail(result: object) -> None:
+        raise LookupError("of the caller")
+
+    store.submit([Create("/first")], lambda r: None)
+    store.submit([Create("/a")], fail)
+    store.get("/a", lambda r: answers.append("behind the same sync"))
+    worker.run()
+    store.submit([Create("/b")], lambda r: answers.append("behind the next"))
+    with pytest.raises(LookupError):
+        worker.run()
+    worker.run()
+    assert answers == ["behind the same sync", "behind the next"]
+
+
 def test_watchers_hear_of_a_change_before_its_answer_and_until_they_cancel(tmp_path: Path) -> None:
     store = EmbeddedStore(str(tmp_path))
     told: list[object] = []

@@ -154,7 +154,6 @@ def test_worker_results_and_errors_come_back_on_the_loops_thread(system_loop: Lo
 def test_workers_are_few_however_many_jobs_there_are() -> None:
     clock = SystemClock()
     loop = Loop(clock, Timer(0), worker_threads=3)
-    before = threading.active_count()
     assert loop._workers._threads == []
     threads: set[int] = set()
     done: list[object] = []
@@ -166,13 +165,14 @@ def test_workers_are_few_however_many_jobs_there_are() -> None:
 
     for _ in range(50):
         loop.in_worker(job, lambda result, error: (done.append(error), len(done) == 50 and loop.stop()))
-    assert threading.active_count() == before + 3
+    workers = list(loop._workers._threads)
+    assert len(workers) == 3
     gate.set()
     run_with_watchdog(loop)
     assert done == [None] * 50
     assert len(threads) <= 3
     loop.close()
-    assert threading.active_count() == before
+    assert not any(worker.is_alive() for worker in workers)
 
 
 def test_a_signal_wakes_a_loop_that_would_sleep_for_ever(system_loop: Loop) -> None:

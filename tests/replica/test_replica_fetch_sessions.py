@@ -16,7 +16,11 @@ NAMES = {topic_id: name for name, topic_id in IDS.items()}
 
 
 def fetch(
-    *partitions: tuple[str, int, int], session: int = 0, epoch: int = 0, forget: tuple[tuple[str, int], ...] = (), replica: int = -1
+    *partitions: tuple[str, int, int],
+    session: int = 0,
+    epoch: int = 0,
+    forget: tuple[tuple[str, int], ...] = (),
+    replica: int = -1,
 ) -> Any:
     def topic(name: str, entries: list[Any]) -> Any:
         return SimpleNamespace(topic=name, topic_id=IDS.get(name, b"?" * 16), partitions=entries)

@@ -77,7 +77,6 @@ def test_a_read_only_batch_is_copied_so_that_it_can_be_patched() -> None:
         ({"last_offset_delta": 2**31 - 2, "record_count": 2**31 - 1}, b.INVALID_RECORD),
         ({"attributes": b.CONTROL_FLAG}, b.INVALID_RECORD),
         ({"producer_id": 7, "producer_epoch": 0, "base_sequence": -1}, b.INVALID_RECORD),
-        ({"attributes": b.LOG_APPEND_TIME_FLAG}, b.INVALID_TIMESTAMP),
         ({"attributes": 5}, b.UNSUPPORTED_COMPRESSION_TYPE),
         ({"attributes": 7}, b.UNSUPPORTED_COMPRESSION_TYPE),
         ({"attributes": 1}, b.INVALID_RECORD),
@@ -226,6 +225,22 @@ def test_append_time_is_stamped_in_place(codec: int) -> None:
     theirs = DefaultRecordBatch(bytes(checked.batch))
     assert theirs.validate_crc()
     assert [(r.timestamp, r.timestamp_type) for r in theirs] == [(NOW + 500, 1)] * 3
+
+
+def test_a_client_that_stamps_append_time_itself_is_refused_where_the_broker_stamps() -> None:
+    sent = resealed(made(), attributes=b.LOG_APPEND_TIME_FLAG)
+    code, errors = refused(sent, AppendRules(log_append_time=True))
+    assert code == b.INVALID_TIMESTAMP
+    assert [index for index, _ in errors] == [0, 1, 2]
+
+
+def test_a_claim_of_append_time_is_struck_out_where_records_keep_their_own() -> None:
+    plain = made()
+    sent = resealed(plain, attributes=b.LOG_APPEND_TIME_FLAG, max_timestamp=NOW + 1000)
+    assert check_produced(memoryview(sent), RULES, NOW).batch == plain
+    late = build_batch([(NOW + 2 * HOUR, b"k", b"v", None)])
+    hidden = resealed(late, attributes=b.LOG_APPEND_TIME_FLAG, max_timestamp=NOW)
+    assert refused(hidden)[0] == b.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("source", range(5))

@@ -1,4 +1,4 @@
-"""AlterConfigs, versions 0-2: replaces everything that was set for a resource; what is not named is the default again."""
+"""AlterConfigs, versions 0-2: replaces all that was set for a resource; what is not named is the default again."""
 
 from __future__ import annotations
 
@@ -33,6 +33,4 @@ def handle(body: Any, request: Request) -> Any:
             )
         )
 
-    request.broker.decide(
-        lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only), answer
-    )
+    request.broker.decide(lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only), answer)

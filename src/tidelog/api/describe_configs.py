@@ -36,9 +36,7 @@ def handle(body: Any, request: Request) -> Any:
     return response(results=results)
 
 
-def _describe(
-    kind: int, name: str, keys: Iterable[str] | None, request: Request
-) -> list[describe.DescribedConfig]:
+def _describe(kind: int, name: str, keys: Iterable[str] | None, request: Request) -> list[describe.DescribedConfig]:
     broker = request.broker
     image, config = broker.image, broker.config
     if kind == ResourceType.TOPIC:

@@ -69,7 +69,7 @@ def _describe(partition: Partition, alive: Any, response: Any) -> Any:
         leader_epoch=partition.leader_epoch if has_leader else -1,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        eligible_leader_replicas=None,
-        last_known_elr=None,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
         offline_replicas=[replica for replica in partition.replicas if replica not in alive],
     )

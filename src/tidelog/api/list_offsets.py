@@ -1,13 +1,13 @@
 """ListOffsets, versions 1-11: the offset at a timestamp, or at one of the special places.
 
-    timestamp   first version   answers
-    -1          1               latest: high watermark, or last stable offset under read_committed
-    -2          1               earliest: log start offset
-    -3          7               the offset of the largest timestamp
-    -4          8               earliest local: log start offset, as nothing is tiered
-    -5          9               latest tiered: unknown, as nothing is tiered
-    -6          11              earliest pending upload: unknown, as nothing is tiered
-    t >= 0      1               the first record at or after t; none is offset -1, timestamp -1
+timestamp   first version   answers
+-1          1               latest: high watermark, or last stable offset under read_committed
+-2          1               earliest: log start offset
+-3          7               the offset of the largest timestamp
+-4          8               earliest local: log start offset, as nothing is tiered
+-5          9               latest tiered: unknown, as nothing is tiered
+-6          11              earliest pending upload: unknown, as nothing is tiered
+t >= 0      1               the first record at or after t; none is offset -1, timestamp -1
 """
 
 from __future__ import annotations

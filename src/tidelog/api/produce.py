@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.log.errors import LogError
+from tidelog.log.producers import ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -69,10 +70,12 @@ class PendingProduce:
             for data in topic.partition_data:
                 try:
                     partitions.append(self._append(name, data, now_ms))
-                except (KafkaError, LogError) as error:
+                except (KafkaError, LogError, ProducerRefused) as error:
                     partitions.append(self._refuse(name, data.index, error.code, str(error)))
                 except InvalidBatch as invalid:
-                    partitions.append(self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors))
+                    partitions.append(
+                        self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors)
+                    )
             topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
         if self.failed and request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
@@ -182,7 +185,7 @@ class PendingProduce:
                 response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif partition.high_watermark < end:
                 still_waiting.append((partition, end, response))
-            elif len(partition.isr) < partition.log.config.min_insync_replicas:
+            elif not partition.has_enough_in_sync:
                 response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self.waits = still_waiting
         if still_waiting or self.flushing:

@@ -54,9 +54,9 @@ MAX_ATTEMPTS = 5
 
 
 class Driver:
-    """`on_events` gets the events of each change as soon as it is in the image; `on_failure` is told once when the
-    store answers nothing more (its session expired, or it could not write): the broker then stops, or opens a new
-    store and a new driver."""
+    """`on_events` gets the events of each change as soon as it is in the image, and must not raise; `on_failure` is
+    told once when the store answers nothing more (its session expired, or it could not write): the broker then stops,
+    or opens a new store and a new driver."""
 
     def __init__(
         self,
@@ -205,8 +205,10 @@ class Driver:
         self._store.submit(plan.ops, submitted)
 
     def _finish(self, done: Callable[[R], None], reply: R) -> None:
-        done(reply)
-        self._next()
+        try:
+            done(reply)
+        finally:  # whoever cannot take its answer does not keep the others waiting
+            self._next()
 
     def _fail(self, refusal: Refusal) -> None:
         if not self._failed:
@@ -287,9 +289,13 @@ class Driver:
                 self._next()
                 return
             found = dict(result)
-            known = [p for p in self._controller.image.paths() if p.startswith(path + "/")]
-            self._observe([_change(p, None) for p in known if p not in found])
-            self._observe([_change(p, node) for p, node in found.items()])
+            image = self._controller.image
+            if path == nodes.BROKER_IDS:
+                known = list(map(nodes.broker_path, image.brokers))
+            else:
+                known = list(map(nodes.delete_topic_path, image.deleting))
+            gone = [_change(p, None) for p in known if p not in found]
+            self._observe([*gone, *(_change(p, node) for p, node in found.items())])
             self._work(self._next)
 
         self._store.tree(path, read)

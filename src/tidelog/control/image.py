@@ -209,21 +209,22 @@ class _Application:
     def _topic_node(self, name: str, node: nodes.TopicNode, version: int) -> None:
         image = self._image
         topic = image.topics.get(name)
-        if topic is not None and node.topic_id is not None and node.topic_id != topic.topic_id:
+        if topic is not None and any(topic.topic_id) and node.topic_id not in (None, topic.topic_id):
             self._topic_gone(name)  # deleted and created again since the image was last brought up to date
             topic = None
         if topic is None:
             self._before_topics.setdefault(name, (None, 0))
-            topic = Topic(name, node.topic_id or bytes(16), version, [])
+            topic = Topic(name, bytes(16), version, [])
             image.topics[name] = topic
-            if node.topic_id is not None:
-                image.topic_names[node.topic_id] = name
             key = collision_key(name)
             if key is not None:
                 image.collisions.setdefault(key, set()).add(name)
         else:
             self._before_topics.setdefault(name, (topic, len(topic.partitions)))
         topic.version = version
+        if node.topic_id is not None and node.topic_id != topic.topic_id:  # an old Kafka's topics get theirs later
+            topic.topic_id = node.topic_id
+            image.topic_names[node.topic_id] = name
         partitions = topic.partitions
         for index, replicas in enumerate(node.replicas):
             adding, removing = node.adding.get(index, ()), node.removing.get(index, ())

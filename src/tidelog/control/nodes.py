@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 CONTROLLER: Final = "/controller"
@@ -214,6 +215,7 @@ def encode_state(state: StateNode) -> bytes:
     ).encode()
 
 
+@lru_cache(maxsize=1024)  # most partitions of a broker have the same state as many others
 def decode_state(data: bytes) -> StateNode:
     value = json.loads(data)
     return StateNode(

@@ -151,12 +151,17 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def after(self, updated: ConsumerMember) -> Iterator[ConsumerMember]:
-        """The members as they will be once `updated` is replayed."""
+        """The members as they will be once `updated` is replayed, in an order that does not depend on who asks."""
         replaced = None if updated.instance_id is None else self.static_members.get(updated.instance_id)
+        placed = False
         for member in self.members.values():
             if member.member_id not in (updated.member_id, replaced):
                 yield member
-        yield updated
+            elif not placed:
+                placed = True
+                yield updated
+        if not placed:
+            yield updated
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """A regular expression that is not resolved yet matches nothing."""

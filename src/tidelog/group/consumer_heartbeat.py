@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidelog.group import migration, regex
+from tidelog.group import migration
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.config import NO_OVERRIDES, GroupConfig
 from tidelog.group.consumer_fence import fence
@@ -24,7 +24,7 @@ from tidelog.group.consumer_group import (
 )
 from tidelog.group.consumer_members import check_instance, dynamic_member, static_member
 from tidelog.group.consumer_records import current_record
-from tidelog.group.consumer_update import Update, resolve_regexes
+from tidelog.group.consumer_update import Update, check_regex, resolve_regexes
 from tidelog.group.reconcile import Reported
 from tidelog.group.records import group_metadata_tombstone
 from tidelog.group.shard import Shard
@@ -63,7 +63,7 @@ def validate(request: Any, context: RequestContext, config: GroupConfig) -> None
         message = f"ServerAssignor {assignor} is not supported. Supported: {', '.join(config.consumer_assignors)}."
         raise Refusal(_E.UNSUPPORTED_ASSIGNOR, message)
     if request.subscribed_topic_regex:
-        regex.check(request.subscribed_topic_regex)
+        check_regex(request.subscribed_topic_regex)
 
 
 def heartbeat(shard: Shard, turn: Turn, request: Any, context: RequestContext) -> Any:

@@ -10,7 +10,6 @@ Nothing is applied: every step adds records, and replaying them makes the change
 
 from __future__ import annotations
 
-from tidelog.group import regex
 from tidelog.group.config import METADATA_REFRESH_INTERVAL_MS, NO_OVERRIDES, REGEX_REFRESH_MIN_INTERVAL_MS
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
 from tidelog.group.consumer_records import (
@@ -69,7 +68,7 @@ class Update:
             if old and group.count_subscribed_to_regex(old) == 1:
                 self.turn.append(regex_tombstone(group.group_id, old))
             if new and group.count_subscribed_to_regex(new) == 0:
-                regex.check(new)
+                check_regex(new)
                 wanted = True
             else:
                 self.regex_resolved = not new or new in group.resolved
@@ -150,6 +149,13 @@ class Update:
             self.shard.deadlines.cancel(self.turn, key)
 
 
+def check_regex(expression: str) -> None:
+    """Raises Refusal. The engine is loaded when the first expression comes: most brokers never see one."""
+    from tidelog.group.regex import check
+
+    check(expression)
+
+
 def trust_metadata(group: ConsumerGroup, turn: Turn) -> None:
     """The topics need no look until something changes; if this turn is not stored, they do."""
     group.refresh_deadline_ms = turn.now_ms + METADATA_REFRESH_INTERVAL_MS
@@ -162,11 +168,13 @@ def trust_metadata(group: ConsumerGroup, turn: Turn) -> None:
 
 def resolve_regexes(shard: Shard, turn: Turn, group: ConsumerGroup) -> None:
     """What every expression of the group matches now; the group's epoch grows if that is something else than before."""
+    from tidelog.group.regex import matching
+
     image = shard.around.topics
     bump = False
     after = dict(group.resolved)
     for expression in sorted(group.subscribed_regexes()):
-        topics = regex.matching(expression, image.by_name)
+        topics = matching(expression, image.by_name)
         before = group.resolved.get(expression)
         bump |= topics != (before.topics if before is not None else frozenset())
         after[expression] = resolved = ResolvedRegex(topics, image.version, turn.wall_ms)

@@ -68,8 +68,11 @@ class Groups:
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 
-    def load_begin(self, partition: int) -> None:
+    def load_begin(self, partition: int) -> Decision:
+        """This broker leads the partition from now on; what it knew of it from an earlier time is dropped."""
+        dropped = self.unload(partition)
         self._shards[partition] = Shard(partition, self._around)
+        return dropped
 
     def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int = -1, offset: int = -1) -> None:
         """One record, when living or loading; `producer_id` of its batch where that is transactional, else -1."""
@@ -141,6 +144,10 @@ class Groups:
                 member.awaiting_sync = Parked(None, member.awaiting_sync.api_version)
 
     # -- settings, topics, time ----------------------------------------------------------------------------------
+
+    def configure(self, config: GroupConfig) -> None:
+        """The broker's settings; deadlines that are set already stay as they are."""
+        self._around.config = config
 
     def configure_group(self, group_id: str, properties: Mapping[str, Any]) -> None:
         """The settings of one group; an empty mapping takes them away."""
@@ -389,6 +396,15 @@ class Groups:
                 code = refusal.code
             turn.replies[0].message.results.append(of_result(group_id=group_id, error_code=int(code)))
         return list(turns.values())
+
+    def census(self) -> dict[tuple[str, str], int]:
+        """(type, state) -> how many groups; for metrics and the console."""
+        counts: dict[tuple[str, str], int] = {}
+        for shard in self._active():
+            for group in shard.groups.values():
+                kind = (group.type, group.state_name)
+                counts[kind] = counts.get(kind, 0) + 1
+        return counts
 
     # -- finding the way -----------------------------------------------------------------------------------------
 

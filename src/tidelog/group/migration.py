@@ -158,7 +158,7 @@ def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> No
     update.bump_epoch(changed)
     owned = embedded.by_topic_id(subscription.owned_partitions, shard.around.topics)
     if leaves_modern and replaced is not None:
-        _downgrade_by(turn, update, replaced, left, owned, changed)
+        updated = _downgrade_by(turn, update, replaced, left, owned, changed)
     else:
         epoch, target = update.retarget()
         updated = update.reconcile(epoch, target, owned, changed)
@@ -185,15 +185,16 @@ def _downgrade_by(
     left: list[ConsumerMember],
     owned: dict[bytes, set[int]],
     changed: bool,
-) -> None:
+) -> ConsumerMember:
     """A static member came back on the classic protocol, and nobody else speaks the new one."""
     group, member = update.group, update.updated
     rebalance = group.assignment_epoch < update.epoch
+    inherits = {member.member_id: replaced.member_id}
     if not rebalance:
         target = group.target.get(replaced.member_id, NOTHING)
-        update.updated = update.reconcile(group.assignment_epoch, target, owned, changed)
-    inherits = {member.member_id: replaced.member_id}
+        member = update.reconcile(group.assignment_epoch, target, owned, changed)
     downgrade(update.shard, turn, group, left, rebalance=rebalance, inherits=inherits)
+    return member
 
 
 def _with_join(member: ConsumerMember, joining: Joining, subscription: Any) -> ConsumerMember:

@@ -101,7 +101,7 @@ class _Flags(NamedTuple):
 def parse(expression: str) -> Node:
     parser = _Parser(expression)
     tree = parser.alternatives(_Flags(), 0)
-    if parser.at < len(expression):
+    if parser.at < len(parser.text):
         raise SyntaxProblem("unexpected )")
     return tree
 
@@ -122,14 +122,21 @@ class _Parser:
         options: list[Node] = []
         parts: list[Node] = []
         while self.at < len(self.text) and self._peek() != ")":
+            if self._peek(2) == "\\Q":
+                self._unquote()
+                continue
             if self._peek() == "|":
                 self.at += 1
                 options.append(Sequence(tuple(parts)))
                 parts = []
                 continue
+            if parts and self._at_repeat():
+                # Behind flags, (?i)*, this is the item before them, as in RE2.
+                parts[-1] = self._repeated(parts[-1])
+                continue
             node, flags = self._item(flags, depth)
             if node is not None:
-                parts.append(self._repeated(node))
+                parts.append(node)
         options.append(Sequence(tuple(parts)))
         return options[0] if len(options) == 1 else Alternatives(tuple(options))
 
@@ -138,7 +145,7 @@ class _Parser:
         char = self._peek()
         if char == "(":
             return self._group(flags, depth)
-        if char in "*+?" or self._bounds() is not None:
+        if self._at_repeat():
             raise SyntaxProblem(f"missing argument to repetition operator: {char}")
         if char == "[":
             return self._char_class(flags), flags
@@ -150,6 +157,14 @@ class _Parser:
         if char in "^$":
             return At("start" if char == "^" else "end"), flags
         return _literal(char, flags), flags
+
+    def _unquote(self) -> None:
+        """Put escapes in the place of \\Q..\\E, so that what follows repeats the last character only."""
+        begin = self.at + 2
+        end = self.text.find("\\E", begin)
+        quoted, rest = (self.text[begin:], "") if end < 0 else (self.text[begin:end], self.text[end + 2 :])
+        self.text = "".join(f"\\x{{{ord(char):x}}}" for char in quoted) + rest
+        self.at = 0
 
     # -- repeats -------------------------------------------------------------------------------------------------
 
@@ -167,20 +182,20 @@ class _Parser:
             raise SyntaxProblem(f"invalid repeat count: {self.text[self.at : end + 1]}")
         return least, most, end + 1
 
-    def _repeated(self, node: Node) -> Node:
+    def _at_repeat(self) -> bool:
         char = self._peek()
+        return (char != "" and char in "*+?") or self._bounds() is not None
+
+    def _repeated(self, node: Node) -> Node:
         bounds = self._bounds()
         if bounds is not None:
             least, most, self.at = bounds
-        elif char and char in "*+?":
-            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
-            self.at += 1
         else:
-            return node
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[self._peek()]
+            self.at += 1
         if self._peek() == "?":
             self.at += 1
-        following = self._peek()
-        if (following and following in "*+?") or self._bounds() is not None:
+        if self._at_repeat():
             raise SyntaxProblem("invalid nested repetition operator")
         return Repeat(node, least, most)
 
@@ -213,7 +228,7 @@ class _Parser:
 
     def _flags(self, flags: _Flags) -> tuple[_Flags, bool]:
         """The flags, and whether they hold for a group only, (?i:x), or for all that follows, (?i)."""
-        on = True
+        on, wanted = True, False
         while True:
             char = self._peek()
             self.at += 1
@@ -222,32 +237,25 @@ class _Parser:
             elif char == "s":
                 flags = flags._replace(dot_all=on)
             elif char == "-" and on:
-                on = False
-            elif char and char in ":)":
+                on, wanted = False, True
+                continue
+            elif char and char in ":)" and not wanted:
                 return flags, char == ":"
             elif not char or char not in "mU":
                 raise SyntaxProblem("invalid or unsupported Perl syntax")
+            wanted = False
 
     # -- characters ----------------------------------------------------------------------------------------------
 
     def _escape(self, flags: _Flags) -> Node:
         self.at += 1
         char = self._peek()
-        if char == "Q":
-            end = self.text.find("\\E", self.at)
-            end = len(self.text) if end < 0 else end
-            quoted = self.text[self.at + 1 : end]
-            self.at = min(end + 2, len(self.text))
-            return Sequence(tuple(_literal(c, flags) for c in quoted))
         if char and char in _POSITIONS:
             self.at += 1
             return At(_POSITIONS[char])
-        if char == "C":
-            self.at += 1
-            return _ANY
         any_of = self._escaped_class()
         if any_of is not None:
-            return any_of
+            return any_of._replace(fold_case=flags.fold_case)
         return _literal(chr(self._escaped_code()), flags)
 
     def _escaped_class(self) -> AnyOf | None:

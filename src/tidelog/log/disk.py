@@ -12,7 +12,14 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from typing import ClassVar, NamedTuple, Protocol
+import resource
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from tidelog.log.residents import Residents
+
+#: well below the usual vm.max_map_count
+_MAX_MAPS: Final = 30_000
+_BESIDE: Final = ".tmp"
 
 
 class Entry(NamedTuple):
@@ -63,7 +70,13 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    def open(self, path: str, create: bool = False) -> File: ...
+    #: who holds open log files, and who holds mapped indexes
+    files: Residents
+    maps: Residents
+
+    def open(self, path: str, create: bool = False, empty: bool = False) -> File:
+        """A file to read and write; made where `create` allows it, cut to nothing where it shall be `empty`."""
+        ...
 
     def list(self, path: str) -> list[Entry]: ...
 
@@ -88,6 +101,10 @@ class Disk(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None: ...
+
+    def sync_all(self, path: str) -> None:
+        """Everything on the volume that holds `path` is on the device: cheaper than many files one by one."""
+        ...
 
     def lock(self, path: str) -> Lock | None:
         """An exclusive lock that dies with the process; None where somebody else holds it."""
@@ -161,11 +178,24 @@ class SystemLock:
 
 
 class SystemDisk:
-    __slots__ = ()
+    """The file system. `max_files` bounds the descriptors of log files, and half of it those of index mappings."""
 
-    def open(self, path: str, create: bool = False) -> SystemFile:
+    __slots__ = ("files", "maps")
+
+    def __init__(self, max_files: int | None = None) -> None:
+        if max_files is None:
+            # Half for log files, a quarter for indexes (a mapping holds a descriptor too), a quarter for sockets.
+            max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self.files = Residents(max_files)
+        self.maps = Residents(min(max_files // 2, _MAX_MAPS))
+
+    def open(self, path: str, create: bool = False, empty: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC
-        return SystemFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644))
+        if create:
+            flags |= os.O_CREAT
+        if empty:
+            flags |= os.O_TRUNC
+        return SystemFile(os.open(path, flags, 0o644))
 
     def list(self, path: str) -> list[Entry]:
         with os.scandir(path) as entries:
@@ -214,6 +244,19 @@ class SystemDisk:
         finally:
             os.close(fd)
 
+    def sync_all(self, path: str) -> None:
+        # Imported here: it takes longer than a broker's start may, and only a stop needs it.
+        import ctypes
+
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.syncfs(fd) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), path)
+        finally:
+            os.close(fd)
+
     def lock(self, path: str) -> SystemLock | None:
         path = os.path.realpath(path)
         if path in SystemLock.held:
@@ -234,6 +277,32 @@ class SystemDisk:
         return Usage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
 
+class AppendedFile:
+    """A small file that is opened only while it is used; it appears when something is appended to it."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+
+    def append(self, data: bytes) -> None:
+        file = self._disk.open(self.path, create=True)
+        file.write(data, file.size())
+
+    def read_all(self) -> bytes:
+        try:
+            return read_file(self._disk, self.path)
+        except FileNotFoundError:
+            return b""
+
+    def truncate(self, size_bytes: int) -> None:
+        try:
+            self._disk.open(self.path).truncate(size_bytes)
+        except FileNotFoundError:
+            pass
+
+
 def read_file(disk: Disk, path: str) -> bytes:
     file = disk.open(path)
     return file.pread(file.size(), 0)
@@ -241,10 +310,21 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 def replace_file(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
     """Old content or new content, never a mixture: written beside, then renamed over."""
-    beside = path + ".tmp"
-    file = disk.open(beside, create=True)
-    file.truncate(0)
-    file.write(data, 0)
+    file = write_beside(disk, path, data)
     if sync:
         file.sync()
-    disk.rename(beside, path)
+    put_in_place(disk, path)
+    if sync:
+        disk.sync_dir(os.path.dirname(path))
+
+
+def write_beside(disk: Disk, path: str, data: bytes) -> File:
+    """The first half of a replacement."""
+    file = disk.open(path + _BESIDE, create=True, empty=True)
+    file.write(data, 0)
+    return file
+
+
+def put_in_place(disk: Disk, path: str) -> None:
+    """The second half of a replacement."""
+    disk.rename(path + _BESIDE, path)

@@ -35,6 +35,13 @@ class StorageError(LogError):
     code = 56
 
 
+class WriteRefused(StorageError):
+    """A write failed and was cut off again: nothing of it is there, and the log takes the next one as before.
+
+    A full disk is the usual reason; the log recovers as soon as there is room.
+    """
+
+
 class LogDirNotFound(LogError):
     code = 57
 

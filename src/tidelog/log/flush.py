@@ -2,6 +2,7 @@
 
 `log.flush_work()` collects what is not known to be on the device; calling the work syncs it, on any thread; and
 `log.flush_done(work)`, back on the broker's thread, moves the recovery point. `log.flush()` does all three at once.
+Works of one log must run in the order in which they were collected.
 
 The order matters after a crash: epochs below the recovery point must be in their file, and sealed segments below it
 are trusted with their indexes, so all of these are synced before the recovery point says so. The active segment's
@@ -11,56 +12,73 @@ indexes are not: it is always recovered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from tidelog.log.disk import Disk, replace_file
+from tidelog.log.disk import Disk, put_in_place, replace_file, write_beside
 
 
 class FlushWork:
-    __slots__ = ("_steps", "end_offset", "error", "generation")
+    __slots__ = ("_disk", "_replacements", "_syncs", "end_offset", "epoch_changes", "error", "truncations")
 
-    def __init__(self, end_offset: int, generation: int) -> None:
+    def __init__(self, disk: Disk, end_offset: int, truncations: int, epoch_changes: int) -> None:
+        self._disk = disk
         #: what the recovery point becomes
         self.end_offset = end_offset
         #: the log's count of truncations when the work was collected; bytes written after one are not covered
-        self.generation = generation
+        self.truncations = truncations
+        #: up to which change the leader epochs are written with it
+        self.epoch_changes = epoch_changes
         self.error: OSError | None = None
-        self._steps: list[Callable[[], None]] = []
+        self._syncs: list[Callable[[], None]] = []
+        #: files to be replaced, by their paths
+        self._replacements: dict[str, bytes] = {}
 
-    def add(self, step: Callable[[], None]) -> None:
-        self._steps.append(step)
+    def add(self, sync: Callable[[], None]) -> None:
+        self._syncs.append(sync)
 
-    def add_path(self, disk: Disk, path: str) -> None:
-        """Syncs a file by its name; one that was removed meanwhile needs no flush any more."""
+    def add_files(self, *paths: str) -> None:
+        """Syncs files by their names."""
+        for path in paths:
+            self._syncs.append(partial(_sync_file, self._disk, path))
 
-        def sync() -> None:
-            try:
-                disk.open(path).sync()
-            except FileNotFoundError:
-                pass
+    def add_directory(self, path: str) -> None:
+        self._syncs.append(partial(self._disk.sync_dir, path))
 
-        self._steps.append(sync)
+    def add_replacement(self, path: str, data: bytes) -> None:
+        self._replacements[path] = data
 
-    def add_directory(self, disk: Disk, path: str) -> None:
-        def sync() -> None:
-            try:
-                disk.sync_dir(path)
-            except FileNotFoundError:
-                pass
-
-        self._steps.append(sync)
-
-    def add_replacement(self, disk: Disk, path: str, data: bytes) -> None:
-        def replace() -> None:
-            try:
-                replace_file(disk, path, data)
-            except FileNotFoundError:
-                pass
-
-        self._steps.append(replace)
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._syncs or self._replacements)
 
     def __call__(self) -> None:
-        try:
-            for step in self._steps:
+        for path, data in self._replacements.items():
+            self._attempt(partial(replace_file, self._disk, path, data))
+        for sync in self._syncs:
+            self._attempt(sync)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        if self.error is None:
+            try:
                 step()
-        except OSError as error:
-            self.error = error
+            except FileNotFoundError:
+                # It was removed or renamed meanwhile, and with it the need to flush it.
+                return
+            except OSError as error:
+                self.error = error
+
+
+def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:
+    """Runs the works of many logs in one directory with two syncs of the volume instead of several for each log."""
+    replacements = [item for work in works for item in work._replacements.items()]
+    for target, data in replacements:
+        write_beside(disk, target, data)
+    disk.sync_all(path)
+    if replacements:
+        for target, _ in replacements:
+            put_in_place(disk, target)
+        disk.sync_all(path)
+
+
+def _sync_file(disk: Disk, path: str) -> None:
+    disk.open(path).sync()

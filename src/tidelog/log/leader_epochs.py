@@ -21,23 +21,28 @@ FILE_NAME: Final = "leader-epoch-checkpoint"
 
 
 class LeaderEpochs:
-    __slots__ = ("_epochs", "_starts", "dirty", "latest")
+    __slots__ = ("_epochs", "_starts", "changes", "latest", "written")
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         #: the newest epoch, -1 if there is none
         self.latest = UNDEFINED
-        #: the file does not say yet what stands here
-        self.dirty = False
+        #: counts changes; the file has those up to `written`
+        self.changes = 0
+        self.written = 0
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> LeaderEpochs:
         epochs = cls()
         for epoch, start_offset in parse_lines(data, path, 2):
             epochs.assign(int(epoch), int(start_offset))
-        epochs.dirty = False
+        epochs.written = epochs.changes
         return epochs
+
+    @property
+    def dirty(self) -> bool:
+        return self.written != self.changes
 
     def format(self) -> bytes:
         return format_lines(f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True))
@@ -111,4 +116,4 @@ class LeaderEpochs:
 
     def _changed(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED
-        self.dirty = True
+        self.changes += 1

@@ -8,7 +8,8 @@ An append checks the batch, gives it its offset and leader epoch in place, and w
 over the wire goes to the file as it is. A read returns a slice of a file, whole batches, for `sendfile`. Finding a
 position costs the same at any log size (`segments.py`).
 
-A write that fails is cut off again and takes the directory offline: nothing half-written stays behind, and nothing that
+A write that fails is cut off again: nothing half-written stays behind, and the log goes on as soon as there is room. One
+that cannot be cut off, a sync or a read that fails take the directory offline. Nothing that
 failed was ever counted.
 """
 
@@ -16,26 +17,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from tidelog.log.checkpoints import PARTITION_METADATA
+from tidelog.log.append import AppendInfo, runs_of
+from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk
-from tidelog.log.errors import OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
+from tidelog.log.disk import Disk, replace_file
+from tidelog.log.errors import InconsistentTopicId, OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
 from tidelog.log.flush import FlushWork
-from tidelog.log.index import MAX_RELATIVE_OFFSET
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
+from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
 from tidelog.log.rules import roll_jitter_ms, rules_of
 from tidelog.log.segment import FileSlice, Segment
 from tidelog.log.segments import Segments
-from tidelog.wire.batch import CODEC_MASK, UNSUPPORTED_COMPRESSION_TYPE, BatchHeader, InvalidBatch, patch_place
+from tidelog.log.snapshots import Snapshots
+from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
+from tidelog.log.txn_index import AbortedTxn, CorruptIndex
+from tidelog.wire.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    BatchHeader,
+    InvalidBatch,
+    patch_place,
+)
 from tidelog.wire.check import check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
-from tidelog.wire.records import locate_timestamp
+from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
-NO_LEADER_EPOCH: Final = -1
 _ANY_EPOCH: Final = (1 << 31) - 1
 
 P = ParamSpec("P")
@@ -57,45 +69,11 @@ def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[L
     return guarded
 
 
-class AppendInfo:
-    __slots__ = (
-        "duplicate",
-        "first_offset",
-        "flush_due",
-        "last_offset",
-        "log_append_time_ms",
-        "log_start_offset",
-        "max_timestamp",
-        "size_bytes",
-    )
-
-    def __init__(self, first_offset: int, last_offset: int, max_timestamp: int, size_bytes: int) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.max_timestamp = max_timestamp
-        self.size_bytes = size_bytes
-        #: -1 unless the topic stamps append time
-        self.log_append_time_ms = -1
-        self.log_start_offset = 0
-        #: the batch was already in the log; the offsets are those of then, and nothing was written
-        self.duplicate = False
-        #: `flush.messages` is reached: not to be acknowledged before a flush
-        self.flush_due = False
-
-
-class TimestampedOffset(NamedTuple):
-    """The answer to a lookup by time. `leader_epoch` is -1 where it is not known."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
 class Log:
     __slots__ = (
         "_config",
+        "_dirty_since_ms",
         "_disk",
-        "_generation",
         "_rules",
         "directory",
         "leader_epochs",
@@ -103,10 +81,13 @@ class Log:
         "log_start_offset",
         "partition",
         "path",
+        "producers",
         "recovery_point",
         "segments",
+        "snapshots",
         "topic",
         "topic_id",
+        "truncations",
     )
 
     def __init__(self, directory: LogDir, path: str, topic: str, partition: int, config: LogConfig) -> None:
@@ -120,10 +101,14 @@ class Log:
         self.log_end_offset = 0
         self.recovery_point = 0
         self.leader_epochs = LeaderEpochs()
+        self.producers = Producers()
+        self.snapshots = Snapshots(self._disk, path)
         #: set before the log is handed out
         self.segments: Segments
-        #: counts truncations: a flush that began before one says nothing about bytes written after it
-        self._generation = 0
+        #: a flush or a copy that began before the last one says nothing about what was written after it
+        self.truncations = 0
+        #: when the first append since the last flush was made; -1 where there was none
+        self._dirty_since_ms = -1
         self.config = config
 
     @property
@@ -140,15 +125,17 @@ class Log:
         return f"{self.topic}-{self.partition}"
 
     @property
-    def first_unstable_offset(self) -> int | None:
-        return None
-
-    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[Any]:
-        return []
-
-    @property
     def size_bytes(self) -> int:
         return self.segments.size_bytes
+
+    @_guarded
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Writes down whose partition this is; on the device with the next flush."""
+        if self.topic_id not in (None, topic_id):
+            raise InconsistentTopicId(f"{self.name} exists with another topic id")
+        self.topic_id = topic_id
+        data = format_partition_metadata(topic_id)
+        replace_file(self._disk, f"{self.path}/{PARTITION_METADATA}", data, sync=False)
 
     # --- appending
 
@@ -163,20 +150,32 @@ class Log:
         now_ms: int,
         zstd_allowed: bool = True,
         *,
-        from_client: bool = True,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: int = NO_GUARD,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Appends one produced batch; its bytes are patched in place and must be writable.
 
-        Raises InvalidBatch for what may not be stored, LogError for what cannot be.
+        Raises InvalidBatch or ProducerRefused for what may not be stored, LogError for what cannot be. `guard` is what
+        the verification of a transaction gave, `transaction_version` that of the request that brought a marker.
         """
         if self.directory.failure is not None:
             raise self.directory.offline()
-        checked = check_produced(records, self._rules, now_ms, from_client=from_client)
+        checked = check_produced(records, self._rules, now_ms, from_client=origin is AppendOrigin.CLIENT)
         batch, header = checked.batch, checked.header
         if header.attributes & CODEC_MASK == ZSTD and not zstd_allowed:
             raise InvalidBatch(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request")
         if len(batch) > self._config.segment_bytes:
             raise RecordListTooLarge(f"{len(batch)} bytes exceed segment.bytes = {self._config.segment_bytes}")
+        marker = None
+        if header.producer_id >= 0:
+            if header.attributes & CONTROL_FLAG:
+                marker = read_end_txn_marker(batch)
+            known = self.producers.check(
+                header, origin, marker=marker, guard=guard, transaction_version=transaction_version
+            )
+            if known is not None:
+                return self._duplicate(known)
         first_offset = self.log_end_offset
         patch_place(batch, 0, first_offset, header.length, leader_epoch)
         if leader_epoch != self.leader_epochs.latest:
@@ -185,8 +184,35 @@ class Log:
         info = AppendInfo(first_offset, last_offset, header.max_timestamp, len(batch))
         if self._rules.log_append_time:
             info.log_append_time_ms = now_ms
-        self._write(batch, info, now_ms, None)
+        self._write(batch, first_offset, info, now_ms, None)
+        if header.producer_id >= 0:
+            self._note_producer(BatchHeader._make((first_offset, *header[1:])), marker, now_ms)
+        else:
+            self.producers.end_offset = last_offset + 1
         return info
+
+    def _duplicate(self, known: BatchMetadata) -> AppendInfo:
+        info = AppendInfo(known.first_offset, known.last_offset, known.timestamp, 0)
+        info.duplicate = True
+        info.log_append_time_ms = known.timestamp
+        info.log_start_offset = self.log_start_offset
+        return info
+
+    def _note_producer(self, header: BatchHeader, marker: EndTxnMarker | None, now_ms: int) -> None:
+        """A batch of a producer is in the active segment: remembers it, and a transaction that it aborted."""
+        completed = self.producers.append(header, marker, now_ms)
+        if completed is None:
+            return
+        if completed.is_aborted:
+            aborted = AbortedTxn(
+                completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+            )
+            try:
+                self.segments.active.txn_index.append(aborted)
+            except OSError as error:
+                # The marker is written, its index entry is not: recovery brings it back. Until then nothing is stable.
+                raise self.directory.fail(error) from error
+        self.producers.complete(completed)
 
     def append_as_follower(self, records: memoryview, now_ms: int, leader_epoch: int = _ANY_EPOCH) -> AppendInfo:
         """Appends what a leader sent: batches with their offsets, continuing this log; a torn last one is left out.
@@ -212,27 +238,17 @@ class Log:
                 placed[-1][1].last_offset,
             )
         start = 0
-        for run in self._runs(placed):
+        for run in runs_of(placed, self._config.segment_bytes):
             stop = run[-1][0] + run[-1][1].size_bytes
             self._append_run(records[start:stop], [header for _, header in run], info, now_ms)
+            for position, header in run:
+                if header.producer_id >= 0:
+                    batch = records[position : position + header.size_bytes]
+                    marker = read_end_txn_marker(batch) if header.attributes & CONTROL_FLAG else None
+                    self._note_producer(header, marker, now_ms)
+            self.producers.end_offset = self.log_end_offset
             start = stop
         return info
-
-    def _runs(self, placed: list[tuple[int, BatchHeader]]) -> list[list[tuple[int, BatchHeader]]]:
-        """Splits batches where one segment cannot hold all: by size, or by the reach of a relative offset."""
-        runs: list[list[tuple[int, BatchHeader]]] = []
-        segment_bytes = self._config.segment_bytes
-        for position, header in placed:
-            if runs:
-                first_position, first = runs[-1][0]
-                if (
-                    position + header.size_bytes - first_position <= segment_bytes
-                    and header.last_offset - first.base_offset <= MAX_RELATIVE_OFFSET
-                ):
-                    runs[-1].append((position, header))
-                    continue
-            runs.append([(position, header)])
-        return runs
 
     def _append_run(self, records: memoryview, headers: list[BatchHeader], info: AppendInfo, now_ms: int) -> None:
         spans = []
@@ -242,10 +258,15 @@ class Log:
             info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
             spans.append((header.last_offset, header.max_timestamp, header.size_bytes))
         info.last_offset = headers[-1].last_offset
-        self._write(records, info, now_ms, spans)
+        self._write(records, headers[0].base_offset, info, now_ms, spans)
 
     def _write(
-        self, records: memoryview, info: AppendInfo, now_ms: int, spans: list[tuple[int, int, int]] | None
+        self,
+        records: memoryview,
+        first_offset: int,
+        info: AppendInfo,
+        now_ms: int,
+        spans: list[tuple[int, int, int]] | None,
     ) -> None:
         """One write; then the log end, and whatever reader waits for it, may know."""
         segment = self.segments.active
@@ -253,13 +274,15 @@ class Log:
         last_offset = info.last_offset
         try:
             if segment.should_roll(len(records), last_offset, info.max_timestamp, now_ms, config):
-                segment = self.roll(now_ms, max(info.first_offset, self.log_end_offset))
+                segment = self.roll(now_ms, first_offset)
             position = segment.append(records, last_offset, info.max_timestamp, spans)
         except OSError as error:
             raise self.directory.fail(error) from error
         self.log_end_offset = last_offset + 1
-        self.segments.remember(info.first_offset, segment, position)
+        self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
+        if self._dirty_since_ms < 0:
+            self._dirty_since_ms = now_ms
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             info.flush_due = True
             self.directory.flushes.add(self)
@@ -278,6 +301,8 @@ class Log:
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
+        self.producers.end_offset = base_offset
+        self.snapshots.write(base_offset, self.producers.snapshot())
         self.directory.flushes.add(self)
         return segment
 
@@ -339,37 +364,35 @@ class Log:
     @_guarded
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after a time, not before the log's start; None if there is none."""
-        for segment in self.segments:
-            if segment.largest.timestamp < timestamp:
-                continue
-            for position, header in segment.headers(segment.position_before_time(timestamp, self.log_start_offset)):
-                if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
-                    continue
-                batch = segment.file.pread(header.size_bytes, position)
-                found = locate_timestamp(batch, timestamp, self.log_start_offset)
-                if found is not None:
-                    return TimestampedOffset(found[1], found[0], header.leader_epoch)
-        return None
+        return first_at_or_after(self.segments, timestamp, self.log_start_offset)
 
     @_guarded
     def max_timestamp_offset(self) -> TimestampedOffset | None:
         """The first record that has the largest timestamp in the log; None in a log without timestamps."""
-        largest: Segment | None = None
-        for segment in self.segments:
-            if largest is None or segment.largest.timestamp > largest.largest.timestamp:
-                largest = segment
-        if largest is None or largest.largest.timestamp < 0:
-            return None
-        timestamp, last_offset = largest.largest
-        span = largest.find(last_offset)
-        if span is None:
-            return None
-        for position, header in largest.headers(span.position):
-            batch = largest.file.pread(header.size_bytes, position)
-            found = locate_timestamp(batch, timestamp)
-            if found is not None:
-                return TimestampedOffset(timestamp, found[0], header.leader_epoch)
-        return None
+        return first_of_largest(self.segments)
+
+    # --- transactions
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction that is not decided for good begins; None if there is none."""
+        unstable = self.producers.first_unstable_offset()
+        return unstable if unstable is None else max(unstable, self.log_start_offset)
+
+    @_guarded
+    def aborted_transactions(self, offset: int, end_offset: int, now_ms: int = 0) -> list[AbortedTxn]:
+        """The aborted transactions that have records from `offset` to below `end_offset`."""
+        aborted: list[AbortedTxn] = []
+        for segment in self.segments.since(offset):
+            try:
+                found, complete = segment.txn_index.collect(offset, end_offset)
+            except CorruptIndex:
+                rebuild_txn_index(self.segments, self.snapshots, segment, now_ms)
+                found, complete = segment.txn_index.collect(offset, end_offset)
+            aborted += found
+            if complete:
+                break
+        return aborted
 
     # --- cutting at the end
 
@@ -386,10 +409,18 @@ class Log:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
         self._discard(self.segments.drop_from(offset))
-        self.segments.active.truncate_to(offset, now_ms)
-        self._ends_at(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.leader_epochs.truncate_from_end(offset)
+        end_offset = self.segments.active.truncate_to(offset, now_ms)
+        # A batch that held both the log's start and the offset went whole, but the log does not begin earlier for it.
+        self._ends_at(max(end_offset, min(offset, self.log_start_offset)))
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
+        if len(self.producers):
+            rebuild_producers(
+                self.producers, self.segments, self.snapshots, self.log_start_offset, self.log_end_offset, now_ms
+            )
+        else:
+            self.snapshots.drop_above(self.log_end_offset)
+            self.producers.end_offset = self.log_end_offset
         return True
 
     @_guarded
@@ -401,12 +432,16 @@ class Log:
         self._ends_at(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()
+        self.snapshots.drop_above(-1)
+        self.producers.reset(offset)
 
     def _ends_at(self, offset: int) -> None:
+        """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""
         self.log_end_offset = offset
-        self._generation += 1
-        if self.recovery_point > offset:
-            self.recovery_point = offset
+        self.truncations += 1
+        base_offset = self.segments.active.base_offset
+        if self.recovery_point > base_offset:
+            self.recovery_point = base_offset
             self.directory.recovery_points_stale = True
         self.segments.forget()
 
@@ -427,6 +462,7 @@ class Log:
             return False
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
+        self.producers.on_log_start_offset(offset)
         return True
 
     @_guarded
@@ -437,6 +473,7 @@ class Log:
         dropped = self.segments.drop_first(count)
         self.advance_log_start_offset(self.segments.first_base_offset)
         self._discard(dropped)
+        self.snapshots.drop_below(self.segments.first_base_offset)
 
     # --- flushing
 
@@ -444,32 +481,36 @@ class Log:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether something has waited for `flush.ms`."""
+        return 0 <= self._dirty_since_ms <= now_ms - self._config.flush_ms
+
     def flush_work(self) -> FlushWork | None:
         """What must be synced for the whole log to be on the device; None if it is already."""
         self.directory.flushes.discard(self)
+        self._dirty_since_ms = -1
         point = self.recovery_point
         if point >= self.log_end_offset and not self.leader_epochs.dirty:
             return None
-        work = FlushWork(self.log_end_offset, self._generation)
+        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
         active = self.segments.active
         for segment in self.segments.since(point):
             work.add(segment.file.sync)
             if segment is not active:
-                work.add_path(self._disk, segment.offset_index.path)
-                work.add_path(self._disk, segment.time_index.path)
+                work.add_files(*segment.index_paths)
         if self.leader_epochs.dirty:
-            work.add_replacement(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
-            self.leader_epochs.dirty = False
+            work.add_replacement(f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
         if active.base_offset >= point:
-            work.add_path(self._disk, f"{self.path}/{PARTITION_METADATA}")
-            work.add_directory(self._disk, self.path)
+            work.add_files(self.snapshots.file_path(active.base_offset), f"{self.path}/{PARTITION_METADATA}")
+            work.add_directory(self.path)
         return work
 
     def flush_done(self, work: FlushWork) -> None:
         """Takes note of work that ran; raises if it failed."""
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
-        if work.generation == self._generation and work.end_offset > self.recovery_point:
+        self.leader_epochs.written = work.epoch_changes
+        if work.truncations == self.truncations and work.end_offset > self.recovery_point:
             self.recovery_point = work.end_offset
 
     def flush(self) -> None:
@@ -485,23 +526,38 @@ class Log:
         """Renames the log's directory; the log goes on under the new name."""
         self._disk.rename(self.path, path)
         self.path = path
+        self.snapshots.path = path
         for segment in self.segments:
             segment.moved(path)
 
     @_guarded
-    def close(self) -> None:
-        """Flushes, trims and gives everything back, so that the next opening need not scan."""
-        self.flush()
+    def close_work(self) -> FlushWork:
+        """Seals the log, so that the next opening need not scan; what must be synced for that to be true."""
         active = self.segments.active
-        active.seal()
-        if active.size:
-            active.sync()
-            active.offset_index.sync()
-            active.time_index.sync()
+        sealed = active.dirty
+        if sealed:
+            active.seal()
+        end_offset = self.log_end_offset
+        snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
+        if snapshot:
+            self.snapshots.write(end_offset, self.producers.snapshot())
+        work = self.flush_work() or FlushWork(self._disk, end_offset, self.truncations, self.leader_epochs.changes)
+        if sealed:
+            work.add(active.file.sync)
+            work.add_files(*active.index_paths)
+        if snapshot:
+            work.add_files(self.snapshots.file_path(end_offset))
+        return work
+
+    def close(self) -> None:
+        """A clean stop of this log alone."""
+        work = self.close_work()
+        work()
+        self.flush_done(work)
         self.abandon()
 
     def abandon(self) -> None:
         """Gives descriptors and mappings back without touching the disk."""
         self.directory.flushes.discard(self)
         for segment in self.segments:
-            segment.park()
+            segment.park_all()

@@ -42,7 +42,17 @@ class PendingDeletion:
 
 
 class LogDir:
-    __slots__ = ("deletions", "directory_id", "disk", "failure", "flushes", "logs", "path", "recovery_points_stale")
+    __slots__ = (
+        "deleted",
+        "deletions",
+        "directory_id",
+        "disk",
+        "failure",
+        "flushes",
+        "logs",
+        "path",
+        "recovery_points_stale",
+    )
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk = disk
@@ -53,6 +63,8 @@ class LogDir:
         #: logs that rolled, or whose flush interval is over
         self.flushes: set[Log] = set()
         self.deletions: list[PendingDeletion] = []
+        #: partitions that the life before renamed for deletion
+        self.deleted: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
         self.recovery_points_stale = False
         self.directory_id = bytes(16)

@@ -20,7 +20,9 @@ written first (45).
 
     open ──marker written──► undecided no more, but unreplicated ──high watermark passes the marker──► forgotten
 
-The first unstable offset, the lowest of all open and unreplicated transactions, bounds the last stable offset.
+The first unstable offset, the lowest of all open and unreplicated transactions, bounds the last stable offset. A marker
+that lies below the snapshot from which the state was loaded counts as replicated: should it be lost after all, the
+coordinator, where the decision is durable, writes it again.
 
 Checking and remembering are two steps, `check` before the write and `append` after it, so that a failed write leaves no
 trace. All of this is rebuilt from the log: from the newest snapshot at or below its end (`producer_snapshot.py`) and
@@ -114,6 +116,7 @@ class Producer:
         "epoch",
         "heard_ms",
         "last_timestamp",
+        "next_sequence",
         "producer_id",
         "txn_first_offset",
     )
@@ -129,6 +132,8 @@ class Producer:
         self.txn_first_offset = NO_OFFSET
         #: in the order of their sequences, all of the current epoch
         self.batches: deque[BatchMetadata] = deque(maxlen=RETAINED_BATCHES)
+        #: what must follow in this epoch; after the last of all sequences comes 0
+        self.next_sequence = 0
         #: by the broker's clock, whatever the records say
         self.heard_ms = 0
 
@@ -137,9 +142,13 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def move_to(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self.batches.clear()
-            self.epoch = epoch
+        self.batches.clear()
+        self.next_sequence = 0
+        self.epoch = epoch
+
+    def add(self, batch: BatchMetadata) -> None:
+        self.batches.append(batch)
+        self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         if header.producer_epoch == self.epoch:
@@ -198,10 +207,19 @@ class Producers:
 
         `marker` is the control record of a control batch, `transaction_version` that of the request that brought it.
         """
-        if header.producer_id < 0 or origin is AppendOrigin.REPLICATION:
+        producer_id = header.producer_id
+        if producer_id < 0 or origin is AppendOrigin.REPLICATION:
             return None
-        producer = self._producers.get(header.producer_id)
+        producer = self._producers.get(producer_id)
         if origin is AppendOrigin.CLIENT and producer is not None:
+            if (
+                header.base_sequence == producer.next_sequence != 0  # 0 may also repeat the epoch's first batch
+                and header.producer_epoch == producer.epoch
+                and producer.txn_first_offset < 0
+                and not header.attributes & TRANSACTIONAL_FLAG
+                and not self._verifications
+            ):
+                return None  # what nearly every batch is: the next of a plain idempotent producer
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
@@ -249,7 +267,7 @@ class Producers:
         if header.producer_epoch != producer.epoch:
             if sequence != 0:
                 raise _out_of_order(header, f"a new epoch after {producer.epoch} must begin with sequence 0")
-        elif sequence != (0 if producer.last_sequence == MAX_SEQUENCE else producer.last_sequence + 1):
+        elif sequence != producer.next_sequence:
             raise _out_of_order(header, f"it does not follow sequence {producer.last_sequence}")
 
     @staticmethod
@@ -279,29 +297,29 @@ class Producers:
         Returns the transaction that the batch ended. It stays open until `complete`, which is called once the
         transaction index has it.
         """
-        self.end_offset = header.next_offset
+        first_offset = header.base_offset
+        last_offset = first_offset + header.last_offset_delta
+        self.end_offset = last_offset + 1
         producer_id = header.producer_id
-        is_control = header.attributes & CONTROL_FLAG
+        attributes = header.attributes
         # A control batch that compaction has emptied tells nothing any more.
-        if producer_id < 0 or (is_control and marker is None):
+        if producer_id < 0 or (marker is None and attributes & CONTROL_FLAG):
             return None
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer(producer_id)
-        producer.move_to(header.producer_epoch)
+        if producer.epoch != header.producer_epoch:
+            producer.move_to(header.producer_epoch)
         producer.last_timestamp = header.max_timestamp
         producer.heard_ms = now_ms
-        if header.attributes & TRANSACTIONAL_FLAG:
+        if attributes & TRANSACTIONAL_FLAG:
             self._end_verification(header)
         if marker is not None:
             return self._end_transaction(producer, header, marker)
-        first_offset = header.base_offset
-        producer.batches.append(
-            BatchMetadata(
-                header.base_sequence, header.last_sequence, first_offset, header.last_offset, header.max_timestamp
-            )
+        producer.add(
+            BatchMetadata(header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
         )
-        if header.attributes & TRANSACTIONAL_FLAG and producer.txn_first_offset < 0:
+        if attributes & TRANSACTIONAL_FLAG and producer.txn_first_offset < 0:
             producer.txn_first_offset = first_offset
             self._open[first_offset] = producer_id
         return None
@@ -450,7 +468,7 @@ class Producers:
             producer.txn_first_offset = max(entry.txn_first_offset, NO_OFFSET)
             producer.heard_ms = now_ms
             if entry.last_offset >= 0:
-                producer.batches.append(_last_batch(entry))
+                producer.add(_last_batch(entry))
         open_now = ((p.txn_first_offset, p.producer_id) for p in self._producers.values() if p.txn_first_offset >= 0)
         self._open.update(sorted(open_now))
 

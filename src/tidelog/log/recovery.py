@@ -7,8 +7,9 @@ the few headers behind it. After a crash every segment from the recovery point o
     a CRC that does not match, a header that cannot be one    cut there, drop all later segments
     the file ends inside a batch (torn write)                 cut there
     offsets or leader epochs that go back                     cut before the batch that broke the rise
-    a gap before the very last batch of a log that was        cut that batch: offset and epoch stand outside the CRC,
-    never compacted                                           so a flipped bit there shows only this way
+    a gap before the very last batch of a log that was        cut that batch: its offset stands outside the CRC, and a
+    never compacted                                           flipped bit there shows only this way
+    a segment of such a log that ends before the next begins  drop all later segments: they have lost their footing
     an index that is missing, torn or full of zeros           written anew from the batches
 
 Leftovers of interrupted work are cleared first: `.deleted` and `.cleaned` files are removed, `.swap` files (a finished
@@ -32,9 +33,11 @@ from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.producer_recovery import load_newest, replay_segments
 from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
 from tidelog.log.segments import Segments
+from tidelog.log.snapshots import Snapshots
 from tidelog.wire.batch import BatchHeader, crc_matches
 
 CLEANED: Final = ".cleaned"
@@ -84,7 +87,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     if LEADER_EPOCH_FILE in sizes:
         log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
     segments, suspects = _find_segments(disk, path, sizes, config, now_ms)
-    log_end_offset = _recover(log, segments, suspects, claim)
+    recovered = _recover(log, segments, suspects, claim)
+    log_end_offset = segments[-1].next_offset() if segments else 0
     if log_end_offset < claim.log_start_offset:
         # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
         for segment in segments:
@@ -93,16 +97,43 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         log.leader_epochs.clear()
         segments.clear()
     if not segments:
-        segments.append(Segment.create(disk, path, claim.log_start_offset, config, now_ms))
-        log_end_offset = claim.log_start_offset
+        # Offsets below the recovery point were given away once; they are not given away again.
+        log_end_offset = max(claim.log_start_offset, claim.recovery_point)
+        segments.append(Segment.create(disk, path, log_end_offset, config, now_ms))
     log.segments = Segments(segments)
     log.segments.active.roll_jitter_ms = roll_jitter_ms(config, log.name, log.segments.active.base_offset)
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
+    if claim.recovery_point > log.recovery_point:
+        # The checkpoint claims what was lost; it must not vouch for what will be written there.
+        directory.recovery_points_stale = True
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
+    stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
+    log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
+    _restore_producers(log, claim, [segment for segment in recovered if segment in segments], now_ms)
     return log
+
+
+def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms: int) -> None:
+    producers, snapshots, end_offset = log.producers, log.snapshots, log.log_end_offset
+    snapshots.drop_above(end_offset)
+    if claim.clean and not snapshots.offsets:
+        # A log that was stopped cleanly and has no snapshot has never seen a producer.
+        producers.reset(end_offset)
+        return
+    # A segment that was recovered is replayed as a whole, to write its transaction index anew.
+    at_most = recovered[0].base_offset if recovered else end_offset
+    start_offset = load_newest(producers, snapshots, at_most, now_ms)
+    if start_offset is None:
+        producers.reset(log.log_start_offset)
+        start_offset = log.segments.first_base_offset
+    for segment in recovered:
+        segment.txn_index.reset()
+    replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
+    producers.on_log_start_offset(log.log_start_offset)
+    snapshots.prune({segment.base_offset for segment in log.segments})
 
 
 def _settle(disk: Disk, path: str) -> dict[str, int]:
@@ -133,6 +164,7 @@ def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str
             segment = Segment(disk, f"{path}/{name[:20]}", base_offset, LogConfig(), sizes[name], 0, 0)
             segment.use(disk.open(f"{path}/{name}"))
             end = max(end, segment.next_offset())
+            segment.park()
     for name in list(sizes):
         if name[:20].isdigit() and name.endswith((*_SEGMENT_SUFFIXES, SNAPSHOT)) and first <= int(name[:20]) < end:
             disk.remove(f"{path}/{name}")
@@ -173,10 +205,8 @@ def _find_segments(
     return segments, suspects
 
 
-def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim) -> int:
-    """Recovers what must be; drops what lies behind damage; returns the log end offset."""
-    if not segments:
-        return 0
+def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim) -> list[Segment]:
+    """Recovers what must be, drops what lies behind damage; returns the segments that were read through."""
     first_unflushed = 0
     for at, segment in enumerate(segments):
         if segment.base_offset <= claim.recovery_point:
@@ -184,7 +214,7 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
         if claim.clean or at < first_unflushed:
-            if segment.base_offset in suspects or (last and not segment.check_indexes()):
+            if segment.base_offset in suspects:
                 segment.rebuild_indexes()
             continue
         bound = None if last else segments[at + 1].base_offset
@@ -196,7 +226,7 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
             break
         if not last:
             segment.seal()
-    return segments[-1].next_offset()
+    return [] if claim.clean else segments[first_unflushed:]
 
 
 class _Batch(NamedTuple):
@@ -208,9 +238,9 @@ class _Batch(NamedTuple):
 
 
 def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, dense: bool) -> bool:
-    """Keeps the longest run of good batches and writes the indexes anew; True if anything was cut.
+    """Keeps the longest run of good batches and writes the indexes anew; True if anything is missing behind it.
 
-    `bound` is the base offset of the next segment, None for the last one.
+    `bound` is the base offset of the next segment, None for the last one. `dense` logs were never compacted.
     """
     segment.reset_indexes()
     epochs.truncate_from_end(segment.base_offset)
@@ -220,14 +250,16 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
     #: the last batch that looked good; it counts only when what follows it does not contradict
     pending: _Batch | None = None
     end = 0
+    end_offset = segment.base_offset
 
     def admit(batch: _Batch) -> None:
-        nonlocal end
+        nonlocal end, end_offset
         header = batch.header
         segment.readmit(batch.position, header)
         if header.leader_epoch >= 0:
             epochs.assign(max(header.leader_epoch, epochs.latest), header.base_offset)
         end = batch.position + header.size_bytes
+        end_offset = header.next_offset
 
     for position, header, data in segment.batches(0):
         if not crc_matches(data, 0, header):
@@ -247,4 +279,5 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
         lone_gap = bound is None and dense and pending.gap
         if not past_bound and not lone_gap:
             admit(pending)
-    return segment.cut_at(end, file_bytes)
+    cut = segment.cut_at(end, file_bytes)
+    return cut or (dense and bound is not None and end_offset != bound)

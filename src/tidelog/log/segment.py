@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk, File
-from tidelog.log.errors import CorruptMessage
+from tidelog.log.disk import AppendedFile, Disk, File
+from tidelog.log.errors import CorruptMessage, WriteRefused
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
+from tidelog.log.txn_index import TxnIndex
 from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
 
 LOG: Final = ".log"
@@ -82,13 +83,16 @@ class Segment:
         "_index_interval_bytes",
         "_max",
         "_stem",
+        "_txn_file",
         "base_offset",
         "created_ms",
+        "dirty",
         "first_timestamp",
         "offset_index",
         "roll_jitter_ms",
         "size",
         "time_index",
+        "txn_index",
     )
 
     def __init__(
@@ -102,6 +106,8 @@ class Segment:
         self._file: File | None = None
         self.offset_index = OffsetIndex(disk, stem + INDEX, base_offset, config.segment_index_bytes, index_bytes)
         self.time_index = TimeIndex(disk, stem + TIME_INDEX, base_offset, config.segment_index_bytes, time_bytes)
+        self._txn_file = AppendedFile(disk, stem + TXN_INDEX)
+        self.txn_index = TxnIndex(self._txn_file, base_offset)
         self._index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index = 0
         #: the index files were looked at: what comes from an earlier life is not trusted unseen
@@ -111,16 +117,21 @@ class Segment:
         #: the largest timestamp of the first batch, by which the segment ages; None until asked for
         self.first_timestamp: int | None = None
         self.created_ms = 0
+        #: the segment changed since it was sealed
+        self.dirty = False
         self.roll_jitter_ms = 0
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """A new, empty segment. The names must be free, or what stands under them is lost."""
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
-        segment._file = file = disk.open(stem + LOG, create=True)
-        file.truncate(config.segment_bytes if config.preallocate else 0)
-        disk.open(stem + INDEX, create=True).truncate(0)
-        disk.open(stem + TIME_INDEX, create=True).truncate(0)
+        segment.use(disk.open(stem + LOG, create=True, empty=True))
+        if config.preallocate:
+            segment.file.truncate(config.segment_bytes)
+            segment.dirty = True
+        disk.open(stem + INDEX, create=True, empty=True)
+        disk.open(stem + TIME_INDEX, create=True, empty=True)
         disk.remove(stem + TXN_INDEX)
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
@@ -134,19 +145,31 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._stem + LOG)
+            self._disk.files.add(self)
         return file
 
     def use(self, file: File) -> None:
-        """Reads from this file, whatever its name is at the moment."""
+        """Goes on with this file, whatever its name is at the moment."""
         self._file = file
+        self._disk.files.add(self)
 
     @property
     def log_path(self) -> str:
         return self._stem + LOG
 
+    @property
+    def index_paths(self) -> tuple[str, ...]:
+        """Of the files that can be made anew from the log file; not all need exist."""
+        return self._stem + INDEX, self._stem + TIME_INDEX, self._stem + TXN_INDEX
+
     def park(self) -> None:
-        """Gives descriptors and mappings back; the next use takes them again. Slices handed out stay good."""
-        self._file = None
+        """Gives the log file back; the next use takes it again. Slices handed out stay good."""
+        if self._file is not None:
+            self._file = None
+            self._disk.files.discard(self)
+
+    def park_all(self) -> None:
+        self.park()
         self.offset_index.park()
         self.time_index.park()
 
@@ -155,10 +178,11 @@ class Segment:
         self._stem = f"{directory}/{offset_name(self.base_offset)}"
         self.offset_index.path = self._stem + INDEX
         self.time_index.path = self._stem + TIME_INDEX
+        self._txn_file.path = self._stem + TXN_INDEX
 
     def rename_deleted(self) -> list[str]:
         """Takes the segment's files out of the log; returns their new paths, to be removed later."""
-        self.park()
+        self.park_all()
         renamed = []
         for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
             path = self._stem + suffix
@@ -179,29 +203,32 @@ class Segment:
     ) -> int:
         """Writes whole batches in one write and returns their position. Offsets were assigned before.
 
-        `spans` has (last offset, largest timestamp, size) of each batch where there is more than one. If the write
-        raises, the file is cut back and the segment is as it was.
+        `spans` has (last offset, largest timestamp, size) of each batch where there is more than one. If anything
+        raises, the file is cut back to where it was.
         """
         position = self.size
         file = self._file or self.file
         try:
             file.write(records, position)
-        except OSError:
+            size_bytes = len(records)
+            self.size = position + size_bytes
+            if spans is None:
+                self._note(position, size_bytes, last_offset, max_timestamp)
+            else:
+                at = position
+                for batch_last, batch_timestamp, batch_size in spans:
+                    self._note(at, batch_size, batch_last, batch_timestamp)
+                    at += batch_size
+        except OSError as error:
+            self.size = position
+            # If even the cut fails the disk is broken rather than full, and this error goes on as it is.
             file.truncate(position)
-            raise
-        size_bytes = len(records)
-        self.size = position + size_bytes
-        if spans is None:
-            self._note(position, size_bytes, last_offset, max_timestamp)
-        else:
-            at = position
-            for batch_last, batch_timestamp, batch_size in spans:
-                self._note(at, batch_size, batch_last, batch_timestamp)
-                at += batch_size
+            raise WriteRefused(f"nothing could be written to {self.log_path}: {error.strerror}") from error
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Keeps indexes and the largest timestamp up with a batch that was just written."""
+        self.dirty = True
         largest = self._max or self.largest
         if max_timestamp > largest[0]:
             largest = self._max = TimestampOffset(max_timestamp, last_offset)
@@ -273,6 +300,7 @@ class Segment:
         file = self.file
         if file.size() != self.size:
             file.truncate(self.size)
+        self.dirty = False
 
     # --- finding
 
@@ -324,7 +352,7 @@ class Segment:
         """
         if not self._checked:
             self._trust_indexes()
-        at = max(position, self.offset_index.position_up_to(limit))
+        at = max(position, self.offset_index.position_up_to(limit - 1))
         next_offset = -1
         file = self._file or self.file
         chunk = b""
@@ -398,11 +426,13 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on."""
-        self._trust_indexes()
-        index = self.offset_index
+        position = self.offset_index.last_position(self.size)
+        if position is None:
+            self.rebuild_indexes()
+            position = self.offset_index.last_position(self.size) or 0
         offset = self.base_offset
-        for _, header in self.headers(index.entry(index.count - 1)[1] if index.count else 0):
-            offset = header.last_offset + 1
+        for _, header in self.headers(position):
+            offset = header.next_offset
         return offset
 
     def _corrupt(self, position: int, what: str) -> CorruptMessage:
@@ -411,24 +441,28 @@ class Segment:
     # --- cutting
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Cuts all batches that hold `offset` or later ones; returns the bytes cut."""
+        """Cuts all batches that hold `offset` or later ones; returns the offset that the segment then ends at.
+
+        That is `offset`, or the first offset of a batch that held it and went whole.
+        """
         span = self.find(offset)
-        if span is None:
-            cut = 0
-        else:
-            cut = self.size - span.position
+        if span is not None:
+            offset = min(offset, span.base_offset)
             self.file.truncate(span.position)
             self.size = span.position
             self.offset_index.truncate_to(span.base_offset)
             self.time_index.truncate_to(span.base_offset)
+            self.txn_index.truncate_to(span.base_offset)
         if self.size == 0:
             self.created_ms = now_ms
             self.first_timestamp = None
         self._bytes_since_index = 0
         self._max = self._scan_largest()
-        return cut
+        self.dirty = True
+        return offset
 
     def reset_indexes(self) -> None:
+        self.dirty = True
         self._checked = True
         self.offset_index.reset()
         self.time_index.reset()
@@ -437,11 +471,9 @@ class Segment:
         self.first_timestamp = None
 
     def check_indexes(self) -> bool:
-        """Whether the index files can be those of this segment."""
-        fits = self.offset_index.load() and self.time_index.load()
-        count = self.offset_index.count
+        """Whether the index files of an earlier life can be those of this segment."""
         self._checked = True
-        return fits and (count == 0 or self.offset_index.entry(count - 1)[1] < self.size)
+        return self.offset_index.load(self.size) is not None and self.time_index.load()
 
     def rebuild_indexes(self) -> None:
         """Writes the indexes anew from the batch headers."""

@@ -57,7 +57,7 @@ from tidelog.metadata.store import (
     Watch,
     WatchEvent,
 )
-from tidelog.metadata.tree import Frozen, Tree, events_of
+from tidelog.metadata.tree import Frozen, Tree
 from tidelog.metadata.watches import Watches
 
 SNAPSHOT_NAME: Final = "tidelog-metadata.snapshot"
@@ -170,18 +170,21 @@ class EmbeddedStore:
         if self._turning or self._in_executor:
             return
         self._turning = True
+        raised: Exception | None = None
         try:
             while self._answers or self._outcome is not None:
                 if self._outcome is None and self._records and self._ended is None:
                     self._in_executor = True
                     self._executor(self._next_sync(), self._synced)
                     if self._in_executor:
-                        return
-                self._deliver()
+                        break
+                raised = self._deliver() or raised
         finally:
             self._turning = False
-        if self._on_closed is not None:
+        if self._on_closed is not None and not self._in_executor:
             self._end()
+        if raised is not None:
+            raise raised
 
     def _next_sync(self) -> Callable[[], object]:
         files, records = self._files, self._preamble + self._records
@@ -206,7 +209,9 @@ class EmbeddedStore:
         self._outcome = outcome
         self._turn()
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> Exception | None:
+        """Gives the answers whose turn it is. What a callback raised is returned: it does not take the answers of
+        others with it."""
         outcome, self._outcome = self._outcome, None
         if outcome is None:
             answers, self._answers = self._answers, []
@@ -216,10 +221,15 @@ class EmbeddedStore:
                 self._ended, self._end_reason = StoreFailed, f"metadata could not be written: {outcome}"
                 answers, self._answers, self._records = answers + self._answers, [], []
         failure = self._refusal() if outcome is not None else None
+        raised: Exception | None = None
         for done, result, ops in answers:
-            if ops and failure is None and isinstance(result, Committed):
-                self._watches.tell(events_of(ops, result))
-            done(failure or result)
+            try:
+                if ops and failure is None and isinstance(result, Committed):
+                    self._watches.tell(self._watches.events_of(ops, result))
+                done(failure or result)
+            except Exception as error:
+                raised = raised or error
+        return raised
 
     def _end(self) -> None:
         on_closed = self._on_closed

@@ -28,7 +28,7 @@ from tidelog.metadata.store import (
     Watch,
     WatchEvent,
 )
-from tidelog.metadata.tree import Tree, events_of
+from tidelog.metadata.tree import Tree
 from tidelog.metadata.watches import Watches
 
 
@@ -59,9 +59,10 @@ class MemoryEnsemble:
         """Queues what the watchers are to be told; `later` with the answer then sets the queue going."""
         result = self.tree.apply(ops, session_id)
         if isinstance(result, Committed):
-            events = events_of(ops, result)
-            for store in tuple(self._sessions.values()):
-                self._queue.append(partial(store.watches.tell, events))
+            for store in self._sessions.values():
+                events = store.watches.events_of(ops, result)
+                if events:
+                    self._queue.append(partial(store.watches.tell, events))
         return result
 
     def later(self, callback: Callable[[], None]) -> None:

@@ -121,7 +121,8 @@ class BadPath(Refusal):
 
 
 class ConnectionLoss(Refusal):
-    """The answer was lost with the connection: a submit may or may not have happened. Read before trying again."""
+    """The answer was lost with the connection: the transaction may or may not have happened. Read before trying again.
+    Only a submit is answered so; a read has nothing to lose, and is tried again until the session ends."""
 
 
 class SessionExpired(Refusal):

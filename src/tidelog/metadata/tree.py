@@ -8,6 +8,10 @@ that replaying the journal gives the same tree.
 back.
 A transaction therefore costs what it changes, not what the tree holds.
 
+What is kept is what transactions need: a node by its path, and how many children it has. The names of the children are
+looked up among all paths; that is asked for rarely, and the tree of a broker with ten thousand partitions is opened and
+snapshotted without ten thousand sets.
+
 Node values are immutable, so a copy of the dictionary is a snapshot of the tree (`freeze`), cheap enough to be taken
 on the broker's thread while a worker writes it out.
 """
@@ -27,7 +31,6 @@ from tidelog.metadata.store import (
     Committed,
     Create,
     Delete,
-    EventKind,
     NoChildrenForEphemerals,
     Node,
     NodeExists,
@@ -36,7 +39,6 @@ from tidelog.metadata.store import (
     Op,
     Refusal,
     SetData,
-    WatchEvent,
     is_valid_path,
     parent_of,
 )
@@ -49,7 +51,7 @@ _Step = tuple[str, Node | None, int]
 
 
 class Frozen(NamedTuple):
-    """A tree at one zxid: nodes in an order that has parents before children, and the sequence counters."""
+    """A tree at one zxid: nodes, parents before their children, and the sequence counters."""
 
     zxid: int
     nodes: dict[str, Node]
@@ -57,13 +59,14 @@ class Frozen(NamedTuple):
 
 
 class Tree:
-    __slots__ = ("_children", "_created_under", "_ephemerals", "_nodes", "zxid")
+    __slots__ = ("_child_count", "_created_under", "_ephemerals", "_nodes", "zxid")
 
     def __init__(self) -> None:
         self.zxid = 0
+        #: A parent stands before its children: they are created after it, and it is deleted after them.
         self._nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0, 0)}
-        #: names under a path; absent where there are none
-        self._children: dict[str, set[str]] = {}
+        #: children of a path; absent where there are none
+        self._child_count: dict[str, int] = {}
         #: how many children were ever created under a path: the next sequence number
         self._created_under: dict[str, int] = {}
         self._ephemerals: dict[int, set[str]] = {}
@@ -74,25 +77,21 @@ class Tree:
         return self._nodes.get(path)
 
     def children(self, path: str) -> list[str]:
-        return sorted(self._children.get(path, ()))
+        if path not in self._child_count:
+            return []
+        prefix = path if path == ROOT else path + "/"
+        start = len(prefix)
+        return sorted(p[start:] for p in self._nodes if p.startswith(prefix) and "/" not in p[start:] and p != ROOT)
 
     def walk(self, path: str) -> list[tuple[str, Node]]:
-        """`path` and everything below it, parents first, names in order; empty where there is no such node."""
+        """`path` and everything below it, parents before their children; empty where there is no such node."""
+        if path == ROOT:
+            return list(self._nodes.items())
         root = self._nodes.get(path)
         if root is None:
             return []
-        found = [(path, root)]
-        waiting = [path]
-        while waiting:
-            parent = waiting.pop()
-            names = self._children.get(parent)
-            if not names:
-                continue
-            prefix = parent if parent == ROOT else parent + "/"
-            below = [prefix + name for name in sorted(names)]
-            found.extend((child, self._nodes[child]) for child in below)
-            waiting.extend(reversed(below))
-        return found
+        below = path + "/"
+        return [(path, root), *((p, node) for p, node in self._nodes.items() if p.startswith(below))]
 
     def ephemerals(self, session_id: int) -> list[str]:
         return sorted(self._ephemerals.get(session_id, ()))
@@ -168,7 +167,7 @@ class Tree:
             return NoNode
         if op.version not in (ANY_VERSION, before.version):
             return BadVersion
-        if self._children.get(path):
+        if path in self._child_count:
             return NotEmpty
         self._remove(path, parent_of(path))
         done.append((path, before, self._created_under.pop(path, 0)))
@@ -196,19 +195,15 @@ class Tree:
 
     def _insert(self, path: str, parent: str, node: Node) -> None:
         self._nodes[path] = node
-        names = self._children.get(parent)
-        if names is None:
-            names = self._children[parent] = set()
-        names.add(path[path.rfind("/") + 1 :])
+        self._child_count[parent] = self._child_count.get(parent, 0) + 1
         if node.ephemeral_owner != NO_OWNER:
             self._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
 
     def _remove(self, path: str, parent: str) -> None:
         owner = self._nodes.pop(path).ephemeral_owner
-        names = self._children[parent]
-        names.discard(path[path.rfind("/") + 1 :])
-        if not names:
-            del self._children[parent]
+        self._child_count[parent] -= 1
+        if not self._child_count[parent]:
+            del self._child_count[parent]
         if owner != NO_OWNER:
             owned = self._ephemerals[owner]
             owned.discard(path)
@@ -226,36 +221,21 @@ class Tree:
         tree = cls()
         tree.zxid = frozen.zxid
         nodes = tree._nodes = dict(frozen.nodes)
-        children = tree._children
+        child_count = tree._child_count
         if ROOT not in nodes:
             raise ValueError("no root node")
         for path, node in nodes.items():
             if path == ROOT:
                 continue
-            slash = path.rfind("/")
-            parent = path[:slash] or ROOT
-            names = children.get(parent)
-            if names is None:
-                if parent not in nodes:
-                    raise ValueError(f"node {path!r} has no parent")
-                names = children[parent] = set()
-            names.add(path[slash + 1 :])
+            parent = path[: path.rfind("/")] or ROOT
+            count = child_count.get(parent)
+            if count is not None:
+                child_count[parent] = count + 1
+            elif parent in nodes:
+                child_count[parent] = 1
+            else:
+                raise ValueError(f"node {path!r} has no parent")
             if node.ephemeral_owner != NO_OWNER:
                 tree._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
         tree._created_under = dict(frozen.created_under)
         return tree
-
-
-def events_of(ops: Sequence[Op], committed: Committed) -> list[WatchEvent]:
-    """What the watchers of a committed transaction are told, in the order of the operations."""
-    events: list[WatchEvent] = []
-    for op, path in zip(ops, committed.paths, strict=True):
-        if isinstance(op, Create):
-            events.append(WatchEvent(path, EventKind.CREATED))
-            events.append(WatchEvent(parent_of(path), EventKind.CHILDREN))
-        elif isinstance(op, SetData):
-            events.append(WatchEvent(path, EventKind.CHANGED))
-        elif isinstance(op, Delete):
-            events.append(WatchEvent(path, EventKind.DELETED))
-            events.append(WatchEvent(parent_of(path), EventKind.CHILDREN))
-    return events

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from tidelog.metadata.store import EventKind, WatchEvent
+from tidelog.metadata.store import Committed, Create, Delete, EventKind, Op, SetData, WatchEvent, parent_of
 
 
 class Watches:
@@ -18,19 +18,33 @@ class Watches:
         self._by_path.setdefault(path, []).append(watch)
         return watch
 
-    def tell(self, events: Iterable[WatchEvent]) -> None:
-        by_path = self._by_path
-        if not by_path:
-            return
-        # One call for all changes of a kind to a node: a topic of ten thousand partitions is one event, not as many.
-        for event in dict.fromkeys(events):
-            for watch in tuple(by_path.get(event.path, ())):
+    def events_of(self, ops: Sequence[Op], committed: Committed) -> list[WatchEvent]:
+        """What the watchers of a transaction are to be told, in the order of its operations, each thing once: a topic
+        of ten thousand partitions has ten thousand new nodes, but its parent changed."""
+        watched = self._by_path
+        if not watched:
+            return []
+        found: dict[WatchEvent, None] = {}
+        for op, path in zip(ops, committed.paths, strict=True):
+            if isinstance(op, SetData):
+                if path in watched:
+                    found[WatchEvent(path, EventKind.CHANGED)] = None
+            elif isinstance(op, Create | Delete):
+                if path in watched:
+                    kind = EventKind.CREATED if isinstance(op, Create) else EventKind.DELETED
+                    found[WatchEvent(path, kind)] = None
+                if (parent := parent_of(path)) in watched:
+                    found[WatchEvent(parent, EventKind.CHILDREN)] = None
+        return list(found)
+
+    def tell(self, events: Sequence[WatchEvent]) -> None:
+        for event in events:
+            for watch in tuple(self._by_path.get(event.path, ())):
                 if not watch.cancelled:
                     watch.callback(event)
 
     def expire(self) -> None:
-        paths = list(self._by_path)
-        self.tell(WatchEvent(path, EventKind.SESSION_EXPIRED) for path in paths)
+        self.tell([WatchEvent(path, EventKind.SESSION_EXPIRED) for path in self._by_path])
         self._by_path.clear()
 
 

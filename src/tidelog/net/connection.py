@@ -1,20 +1,18 @@
 """One connection: bytes to frames, frames to exchanges, answers back to bytes, and when to stop reading.
 
 Receiving. All connections read into one large area that the server owns. A frame that is whole there is dispatched
-where it lies. What is left at the end (part of a frame, or frames whose turn has not come) is moved to a store
-of the connection's own, so that the area is free for the next one; an idle connection holds no buffer at all.
+where it lies; what is left goes into the connection's inbox, so that the area is free for the next one.
 
-    store is empty                  read into the area
+    the inbox is empty              read into the area
     a small part of a frame         put it at the front of the area and read behind it
-    a large part of a frame         read on into the store, up to the end of that frame; no further copy
-    requests that must wait         read on into the store, up to `max_held_bytes`, then not at all
+    a large part of a frame         read on into the inbox, up to the end of that frame; no further copy
+    requests that must wait         read on into the inbox, up to `max_held_bytes`, then not at all
 
-The store grows with the bytes that have arrived (to a small multiple of their number), never with what a size prefix
-claims. A prefix that no request can have ends the connection.
+A size prefix that no request can have ends the connection.
 
 Turns. A frame is dispatched while: the request before it is answered or allowed the next, fewer than
-`max_pipelined_requests` are unanswered, and no more than `max_unsent_bytes` wait for the peer to read. After
-`max_frames_per_turn` the others go first, and the rest follows in the next turn of the loop.
+`max_pipelined_requests` are unanswered, no more than `max_unsent_bytes` wait for the peer to read, and the connection
+is not muted. After `max_frames_per_turn` the others go first, and the rest follows in the next turn of the loop.
 
 Sending. Answers that are given while the connection handles an event leave together at the end of that event, those
 that come later at the end of the loop's turn. What the peer does not take waits for it to become writable.
@@ -28,10 +26,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from tidelog.net.exchange import Exchange
+from tidelog.net.inbox import SIZE_BYTES, SMALL_BYTES, Inbox, size_at
 from tidelog.net.loop import BROKEN, READ, WRITE
 from tidelog.net.outbox import Outbox, TruncatedSliceError, release
 from tidelog.net.transport import Transport
@@ -40,38 +38,36 @@ from tidelog.timer import TimerTask
 if TYPE_CHECKING:
     from tidelog.net.server import Server
 
-_SIZE = Struct(">i").unpack_from
-SIZE_BYTES = 4
 SMALLEST_REQUEST_BYTES = 8  # api key, api version, correlation id
-_SMALL_PART_BYTES = 16 * 1024
 
 
 class Connection:
     """`context` belongs to the api: who the client is, what it called itself."""
 
     __slots__ = (
-        "_begin",
         "_closing",
         "_continuing",
         "_dirty",
-        "_end",
         "_eof",
         "_events",
         "_handling",
         "_hung_up",
         "_idle_check",
-        "_last_active_ms",
+        "_inbox",
         "_loop",
+        "_mute",
+        "_needs_memory",
         "_on_close",
         "_outbox",
         "_pending",
+        "_reserved_bytes",
         "_serial",
         "_server",
         "_stalled",
-        "_store",
         "_transport",
         "closed",
         "context",
+        "last_active_ms",
         "listener_name",
         "peer",
     )
@@ -84,24 +80,25 @@ class Connection:
         self._server = server
         self._loop = server.loop
         self._transport = transport
+        self._inbox = Inbox(server.pool)
         self._outbox = Outbox()
-        self._store: memoryview | None = None  # received and not dispatched: _store[_begin:_end], never empty
-        self._begin = 0
-        self._end = 0
         self._pending: deque[Exchange] = deque()  # in the order of the requests; the head is unanswered
         self._serial: Exchange | None = None  # the newest request, while it keeps the next one waiting
-        self._stalled = False  # a whole frame is in the store and may not be dispatched
-        self._continuing = False  # a whole frame is in the store and will be dispatched in the next turn
-        self._handling = False  # within an event: its end will flush
-        self._dirty = False  # the end of this turn will flush
+        self._stalled = False  # a whole frame is in the inbox and may not be dispatched
+        self._continuing = False  # a whole frame is in the inbox and will be dispatched in the next turn
+        self._handling = False  # within an event: its end will settle
+        self._dirty = False  # the end of this turn will settle
         self._closing = False  # nothing more is dispatched; it ends when all is answered and sent
         self._hung_up = False  # a request was answered by closing: later answers are dropped
         self._eof = False
-        self._events = READ
-        self._last_active_ms = self._loop.now_ms
-        self._idle_check: TimerTask | None = None
+        self._mute: TimerTask | None = None
+        self._reserved_bytes = 0  # of the large request that is being read
+        self._needs_memory = False  # a large request waits to be admitted
         self._on_close: dict[Callable[[], object], None] = {}
+        self._events = READ
         self._loop.register(transport.fileno(), READ, self._on_event)
+        self.last_active_ms = self._loop.now_ms
+        self._idle_check: TimerTask | None = None
         self._watch_idleness()
 
     def __repr__(self) -> str:
@@ -120,7 +117,7 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Bytes received that are kept until the rest of their frame or their turn comes."""
-        return self._end - self._begin if self._store is not None else 0
+        return len(self._inbox)
 
     @property
     def unsent_bytes(self) -> int:
@@ -133,6 +130,19 @@ class Connection:
     def forget_on_close(self, callback: Callable[[], object]) -> None:
         self._on_close.pop(callback, None)
 
+    def mute(self, until_ms: int) -> None:
+        """Dispatch nothing of this connection before then: its client is over its quota."""
+        if self._mute is not None:
+            self._mute.cancel()
+        if not self.closed:
+            self._mute = self._loop.timer.add(until_ms, self._unmute)
+
+    def finish(self) -> None:
+        """Dispatch nothing more; end when the requests under way are answered and their answers sent."""
+        self._closing = True
+        if not self._handling and not self._dirty and not self.closed:
+            self._settle_at_turn_end()
+
     def close(self) -> None:
         """End it now, whatever has not been sent."""
         if self.closed:
@@ -140,22 +150,17 @@ class Connection:
         self.closed = True
         self._loop.unregister(self._transport.fileno())
         self._loop.at_turn_end(self._transport.close)
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        for task in (self._idle_check, self._mute):
+            if task is not None:
+                task.cancel()
+        self._inbox.clear()
         self._outbox.drop()
-        if self._store is not None:
-            self._server.pool.give(self._store)
-            self._store = None
+        self._release_memory()
         self._abandon_pending()
         for callback in self._on_close:
             self._notify(callback)
         self._on_close.clear()
         self._server._on_connection_closed(self)
-
-    def finish(self) -> None:
-        """Dispatch nothing more; end when the requests under way are answered and their answers sent."""
-        self._closing = True
-        self._settle()
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -173,9 +178,8 @@ class Connection:
                 if answer:
                     add(answer)
                 if pending.popleft()._closes:
-                    self._closing = self._hung_up = True
-                    self._abandon_pending()
-                    pending = self._pending
+                    self._hang_up()
+                    break
             if not self._handling and not self._dirty:
                 self._settle_at_turn_end()
         elif self._stalled and not self._handling and not self._dirty:
@@ -186,6 +190,11 @@ class Connection:
             self._serial = None
             if not self._handling and not self._dirty and not self.closed:
                 self._settle_at_turn_end()
+
+    def _hang_up(self) -> None:
+        """Send what is ready, then end; requests that are not answered yet will not be."""
+        self._closing = self._hung_up = True
+        self._abandon_pending()
 
     def _abandon_pending(self) -> None:
         pending, self._pending = self._pending, deque()
@@ -205,7 +214,7 @@ class Connection:
     # -- events -------------------------------------------------------------------------------------------------
 
     def _on_event(self, events: int) -> None:
-        self._last_active_ms = self._loop.now_ms
+        self.last_active_ms = self._loop.now_ms
         if events & (READ | BROKEN):
             if not self._events & READ:
                 if events & BROKEN:
@@ -225,15 +234,25 @@ class Connection:
             self._settle(bool(events & WRITE))
 
     def _continue(self) -> None:
-        """Dispatch from the store what had to wait for this turn."""
+        """Dispatch from the inbox what had to wait for this turn."""
         self._continuing = False
-        if self._store is None:
+        inbox = self._inbox
+        if inbox.view is None:  # closed meanwhile
             return
         self._handling = True
         try:
-            self._dispatch(self._store, self._begin, self._end)
+            self._dispatch(inbox.view, inbox.begin, inbox.end)
         finally:
             self._handling = False
+        if not self.closed:
+            self._settle()
+
+    def _unmute(self) -> None:
+        self._mute = None
+        self._settle()
+
+    def _on_memory(self) -> None:
+        self._needs_memory = False
         if not self.closed:
             self._settle()
 
@@ -261,7 +280,7 @@ class Connection:
                 return
             if sent:
                 self._server.bytes_out += sent
-                self._last_active_ms = self._loop.now_ms
+                self.last_active_ms = self._loop.now_ms
         free = self._may_dispatch()
         if self._stalled and free:
             self._stalled = False
@@ -271,7 +290,9 @@ class Connection:
             self.close()
             return
         events = WRITE if outbox.parts else 0
-        if not (self._closing or self._eof) and (free or self.held_bytes < self._server.limits.max_held_bytes):
+        if not (self._closing or self._eof or self._needs_memory) and (
+            free or len(self._inbox) < self._server.limits.max_held_bytes
+        ):
             events |= READ
         if events != self._events:
             self._events = events
@@ -289,6 +310,7 @@ class Connection:
         return (
             self._serial is None
             and not self._closing
+            and self._mute is None
             and len(self._pending) < limits.max_pipelined_requests
             and self._outbox.size_bytes <= limits.max_unsent_bytes
         )
@@ -296,53 +318,51 @@ class Connection:
     # -- frames -------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        store = self._store
+        inbox = self._inbox
         recv_into = self._transport.recv_into
-        if store is None:
+        if inbox.view is None:
             view = self._server.area
             begin = 0
             end = received = recv_into(view)
-        elif self._end - self._begin <= _SMALL_PART_BYTES and self._may_dispatch():
+        elif (held := inbox.end - inbox.begin) <= SMALL_BYTES and self._may_dispatch():
             view = self._server.area
-            held = self._end - self._begin
-            view[:held] = store[self._begin : self._end]
+            view[:held] = inbox.view[inbox.begin : inbox.end]
             received = recv_into(view[held:])
             begin = 0
             end = held + received
         else:
-            view, limit = self._make_room(store)
-            if limit <= self._end:
-                # Since the last settling an answer has made this connection free, with a whole frame in its store,
-                # or filled its outbox. It will be settled again after this; an empty read would look like the end.
+            room = self._room_in_inbox()
+            if not room:
+                # No memory for it now; or, since the last settling, an answer has freed this connection with a whole
+                # frame in its inbox, or filled its outbox. Settling follows. An empty read would look like the end.
                 return
-            received = recv_into(view[self._end : limit])
-            begin = self._begin
-            end = self._end = self._end + received
+            received = recv_into(room)
+            inbox.end += received
+            view, begin, end = inbox.view, inbox.begin, inbox.end
         if received == 0:
             self._eof = True
         else:
             self._server.bytes_in += received
             self._dispatch(view, begin, end)
 
-    def _make_room(self, store: memoryview) -> tuple[memoryview, int]:
-        """The store, with room behind what it holds, and where reading into it must stop."""
-        held = self._end - self._begin
-        if self._may_dispatch():
-            needed = SIZE_BYTES + _SIZE(store, self._begin)[0]
-            enough = min(needed, 4 * held)
-        else:
-            needed = enough = self._server.limits.max_held_bytes
-        if self._begin + enough > len(store):
-            larger = self._server.pool.take(enough, needed)
-            larger[:held] = store[self._begin : self._end]
-            self._server.pool.give(store)
-            self._store = store = larger
-            self._begin = 0
-            self._end = held
-        return store, min(self._begin + needed, len(store))
+    def _room_in_inbox(self) -> memoryview | None:
+        if not self._may_dispatch():
+            return self._inbox.room(self._server.limits.max_held_bytes)
+        needed_bytes = self._inbox.needed_bytes()
+        if not self._reserved_bytes and needed_bytes > len(self._inbox):
+            if not self._server._reserve(self, needed_bytes):
+                self._needs_memory = True
+                return None
+            self._reserved_bytes = needed_bytes
+        return self._inbox.room(needed_bytes)
+
+    def _release_memory(self) -> None:
+        if self._reserved_bytes:
+            self._server._release(self._reserved_bytes)
+            self._reserved_bytes = 0
 
     def _dispatch(self, view: memoryview, begin: int, end: int) -> None:
-        """Dispatch the whole frames of `view[begin:end]` whose turn it is, and keep the rest in the store."""
+        """Dispatch the whole frames of `view[begin:end]` whose turn it is, and keep the rest in the inbox."""
         server = self._server
         limits = server.limits
         dispatch = server.dispatch
@@ -352,7 +372,7 @@ class Connection:
         free = self._may_dispatch()
         self._stalled = False
         while end - begin >= SIZE_BYTES:
-            size = _SIZE(view, begin)[0]
+            size = size_at(view, begin)[0]
             if size < SMALLEST_REQUEST_BYTES or size > limits.socket_request_max_bytes:
                 self._refuse(size, bytes(view[begin : begin + SIZE_BYTES]))
                 return
@@ -379,31 +399,12 @@ class Connection:
                 return
             begin = frame_end
             free = self._serial is None and self._may_dispatch()
-        self._keep(view, begin, end)
-
-    def _keep(self, view: memoryview, begin: int, end: int) -> None:
-        held = end - begin
-        store = self._store
-        if view is store and held > len(view) // 4:
-            self._begin = begin
-            self._end = end
-            return
-        if held == 0:
-            self._store = None
-        else:
-            if held <= _SMALL_PART_BYTES:
-                self._store = memoryview(bytearray(view[begin:end]))
-            else:
-                needed = max(held, SIZE_BYTES + _SIZE(view, begin)[0])
-                self._store = self._server.pool.take(min(needed, 4 * held), needed)
-                self._store[:held] = view[begin:end]
-            self._begin = 0
-            self._end = held
-        if store is not None:
-            self._server.pool.give(store)
+            if self._reserved_bytes:
+                self._release_memory()
+        self._inbox.keep(view, begin, end)
 
     def _refuse(self, size: int, prefix: bytes) -> None:
-        if prefix.isalpha() or prefix[:3].isalpha():
+        if prefix[:3].isalpha():
             guess = f"; {prefix.decode('ascii', 'replace')!r} looks like the start of an HTTP request"
         elif prefix[:2] == b"\x16\x03":
             guess = "; it looks like the start of a TLS handshake, and this listener is not encrypted"
@@ -414,23 +415,21 @@ class Connection:
             f"closing {self!r}: a request announced a size of {size} bytes, "
             f"where {SMALLEST_REQUEST_BYTES} to {largest} are allowed{guess}"
         )
-        # Answers that are ready still go out; what the client meant next cannot be known.
-        self._store = None
-        self._closing = self._hung_up = True
-        self._abandon_pending()
+        self._inbox.clear()
+        self._hang_up()  # what the client meant next cannot be known
 
     # -- idleness -----------------------------------------------------------------------------------------------
 
     def _watch_idleness(self) -> None:
         idle_ms = self._server.limits.connections_max_idle_ms
         if idle_ms >= 0:
-            self._idle_check = self._loop.timer.add(self._last_active_ms + idle_ms, self._check_idleness)
+            self._idle_check = self._loop.timer.add(self.last_active_ms + idle_ms, self._check_idleness)
 
     def _check_idleness(self) -> None:
         """Activity only notes the time; whether the connection was idle is looked at once per idle period."""
         if self._pending:
-            self._last_active_ms = self._loop.now_ms  # it waits for us
-        if self._loop.now_ms - self._last_active_ms >= self._server.limits.connections_max_idle_ms:
+            self.last_active_ms = self._loop.now_ms  # it waits for us
+        if self._loop.now_ms - self.last_active_ms >= self._server.limits.connections_max_idle_ms:
             self._server.idle_closed += 1
             self.close()
         else:

@@ -7,7 +7,7 @@ acks=0) or by closing the connection. Answers may be given in any order; the con
 requests. Until it is answered or says `allow_next`, the connection's next request is not dispatched.
 
 If the connection goes first, `on_abandoned` is called, if set, so that whatever waits for this request can let go;
-an answer that comes afterwards is accepted and dropped.
+an answer that comes afterwards is accepted and dropped. All of this happens on the loop's thread.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Exchange:
         if self._answer is not None:
             raise RuntimeError("this request has been answered already")
         self._answer = parts
+        self.on_abandoned = None  # it usually refers back to this exchange: let both go without the cyclic collector
         self.connection._on_answer(self)
 
     def no_reply(self) -> None:

@@ -59,6 +59,7 @@ class Loop:
         "_clock",
         "_epoll",
         "_ready",
+        "_signals",
         "_stopping",
         "_wake_pending",
         "_wake_read",
@@ -81,6 +82,7 @@ class Loop:
         self._ready: deque[Callback] = deque()
         self._at_turn_end: list[Callback] = []
         self._stopping = False
+        self._signals: dict[int, Any] = {}  # the handlers that were there before
         self._workers = Workers(self.call_soon_threadsafe, worker_threads)
         self._wake_pending = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,7 +119,8 @@ class Loop:
 
     def on_signal(self, number: int, callback: Callback) -> None:
         """Run `callback` as an event of the loop whenever the signal comes. From the main thread."""
-        signal.signal(number, lambda *_: self.call_soon_threadsafe(callback))
+        previous = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback))
+        self._signals.setdefault(number, previous)
 
     def stop(self) -> None:
         self._stopping = True
@@ -160,6 +163,8 @@ class Loop:
 
     def close(self) -> None:
         """After `run` returned: give everything back. Waits for the workers' jobs under way."""
+        for number, handler in self._signals.items():
+            signal.signal(number, handler)
         self._workers.close()
         self._end_turn()
         self._callbacks.clear()
@@ -168,7 +173,7 @@ class Loop:
         os.close(self._wake_write)
 
     def _wait_ms(self) -> int:
-        if self._ready:
+        if self._ready or self._at_turn_end:
             return 0
         deadline_ms = self.timer.next_deadline_ms()
         if deadline_ms is None:

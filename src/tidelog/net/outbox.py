@@ -96,7 +96,7 @@ class Outbox:
         for part in self.parts:
             release(part)
         self.parts.clear()
-        self.size_bytes = 0
+        self.size_bytes = self._head_sent = 0
 
     def _send_bytes(self, transport: Transport) -> tuple[int, int]:
         """Send the small parts at the head together, or one large one: (bytes tried, bytes sent)."""

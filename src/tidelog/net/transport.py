@@ -30,6 +30,9 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+TransportOf = Callable[[socket.socket], Transport]
+
+
 class PlainTransport:
     """TCP as it is. `recv_into` and `send` are the socket's own, so that calling them costs nothing extra."""
 

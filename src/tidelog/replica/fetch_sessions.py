@@ -138,7 +138,9 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: Any, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int) -> FetchContext:
+    def begin(
+        self, request: Any, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
+    ) -> FetchContext:
         """Resolves a Fetch request. `topic_name` maps a topic id to a name, or to "" where it is unknown."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
@@ -205,7 +207,8 @@ class FetchSessions:
         candidates = [
             s
             for s in self._sessions.values()
-            if (privileged and not s.privileged) or (s.privileged == privileged and now_ms - s.created_ms > self.eviction_ms)
+            if (privileged and not s.privileged)
+            or (s.privileged == privileged and now_ms - s.created_ms > self.eviction_ms)
         ]
         least = min(candidates, key=lambda s: (s.privileged, len(s.partitions)), default=None)
         if least is None or (privileged, size) < (least.privileged, len(least.partitions)):

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.log.producers import AppendOrigin
 from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from tidelog.log.log import AppendInfo, Log
+    from tidelog.log.append import AppendInfo
+    from tidelog.log.log import Log
     from tidelog.log.segment import FileSlice
 
 READ_COMMITTED: Final = 1
@@ -38,7 +40,13 @@ DEBUG_REPLICA: Final = -2
 class FollowerState:
     """What the leader knows of one follower, from that follower's own fetches."""
 
-    __slots__ = ("last_caught_up_ms", "last_fetch_leader_end_offset", "last_fetch_ms", "log_end_offset", "log_start_offset")
+    __slots__ = (
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self) -> None:
         self.log_end_offset = -1
@@ -119,6 +127,11 @@ class Partition:
         high_watermark = self.high_watermark
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """`min.insync.replicas` is held; a minimum above the number of replicas means all of them."""
+        return len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
+
     # --- leadership ---------------------------------------------------------------------------------
 
     def lead(
@@ -161,14 +174,21 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, now_ms: int, zstd_allowed: bool = True) -> AppendInfo:
-        """Appends a producer's message set. With acks=all the ISR must be large enough before it is written."""
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        now_ms: int,
+        zstd_allowed: bool = True,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendInfo:
+        """Appends a message set. With acks=all the ISR must be large enough before it is written."""
         if self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if acks == -1 and len(self.isr) < log.config.min_insync_replicas:
+        if acks == -1 and not self.has_enough_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed)
+        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed, origin=origin)
         if len(self.isr) == 1:
             self.high_watermark = log.log_end_offset
         return info

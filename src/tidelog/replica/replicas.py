@@ -29,9 +29,7 @@ class Replicas:
     def follow_assignment(self, partition: Partition, assigned: Assignment, now_ms: int) -> None:
         """The controller's word on who leads; one that is older than what is known changes nothing."""
         if assigned.leader == self.local_id:
-            partition.lead(
-                assigned.leader_epoch, assigned.partition_epoch, assigned.replicas, assigned.isr, now_ms
-            )
+            partition.lead(assigned.leader_epoch, assigned.partition_epoch, assigned.replicas, assigned.isr, now_ms)
         else:
             partition.resign(assigned.leader, assigned.leader_epoch, assigned.partition_epoch)
 

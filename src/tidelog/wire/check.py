@@ -11,12 +11,14 @@ The leader's rules are those of Apache Kafka 4, in its order, with its error cod
     a control batch, a producer id without a sequence number          INVALID_RECORD    clients only
     a record that is malformed, bytes between or after records        INVALID_RECORD
     a record without a key in a compacted topic                       INVALID_RECORD    with the records' indexes
-    a timestamp out of bounds, or stamped as log append time          INVALID_TIMESTAMP with the records' indexes
+    a timestamp out of bounds                                         INVALID_TIMESTAMP with the records' indexes
+    a batch that claims log append time where the broker is to stamp  INVALID_TIMESTAMP with the records' indexes
 
 Stricter than Apache Kafka on purpose, where it would store what consumers cannot use: offset deltas must count up from
-zero (Kafka rewrites them in compressed batches and stores them as they are in others), a client may never claim log
-append time, a codec id that does not exist is UNSUPPORTED_COMPRESSION_TYPE and a payload that does not unpack
-INVALID_RECORD (Kafka answers both with UNKNOWN_SERVER_ERROR), and one that unpacks beyond the limit MESSAGE_TOO_LARGE.
+zero (Kafka rewrites them in compressed batches and stores them as they are in others), a null length is -1 and nothing
+else, a codec id that does not exist is UNSUPPORTED_COMPRESSION_TYPE and a payload that does not unpack INVALID_RECORD
+(Kafka answers both with UNKNOWN_SERVER_ERROR), and one that unpacks beyond the limit MESSAGE_TOO_LARGE. A claim of log
+append time in a topic of create time is struck out, as Kafka does; the records' own times are then what is checked.
 
 Every record is looked at, as Kafka does: that is how the largest timestamp is known, which the time index needs and
 which a client may have stated wrongly; it is then put right.
@@ -214,7 +216,7 @@ def _check_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now
         raise InvalidBatch(INVALID_RECORD, "a timestamp leaves 64 bits")
     if (
         (null_keys and rules.compacted)
-        or header.attributes & LOG_APPEND_TIME_FLAG
+        or (rules.log_append_time and header.attributes & LOG_APPEND_TIME_FLAG)
         or (
             not rules.log_append_time
             and (now_ms - earliest > rules.timestamp_before_max_ms or latest - now_ms > rules.timestamp_after_max_ms)
@@ -238,15 +240,12 @@ def _name_faulty_records(header: BatchHeader, payload: Buffer, rules: AppendRule
         timestamp = header.base_timestamp + columns[kernel.TIMESTAMP_DELTA * count + index]
         if rules.compacted and columns[kernel.KEY_LENGTH * count + index] < 0:
             errors.append((index, "a record of a compacted topic must have a key"))
-        elif header.attributes & LOG_APPEND_TIME_FLAG:
-            untimely = True
-            errors.append((index, "a producer may not stamp a batch with log append time"))
-        elif (
-            not rules.log_append_time
-            and timestamp != NO_TIMESTAMP
-            and (
-                now_ms - timestamp > rules.timestamp_before_max_ms or timestamp - now_ms > rules.timestamp_after_max_ms
-            )
+        elif rules.log_append_time:
+            if header.attributes & LOG_APPEND_TIME_FLAG:
+                untimely = True
+                errors.append((index, "a producer may not stamp a batch with log append time"))
+        elif timestamp != NO_TIMESTAMP and (
+            now_ms - timestamp > rules.timestamp_before_max_ms or timestamp - now_ms > rules.timestamp_after_max_ms
         ):
             untimely = True
             earliest = now_ms - rules.timestamp_before_max_ms
@@ -268,7 +267,7 @@ def _settle(
     ignore_size: bool,
 ) -> CheckedBatch:
     """Gives the batch the timestamps and the codec it is stored with; in place where it can be."""
-    attributes = header.attributes
+    attributes = header.attributes & ~LOG_APPEND_TIME_FLAG
     if rules.log_append_time:
         attributes |= LOG_APPEND_TIME_FLAG
         max_timestamp = now_ms

@@ -1,0 +1,95 @@
+"""The table that is printed, and the JSON file that is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+from bench.measure import Series
+from bench.systems.java import KAFKA_VERSION
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()
+    return {
+        "cpu": models[0].split(":", 1)[1].strip() if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": java[0] if java else "",
+        "kafka": KAFKA_VERSION,
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def row(series: Series) -> str:
+    cells = [f"{series.benchmark:4} {series.variant:46}"]
+    for system in ("kafka", "tidelog"):
+        spread = series.spread(system)
+        band = f"[{number(spread[0])}–{number(spread[1])}]" if spread else ""
+        cells.append(f"{number(series.median(system)):>9} {band:19}")
+    cells.append(f"{series.unit:10}")
+    if series.ratio is not None:
+        sign = "≥" if series.better == "higher" else "≤"
+        verdict = "yes" if series.reached else "NO"
+        cells.append(f"{series.ratio:6.2f}  {sign} {series.goal:<4} {verdict}")
+    return "".join(cells)
+
+
+def summary(all_series: list[Series]) -> list[str]:
+    """Per benchmark: the median ratio and how many goals were reached."""
+    lines = []
+    for benchmark in dict.fromkeys(series.benchmark for series in all_series):
+        of_one = [series for series in all_series if series.benchmark == benchmark and series.ratio is not None]
+        if of_one:
+            ratios = [series.ratio for series in of_one if series.ratio is not None]
+            reached = sum(bool(series.reached) for series in of_one)
+            lines.append(
+                f"{benchmark:4} median ratio {statistics.median(ratios):.2f}, {reached} of {len(of_one)} goals reached"
+            )
+    return lines
+
+
+def table(results: Iterable[Series], limits: dict[str, float]) -> str:
+    all_series = list(results)
+    lines = [f"{'':51}{'kafka':>9} {'[min–max]':19}{'tidelog':>9} {'[min–max]':19}{'unit':10} ratio  goal"]
+    lines += [row(series) for series in all_series]
+    lines += ["", *summary(all_series), ""]
+    lines.append("limits of the machine: " + ", ".join(f"{name} {value:,.0f} MB/s" for name, value in limits.items()))
+    return "\n".join(lines)
+
+
+def save(path: Path, results: Iterable[Series], limits: dict[str, float], how: dict[str, Any]) -> None:
+    described = [
+        {
+            "benchmark": series.benchmark,
+            "variant": series.variant,
+            "unit": series.unit,
+            "better": series.better,
+            "values": series.values,
+            "median": {system: series.median(system) for system in series.values},
+            "ratio": series.ratio,
+            "goal": series.goal,
+            "reached": series.reached,
+        }
+        for series in results
+    ]
+    document = {"machine": machine(), "limits_mb_per_s": limits, **how, "results": described}
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

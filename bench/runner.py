@@ -1,0 +1,68 @@
+"""Runs benchmarks side by side: every round measures each system once, and the order alternates.
+
+Each system gets a fresh broker with an empty directory for each benchmark and round, so that nothing leaks from one
+measurement into the next.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.measure import Benchmark, Sample, Scale, Series
+from bench.systems.kafka import ApacheKafka
+from bench.systems.process import BrokerProcess
+from bench.systems.tidelog import Tidelog
+
+SYSTEMS: dict[str, type[BrokerProcess]] = {"kafka": ApacheKafka, "tidelog": Tidelog}
+
+
+class Results:
+    def __init__(self) -> None:
+        self.series: dict[tuple[str, str], Series] = {}
+
+    def add(self, benchmark: str, system: str, sample: Sample) -> None:
+        key = (benchmark, sample.variant)
+        if key not in self.series:
+            self.series[key] = Series(benchmark, sample.variant, sample.unit, sample.better, sample.goal)
+        self.series[key].values.setdefault(system, []).append(sample.value)
+
+    def __iter__(self) -> Iterator[Series]:
+        return iter(self.series.values())
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def measure_once(benchmark: Benchmark, system: str, scale: Scale, parent: Path, results: Results) -> None:
+    directory = Path(tempfile.mkdtemp(prefix=f"{benchmark.id}-{system}-", dir=parent))
+    broker = SYSTEMS[system](directory / "broker", benchmark.config)
+    try:
+        if benchmark.started:
+            broker.start()
+        for sample in benchmark.run(broker, scale, directory):
+            results.add(benchmark.id, system, sample)
+            say(f"    {system:8} {sample.variant:44} {sample.value:12,.2f} {sample.unit}")
+    except Exception:
+        say(f"    {system}: the broker's log ends with\n{broker.log_tail(2000)}")
+        raise
+    finally:
+        broker.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run(benchmarks: list[Benchmark], systems: list[str], rounds: int, scale: Scale, parent: Path) -> Results:
+    results = Results()
+    for benchmark in benchmarks:
+        for number in range(rounds):
+            began = time.monotonic()
+            say(f"{benchmark.id} {benchmark.title}, round {number + 1} of {rounds}")
+            for system in systems if number % 2 == 0 else systems[::-1]:
+                measure_once(benchmark, system, scale, parent, results)
+            say(f"    took {time.monotonic() - began:.0f} s")
+    return results

@@ -1,0 +1,23 @@
+"""ConsumerGroupDescribe, versions 0-1: server-side groups with their members, current and target assignments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api.grouping import context_of
+from tidelog.api.operations import GROUP_OPERATIONS
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    clock = request.broker.clock
+    decision = request.broker.groups.consumer_group_describe(
+        request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
+    )
+    response = decision.replies[0].message
+    if body.include_authorized_operations:
+        for group in response.groups:
+            group.authorized_operations = GROUP_OPERATIONS
+    return response

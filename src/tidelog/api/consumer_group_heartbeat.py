@@ -1,0 +1,14 @@
+"""ConsumerGroupHeartbeat, versions 0-1: the one call of a member of a server-side group (KIP-848)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api.grouping import decide
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    decide("consumer_group_heartbeat", body, request)

@@ -1,0 +1,61 @@
+"""FindCoordinator, versions 0-6: which broker coordinates a group (key type 0); several keys from version 4.
+
+The internal topic that coordinators live on is created when the first client looks for one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+FIRST_BATCHED_VERSION: Final = 4
+FIRST_VERSION_WITH_KEY_TYPE: Final = 1
+
+
+def handle(body: Any, request: Request) -> Any:
+    key_type = body.key_type if request.version >= FIRST_VERSION_WITH_KEY_TYPE else 0
+    keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
+    coordination = request.broker.coordination_of(key_type)
+    if coordination is None:
+        return _answer([_unavailable(key, ErrorCode.INVALID_REQUEST) for key in keys], request)
+    topic, partition_for = coordination
+    request.broker.ensure_internal_topic(
+        topic, lambda: request.reply(_answer([_find(key, topic, partition_for(key), request) for key in keys], request))
+    )
+    return None
+
+
+def _find(key: str, topic: str, index: int, request: Request) -> Any:
+    if not key:
+        return _unavailable(key, ErrorCode.INVALID_GROUP_ID)
+    leader = request.broker.leader_of(topic, index)
+    for node in request.broker.nodes(request.exchange.connection):
+        if leader is not None and node.id == leader[0]:
+            return messages.FindCoordinatorResponse.Coordinator(
+                key=key, node_id=node.id, host=node.host, port=node.port, error_message=""
+            )
+    return _unavailable(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _unavailable(key: str, code: ErrorCode) -> Any:
+    return messages.FindCoordinatorResponse.Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=code, error_message=code.message
+    )
+
+
+def _answer(coordinators: list[Any], request: Request) -> Any:
+    if request.version >= FIRST_BATCHED_VERSION:
+        return messages.FindCoordinatorResponse(coordinators=coordinators)
+    found = coordinators[0]
+    return messages.FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )

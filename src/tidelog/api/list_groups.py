@@ -1,0 +1,14 @@
+"""ListGroups, versions 0-5: the groups that this broker coordinates, by state (4) and type (5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api.grouping import decide
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    decide("list_groups", body, request)

@@ -1,0 +1,84 @@
+"""OffsetCommit, versions 2-10: a group's positions; acknowledged when they are written. Topic ids from version 10.
+
+Partitions that do not exist are answered here; the rest goes to the coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.grouping import context_of
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+
+
+def handle(body: Any, request: Request) -> Any:
+    broker = request.broker
+    unknown = _take_out_unknown(body, request)
+    ticket = request if not unknown else Completing(request, unknown)
+    clock = broker.clock
+    broker.group_coordination.carry_out(
+        broker.groups.offset_commit(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+    )
+
+
+class Completing:
+    """A ticket that adds what was answered here to what the coordinator answers."""
+
+    __slots__ = ("_request", "_topics")
+
+    def __init__(self, request: Request, topics: list[Any]) -> None:
+        self._request = request
+        self._topics = topics
+
+    def reply(self, message: Any) -> None:
+        by_topic = {(topic.name, topic.topic_id): topic for topic in message.topics}
+        for topic in self._topics:
+            present = by_topic.get((topic.name, topic.topic_id))
+            if present is None:
+                message.topics.append(topic)
+            else:
+                present.partitions.extend(topic.partitions)
+        self._request.reply(message)
+
+
+def _take_out_unknown(body: Any, request: Request) -> list[Any]:
+    """Leaves in `body` only partitions that exist, by name and id; gives the answers for the others."""
+    image = request.broker.image
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    unknown: list[Any] = []
+    kept = []
+    for topic in body.topics:
+        if by_id:
+            topic.name = image.topic_names.get(topic.topic_id, "")
+        known = image.topics.get(topic.name)
+        if known is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown.append(_answer(topic, topic.partitions, code))
+            continue
+        topic.topic_id = known.topic_id
+        missing = [p for p in topic.partitions if not 0 <= p.partition_index < len(known.partitions)]
+        if missing:
+            unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [p for p in topic.partitions if 0 <= p.partition_index < len(known.partitions)]
+        if topic.partitions:
+            kept.append(topic)
+    body.topics = kept
+    return unknown
+
+
+def _answer(topic: Any, partitions: list[Any], code: int) -> Any:
+    response = messages.OffsetCommitResponse
+    return response.OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            response.OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+            for p in partitions
+        ],
+    )

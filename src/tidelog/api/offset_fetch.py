@@ -1,0 +1,72 @@
+"""OffsetFetch, versions 1-10: where groups stand; several groups from version 8, topic ids from version 10.
+
+A topic id that nobody knows is answered with UNKNOWN_TOPIC_ID; a partition without a committed offset with -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.grouping import context_of
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+
+
+def handle(body: Any, request: Request) -> Any:
+    broker = request.broker
+    unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
+    ticket = request if not unknown else Completing(request, unknown)
+    clock = broker.clock
+    broker.group_coordination.carry_out(
+        broker.groups.offset_fetch(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+    )
+
+
+class Completing:
+    """A ticket that adds the topics that were answered here to each group's."""
+
+    __slots__ = ("_request", "_unknown")
+
+    def __init__(self, request: Request, unknown: dict[str, list[Any]]) -> None:
+        self._request = request
+        self._unknown = unknown
+
+    def reply(self, message: Any) -> None:
+        for group in message.groups:
+            if not group.error_code:
+                group.topics.extend(self._unknown.get(group.group_id, ()))
+        self._request.reply(message)
+
+
+def _take_out_unknown(body: Any, request: Request) -> dict[str, list[Any]]:
+    """Names the topics that are asked for by id; group -> answers for those that have none."""
+    names = request.broker.image.topic_names
+    response = messages.OffsetFetchResponse
+    unknown: dict[str, list[Any]] = {}
+    for group in body.groups:
+        for topic in group.topics or ():
+            topic.name = names.get(topic.topic_id, "")
+            if not topic.name:
+                unknown.setdefault(group.group_id, []).append(
+                    response.OffsetFetchResponseTopics(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            response.OffsetFetchResponsePartitions(
+                                partition_index=index,
+                                committed_offset=-1,
+                                committed_leader_epoch=-1,
+                                metadata="",
+                                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                )
+        if group.topics is not None:
+            group.topics = [topic for topic in group.topics if topic.name]
+    return unknown

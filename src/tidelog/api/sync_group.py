@@ -1,0 +1,14 @@
+"""SyncGroup, versions 0-5: a member asks for its assignment; answered when the leader has sent it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api.grouping import decide
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    decide("sync", body, request)

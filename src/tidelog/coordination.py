@@ -1,0 +1,222 @@
+"""Carries out what a coordinator (group, txn) decides, over the partitions of its internal topic.
+
+    decision ─▶ append its records as one batch ─▶ replay each ─▶ set its timers ─▶ reply, once they are committed
+
+A coordinator owns the partitions of its topic that this broker leads. Leading one, it first reads the partition from
+its start and replays it; until that is done the room answers COORDINATOR_LOAD_IN_PROGRESS. Reading happens on a
+worker, a chunk at a time, so that a long partition keeps nobody waiting.
+
+An append that fails changes nothing: the room says what to answer instead. A commit that takes too long is answered
+with the error that such a wait has; the records stay, and a later try finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from tidelog.decision import CancelTimer, Decision, Reply
+from tidelog.log.errors import LogError
+from tidelog.log.producers import AppendOrigin, ProducerRefused
+from tidelog.wire.batch import InvalidBatch, iter_headers
+from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.records import COMMIT, build_batch, read_end_txn_marker, read_records
+
+if TYPE_CHECKING:
+    from tidelog.broker import Broker
+    from tidelog.replica.partition import Partition
+    from tidelog.timer.wheel import TimerTask
+
+CHUNK_BYTES: Final = 1 << 20
+NO_PRODUCER: Final = -1
+
+
+class Room(Protocol):
+    """What a coordinator's room offers; see `tidelog.group.groups`."""
+
+    def load_begin(self, partition: int) -> None: ...
+
+    def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int, offset: int) -> None: ...
+
+    def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None: ...
+
+    def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision: ...
+
+    def unload(self, partition: int) -> Decision: ...
+
+    def append_failed(self, decision: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> Decision: ...
+
+    def on_timer(self, key: Any, now_ms: int, wall_ms: int) -> Decision: ...
+
+    def failed(self, message: Any, error: ErrorCode) -> Any: ...
+
+
+class Loaded(NamedTuple):
+    """A record or the end of a transaction, as found in the log; `commit` None for a record."""
+
+    key: bytes
+    value: bytes | None
+    producer_id: int
+    offset: int
+    commit: bool | None
+
+
+class Coordination:
+    def __init__(self, broker: Broker, topic: str, room: Room, commit_timeout_ms: Callable[[], int]) -> None:
+        self._broker = broker
+        self.topic = topic
+        self._room = room
+        self._commit_timeout_ms = commit_timeout_ms
+        self._timers: dict[Hashable, TimerTask] = {}
+        #: the leader epoch in which each owned partition was or is being loaded
+        self._owned: dict[int, int] = {}
+
+    # --- coming and going of partitions -------------------------------------------------------------
+
+    def leadership_changed(self, partition: Partition) -> None:
+        """Called after every change: owns what this broker leads, and nothing else."""
+        index = partition.index
+        if partition.is_leader:
+            if self._owned.get(index) != partition.leader_epoch:
+                self.removed(index)
+                self._owned[index] = partition.leader_epoch
+                self._room.load_begin(index)
+                self._load(partition, partition.leader_epoch, partition.log.log_start_offset)
+        else:
+            self.removed(index)
+
+    def removed(self, index: int) -> None:
+        if self._owned.pop(index, None) is not None:
+            self.carry_out(self._room.unload(index))
+
+    def _load(self, partition: Partition, leader_epoch: int, offset: int) -> None:
+        """Replays the partition from `offset` on, a chunk after the other."""
+        if offset >= partition.log.log_end_offset:
+            self._load_ended(partition.index)
+            return
+
+        def chunk_read(found: list[Loaded] | None, error: BaseException | None) -> None:
+            if self._owned.get(partition.index) != leader_epoch:
+                return
+            if error is not None or found is None:
+                self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+                return
+            for record in found:
+                self._replay(partition.index, record)
+            self._load(partition, leader_epoch, next_offset)
+
+        try:
+            piece = partition.log.read(offset, CHUNK_BYTES, partition.log.log_end_offset)
+        except LogError as error:
+            self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+            return
+        if piece is None:
+            self._load_ended(partition.index)
+            return
+        next_offset = piece.next_offset
+        self._broker.workers.in_worker(lambda: parse(piece.read(), offset), chunk_read)
+
+    def _load_ended(self, index: int) -> None:
+        clock = self._broker.clock
+        self.carry_out(self._room.load_end(index, clock.monotonic_ms(), clock.wall_ms()))
+
+    def _replay(self, index: int, found: Loaded) -> None:
+        if found.commit is None:
+            self._room.replay(index, found.key, found.value, found.producer_id, found.offset)
+        else:
+            self._room.replay_end_transaction(index, found.producer_id, found.commit)
+
+    # --- decisions ----------------------------------------------------------------------------------
+
+    def carry_out(self, decision: Decision) -> None:
+        if decision.records:
+            try:
+                self._append(decision)
+            except (KafkaError, LogError, InvalidBatch, ProducerRefused) as error:
+                clock = self._broker.clock
+                code = ErrorCode.of(error.code)
+                decision = self._room.append_failed(decision, code, clock.monotonic_ms(), clock.wall_ms())
+        self._set_timers(decision)
+        if decision.replies:
+            self._reply_when_committed(decision)
+
+    def _append(self, decision: Decision) -> None:
+        broker = self._broker
+        partition = broker.partition(self.topic, decision.partition)
+        now_ms = broker.clock.wall_ms()
+        producer_id: int = getattr(decision, "producer_id", NO_PRODUCER)
+        batch = build_batch(
+            [(now_ms, record.key, record.value, None) for record in decision.records],
+            producer_id=producer_id,
+            producer_epoch=getattr(decision, "producer_epoch", -1),
+            transactional=producer_id != NO_PRODUCER,
+        )
+        info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR)
+        for at, record in enumerate(decision.records):
+            self._room.replay(decision.partition, record.key, record.value, producer_id, info.first_offset + at)
+        broker.appended(partition)
+
+    def _set_timers(self, decision: Decision) -> None:
+        for change in decision.timers:
+            present = self._timers.pop(change.key, None)
+            if present is not None:
+                present.cancel()
+            if not isinstance(change, CancelTimer):
+                self._timers[change.key] = self._broker.timer.add(change.deadline_ms, self._due(change.key))
+
+    def _due(self, key: Hashable) -> Callable[[], None]:
+        def due() -> None:
+            self._timers.pop(key, None)
+            clock = self._broker.clock
+            self.carry_out(self._room.on_timer(key, clock.monotonic_ms(), clock.wall_ms()))
+
+        return due
+
+    def _reply_when_committed(self, decision: Decision) -> None:
+        """Answers at once where nothing is to be waited for, else when the followers have it."""
+        replies = decision.replies
+        partition = self._broker.replicas.partitions.get((self.topic, decision.partition))
+        if partition is None or partition.high_watermark >= partition.log.log_end_offset:
+            _send(replies)
+            return
+        end = partition.log.log_end_offset
+
+        def try_complete() -> bool:
+            if not partition.is_leader:
+                _send(
+                    [Reply(r.ticket, self._room.failed(r.message, ErrorCode.NOT_LEADER_OR_FOLLOWER)) for r in replies]
+                )
+                return True
+            if partition.high_watermark < end:
+                return False
+            _send(replies)
+            return True
+
+        def expire() -> None:
+            _send([Reply(r.ticket, self._room.failed(r.message, ErrorCode.REQUEST_TIMED_OUT)) for r in replies])
+
+        deadline_ms = self._broker.clock.monotonic_ms() + self._commit_timeout_ms()
+        self._broker.parking.park([partition.key], deadline_ms, try_complete, expire)
+
+
+def _send(replies: list[Reply]) -> None:
+    for reply in replies:
+        reply.ticket.reply(reply.message)
+
+
+def parse(data: bytes, least_offset: int) -> list[Loaded]:
+    """What a chunk of a coordinator's log says, from `least_offset` on."""
+    found = []
+    view = memoryview(data)
+    for at, header in iter_headers(view):
+        batch = view[at : at + header.size_bytes]
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+        if header.is_control:
+            marker = read_end_txn_marker(batch)
+            if marker is not None and header.base_offset >= least_offset:
+                found.append(Loaded(b"", None, header.producer_id, header.base_offset, marker.type == COMMIT))
+            continue
+        for record in read_records(batch):
+            if record.offset >= least_offset and record.key is not None:
+                found.append(Loaded(record.key, record.value, producer_id, record.offset, None))
+    return found

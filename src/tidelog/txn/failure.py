@@ -1,0 +1,51 @@
+"""Answers to requests whose records could not be stored.
+
+The message that was about to leave already has the shape of its API and names every partition that the error must name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.txn.transaction import NO_PRODUCER_EPOCH
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+_E = ErrorCode
+
+# What the log says, and what a client of the coordinator understands.
+_TRANSLATED = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+}
+
+
+def failed(message: Any, error: ErrorCode) -> Any:
+    """The error in the shape of `message`."""
+    code = _TRANSLATED.get(error, error)
+    if isinstance(message, messages.AddPartitionsToTxnResponse):
+        return _each_partition(message, code)
+    if isinstance(message, messages.InitProducerIdResponse):
+        return init_failure(code)
+    return type(message)(error_code=int(code))
+
+
+def init_failure(code: ErrorCode) -> Any:
+    return messages.InitProducerIdResponse(error_code=int(code), producer_epoch=NO_PRODUCER_EPOCH)
+
+
+def _each_partition(message: Any, code: ErrorCode) -> Any:
+    """A partition that was refused keeps its own error: it had no part in the records."""
+    topics = [*message.results_by_topic_v3_and_below]
+    for result in message.results_by_transaction:
+        topics.extend(result.topic_results)
+    for topic in topics:
+        for partition in topic.results_by_partition:
+            partition.partition_error_code = partition.partition_error_code or int(code)
+    return message

@@ -1,0 +1,100 @@
+"""Records of `__transaction_state`, as Apache Kafka writes them.
+
+A key is an int16 0 and the transactional id; a value is an int16 version and the state of the id, all of it. Version
+1 is written from `transaction.version` 1 on. Version 0 cannot hold a change of the producer id nor the version of the
+client, so a state that has either is stored in version 1 at any level.
+
+A key of another type or a value of a later version is read past: a newer broker may have written it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from tidelog.decision import CoordinatorRecord
+from tidelog.txn.state import TransactionState
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, NO_PRODUCER_ID, TopicPartition, Transaction
+from tidelog.wire import messages
+from tidelog.wire.codec import schema_of
+from tidelog.wire.malformed import WireError
+from tidelog.wire.stored import TRANSACTION_RECORDS, decode_versioned, encode_versioned, peek_version
+
+
+def by_topic(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> dict[str, list[int]]:
+    """Sorted, so that the same state is always the same bytes."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+@lru_cache(maxsize=16_384)
+def transaction_key(transactional_id: str) -> bytes:
+    return encode_versioned("TransactionLogKey", 0, messages.TransactionLogKey(transactional_id=transactional_id))
+
+
+def transaction_record(transaction: Transaction, transaction_version: int) -> CoordinatorRecord:
+    of_value = messages.TransactionLogValue
+    rotates = transaction.previous_producer_id != transaction.producer_id
+    bumps = transaction.client_version >= EPOCH_BUMP_VERSION
+    version = 1 if transaction_version >= 1 or rotates or bumps else 0
+    partitions = [
+        of_value.PartitionsSchema(topic=topic, partition_ids=indexes)
+        for topic, indexes in by_topic(transaction.partitions).items()
+    ]
+    value = of_value(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id if version else NO_PRODUCER_ID,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
+        transaction_last_update_timestamp_ms=transaction.last_update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_version,
+    )
+    return CoordinatorRecord(
+        transaction_key(transaction.transactional_id), encode_versioned("TransactionLogValue", version, value)
+    )
+
+
+def tombstone(transactional_id: str) -> CoordinatorRecord:
+    return CoordinatorRecord(transaction_key(transactional_id), None)
+
+
+def decode(key: bytes, value: bytes | None) -> tuple[str, Transaction | None] | None:
+    """The id and its state (None: forgotten); None for a record that is not for us. Raises WireError."""
+    if peek_version(key) not in TRANSACTION_RECORDS:
+        return None
+    transactional_id: str = decode_versioned("TransactionLogKey", key).transactional_id
+    if value is None:
+        return transactional_id, None
+    if peek_version(value) > schema_of("TransactionLogValue").versions[1]:
+        return None
+    return transactional_id, _transaction(transactional_id, decode_versioned("TransactionLogValue", value))
+
+
+def _transaction(transactional_id: str, value: Any) -> Transaction:
+    try:
+        state = TransactionState(value.transaction_status)
+    except ValueError:
+        raise WireError(f"{transactional_id} in the unknown state {value.transaction_status}") from None
+    return Transaction(
+        transactional_id,
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        state,
+        value.transaction_last_update_timestamp_ms,
+        value.previous_producer_id,
+        value.next_producer_id,
+        frozenset(
+            TopicPartition(entry.topic, index)
+            for entry in value.transaction_partitions or ()
+            for index in entry.partition_ids
+        ),
+        value.transaction_start_timestamp_ms,
+        value.client_transaction_version,
+    )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 command = noun("Show, explain and change configurations.")
 KINDS: Final = ("topic", "broker", "group", "client-metrics")
 HIDDEN: Final = "[hidden]"
+#: where a value comes from that `tidelog serve` itself settles: its address, its directory
+_OF_SERVE: Final = "tidelog serve"
 
 kind_argument = click.argument("kind", type=click.Choice(KINDS))
 config_files = click.option(
@@ -55,15 +57,16 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
     """
     from fnmatch import fnmatchcase
 
-    from tidelog.config.broker_config import BrokerConfig
     from tidelog.config.definitions import BROKER_KEYS, broker_key
     from tidelog.config.sources import load
     from tidelog.config.values import to_text
+    from tidelog.server import configure
 
     settings = load(files, os.environ, flags)
     for warning in settings.warnings:
         warn(warning)
-    config = BrokerConfig(settings)
+    given = set(settings.by_name)
+    config = configure(settings, None, None, None)
     names = {*BROKER_KEYS, *config.names_set()} if everything or pattern in BROKER_KEYS else set(config.names_set())
     rows: list[Row] = []
     for name in sorted(name for name in names if fnmatchcase(name, pattern)):
@@ -73,7 +76,7 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
             {
                 "name": name,
                 "value": HIDDEN if secret else to_text(config.get(name)),
-                "from": config.where(name),
+                "from": config.where(name) if name in given or not config.is_set(name) else _OF_SERVE,
                 "default": None if key is None else key.default,
             }
         )

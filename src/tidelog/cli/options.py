@@ -64,9 +64,14 @@ def _note_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.find_root().meta["debug"] = True
 
 
+debug_option: Final = click.option(
+    "--debug", is_flag=True, hidden=True, expose_value=False, callback=_note_debug, is_eager=True
+)
+
+
 def broker_options(function: Decorated) -> Decorated:
     for option in (
-        click.option("--debug", is_flag=True, hidden=True, expose_value=False, callback=_note_debug),
+        debug_option,
         click.option(
             "--timeout",
             type=click.FloatRange(min=0.1),

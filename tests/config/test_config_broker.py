@@ -277,7 +277,9 @@ def test_listeners_have_a_name_a_protocol_a_host_and_a_port() -> None:
         ({"listeners": "MINE://h:1"}, "no security protocol"),
         ({"listeners": "PLAINTEXT://h:1,SSL://h:1"}, "same port"),
         ({"listeners": "PLAINTEXT://h:1,plaintext://h:2"}, "called PLAINTEXT"),
-        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, r"0\.0\.0\.0"),
+        ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, r"0\.0\.0\.0"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1", "zookeeper.connect": "zk:2181"}, r"0\.0\.0\.0"),
+        ({"listeners": "PLAINTEXT://[::]:1", "zookeeper.connect": "zk:2181"}, "connect to ::"),
         ({"advertised.listeners": "SSL://h:1"}, "not among listeners"),
         ({"inter.broker.listener.name": "SSL"}, "not among the advertised"),
         ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "only one"),
@@ -288,6 +290,12 @@ def test_listeners_have_a_name_a_protocol_a_host_and_a_port() -> None:
 def test_listeners_that_cannot_work_are_refused_with_a_reason(texts: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         BrokerConfig.of(texts)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
+def test_a_single_broker_may_listen_everywhere_without_saying_what_to_advertise(host: str) -> None:
+    config = BrokerConfig.of({"listeners": f"PLAINTEXT://{host}:9092"})
+    assert [str(endpoint) for endpoint in advertised_listeners(config)] == [f"PLAINTEXT(PLAINTEXT)://{host}:9092"]
 
 
 def test_one_port_may_serve_both_families() -> None:

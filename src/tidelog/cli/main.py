@@ -1,21 +1,48 @@
-"""The `tidelog` command. Each group of commands is a module that is imported when it is used."""
+"""The `tidelog` command. Each noun is a module that is imported when it is used, so that `--help` is quick.
+
+Exit codes: 0 ok, 1 failed, 2 used wrongly, 3 no broker reached, 4 not found, 5 not allowed, 130 interrupted. Data goes
+to stdout and talk to stderr. A reader that closes the pipe has read enough: that is no failure. A traceback is shown
+only with --debug.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Final
+import os
+import sys
+from typing import Any, Final
 
 import click
+
+from tidelog.cli.options import debugging, suggest
+
+INTERRUPTED: Final = 130
 
 #: command -> (module, what `tidelog --help` says of it)
 COMMANDS: Final = {
     "serve": ("tidelog.cli.serve", "Run a broker."),
+    "topic": ("tidelog.cli.topic", "List, describe, create, change and delete topics."),
+    "produce": ("tidelog.cli.produce", "Write records to a topic."),
+    "consume": ("tidelog.cli.consume", "Read records from a topic."),
+    "group": ("tidelog.cli.group", "Consumer groups: members, lag, moving their offsets."),
+    "config": ("tidelog.cli.config", "Show, explain and change configurations."),
+    "cluster": ("tidelog.cli.cluster", "The brokers and the health of their partitions."),
+    "doctor": ("tidelog.cli.doctor", "Check this machine and a broker, and say what to do."),
+    "completion": ("tidelog.cli.completion", "Print the script for shell completion."),
     "version": ("tidelog.cli.version", "Show the version of Tidelog and what it speaks."),
 }
 
+EXAMPLES: Final = """\b
+Examples:
+  tidelog serve --data-dir data
+  echo 'hello' | tidelog produce greetings
+  tidelog consume greetings
+  tidelog topic list
+"""
+
 
 class LateGroup(click.Group):
-    """Knows the names of its commands, and imports one when it is called."""
+    """Knows the names of its commands, imports one when it is called, and turns errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -27,14 +54,48 @@ class LateGroup(click.Group):
         command: click.Command = importlib.import_module(found[0]).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        suggest(ctx, args, COMMANDS)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            # Whatever was printed stays a whole line.
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # Python flushes stdout once more at its end; it must find somebody who listens.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except Exception as error:
+            if debugging(ctx):
+                raise
+            from tidelog.cli.failure import explain
 
-@click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
-def tidelog() -> None:
-    """A distributed commit log that speaks Kafka's protocol."""
+            ctx.exit(explain(error))
+
+
+@click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
+@click.option("--debug", is_flag=True, envvar="TIDELOG_DEBUG", help="Show where in the code an error comes from.")
+def tidelog(debug: bool) -> None:
+    """A distributed commit log that speaks Kafka's protocol.
+
+    Commands that talk to a broker find it at localhost:9092, at $TIDELOG_BOOTSTRAP or at --bootstrap.
+    """
 
 
 def main() -> None:

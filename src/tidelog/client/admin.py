@@ -159,7 +159,7 @@ class Admin:
         )
 
     def _see_them_gone(self, names: list[str]) -> None:
-        """The next question shall not find them. Somebody may create them anew meanwhile, so this is not insisted on."""
+        """The next question shall not find them. Somebody may create them anew, so this is not insisted on."""
         patience = Patience(DELETED_WITHIN_S)
         for name in names:
             try:

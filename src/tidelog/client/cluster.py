@@ -22,6 +22,8 @@ DEFAULT_PORT: Final = 9092
 FIRST_BACKOFF_S: Final = 0.05
 LAST_BACKOFF_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 10.0
+#: a broker that creates topics on demand has done so by then
+CREATED_WITHIN_S: Final = 5.0
 NO_LEADER: Final = -1
 NO_TOPIC_ID: Final = bytes(16)
 FIRST_VERSION_WITH_COORDINATOR_KEYS: Final = 4
@@ -188,7 +190,8 @@ class Cluster:
 
     def topic(self, name: str, auto_create: bool = False) -> TopicInfo:
         """A topic as it is now. One that does not exist is an error at once, unless it may be created."""
-        return self.retrying(lambda: self._look_up(name, auto_create), topic_may_appear=auto_create)
+        patience_s = min(self.timeout_s, CREATED_WITHIN_S) if auto_create else None
+        return self.retrying(lambda: self._look_up(name, auto_create), auto_create, patience_s)
 
     def _look_up(self, name: str, auto_create: bool = False) -> TopicInfo:
         return self.describe([name], auto_create).topics[name]
@@ -199,12 +202,12 @@ class Cluster:
 
     # --- trying again -------------------------------------------------------------------------------
 
-    def retrying(self, attempt: Callable[[], T], topic_may_appear: bool = False) -> T:
+    def retrying(self, attempt: Callable[[], T], topic_may_appear: bool = False, patience_s: float | None = None) -> T:
         """Repeats `attempt` while it fails with something that passes. Metadata is forgotten in between.
 
         `topic_may_appear` treats an unknown topic as passing too: right after its creation not every broker knows it.
         """
-        patience = Patience(self.timeout_s)
+        patience = Patience(self.timeout_s if patience_s is None else patience_s)
         while True:
             try:
                 return attempt()

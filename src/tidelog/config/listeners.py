@@ -2,7 +2,8 @@
 
 `listeners` and `advertised.listeners` hold entries NAME://host:port. A name is upper case whatever was written;
 `listener.security.protocol.map` says which security protocol it stands for. An empty host binds every interface. A
-host in brackets is an IPv6 address. Port 0 binds any free port.
+host in brackets is an IPv6 address. Port 0 binds any free port. A single broker that binds every interface needs no
+`advertised.listeners`: each client is told the address at which it reached the broker.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tidelog.config.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.config.broker_config import BrokerConfig
 
+#: every interface; nothing that anybody could connect to from elsewhere
+WILDCARD_ADDRESSES = ("0.0.0.0", "::")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
@@ -95,15 +98,22 @@ def check_listeners(config: BrokerConfig) -> None:
         if endpoint.name not in names:
             message = f"advertised.listeners names {endpoint.name}, which is not among listeners"
             raise _wrong(config, "advertised.listeners", message)
-        if endpoint.host == "0.0.0.0":
-            given = "advertised.listeners" if config.is_set("advertised.listeners") else "listeners"
-            hint = "set advertised.listeners to an address that clients can reach, or leave the host of listeners empty"
-            message = "clients cannot connect to 0.0.0.0, so it must not be advertised"
-            raise ConfigError(message, name=given, hint=hint).at(config.where(given))
+        if endpoint.host in WILDCARD_ADDRESSES:
+            _check_wildcard(config, endpoint)
     inter_broker = inter_broker_listener(config)
     if inter_broker not in {endpoint.name for endpoint in advertised} and config.is_set("inter.broker.listener.name"):
         message = f"inter.broker.listener.name is {inter_broker}, which is not among the advertised listeners"
         raise _wrong(config, "inter.broker.listener.name", message)
+
+
+def _check_wildcard(config: BrokerConfig, endpoint: ListenerEndpoint) -> None:
+    """A broker that is alone may listen everywhere and advertise what each client reached it at; see docs/adr/."""
+    given = config.is_set("advertised.listeners")
+    if given or config.get("zookeeper.connect"):
+        message = f"nobody can connect to {endpoint.host}, so it must not be advertised"
+        others = "clients" if given else "clients and the other brokers"
+        hint = f"set advertised.listeners to an address at which {others} can reach this one"
+        raise _wrong(config, "advertised.listeners" if given else "listeners", message, hint)
 
 
 def _endpoints(config: BrokerConfig, name: str) -> list[ListenerEndpoint]:

@@ -1,0 +1,108 @@
+"""`tidelog cluster`: the brokers, and the health of their partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.options import connected, examples, noun, output_option
+from tidelog.cli.output import Column, Row, show_fields, show_one, show_table, size
+
+if TYPE_CHECKING:
+    from tidelog.client import Client
+    from tidelog.client.admin import LogDir
+
+command = noun("The brokers and the health of their partitions.")
+
+
+@command.command(
+    epilog=examples(
+        "tidelog cluster describe",
+        "tidelog cluster describe -o wide",
+        "tidelog cluster describe -o json | jq .under_replicated",
+    )
+)
+@output_option()
+@connected
+def describe(client: Client, output: str) -> None:
+    """Show brokers, controller, and partitions that are under-replicated or offline."""
+    cluster = client.admin.describe_cluster()
+    topics = client.describe().topics
+    partitions = [(topic.name, p) for topic in topics.values() for p in topic.partitions.values()]
+    brokers = [
+        {
+            "id": node.id,
+            "address": f"{node.host}:{node.port}",
+            "rack": node.rack,
+            "controller": node.id == cluster.controller_id,
+            "fenced": node.id in cluster.fenced,
+            "leaders": sum(p.leader == node.id for _, p in partitions),
+            "replicas": sum(node.id in p.replicas for _, p in partitions),
+            **_disk(client, node.id, fenced=node.id in cluster.fenced),
+        }
+        for node in sorted(cluster.nodes.values())
+    ]
+    described = {
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller_id,
+        "brokers": brokers,
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "under_replicated": [f"{name}-{p.partition}" for name, p in partitions if p.under_replicated],
+        "offline": [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0],
+    }
+
+    def people() -> None:
+        show_fields(
+            [
+                ("Cluster", cluster.cluster_id),
+                ("Controller", f"broker {cluster.controller_id}" if cluster.controller_id >= 0 else None),
+                ("Topics", len(topics)),
+                ("Partitions", len(partitions)),
+                ("Under-replicated", _health(described["under_replicated"])),
+                ("Offline", _health(described["offline"])),
+            ]
+        )
+        click.echo()
+        show_table(brokers, [column for column in _COLUMNS if output == "wide" or not column.wide])
+
+    show_one(described, output, people, name="cluster_id")
+
+
+_COLUMNS = [
+    Column("BROKER", "id", right=True),
+    Column("ADDRESS", "address"),
+    Column("RACK", "rack"),
+    Column("ROLE", lambda row: "fenced" if row["fenced"] else "controller" if row["controller"] else None),
+    Column("LEADERS", "leaders", right=True),
+    Column("REPLICAS", "replicas", right=True),
+    Column("SIZE", lambda row: size(row["size_bytes"]), right=True),
+    Column("FREE", lambda row: size(row["usable_bytes"]), wide=True, right=True),
+    Column("LOG DIRS", "log_dirs", wide=True),
+]
+
+
+def _health(names: object) -> str:
+    assert isinstance(names, list)
+    if not names:
+        return "none"
+    shown = ", ".join(names[:10])
+    return click.style(f"{len(names)}: {shown}{' …' if len(names) > 10 else ''}", fg="red")
+
+
+def _disk(client: Client, broker_id: int, fenced: bool) -> Row:
+    from tidelog.client.errors import ClientError
+
+    directories: list[LogDir] = []
+    if not fenced:
+        try:
+            directories = client.admin.log_dirs(broker_id)
+        except ClientError:
+            # A broker that does not tell is still listed.
+            directories = []
+    return {
+        "size_bytes": sum(replica.size_bytes for d in directories for replica in d.replicas) if directories else None,
+        "usable_bytes": min((d.usable_bytes for d in directories), default=None),
+        "log_dirs": [directory.path for directory in directories],
+    }

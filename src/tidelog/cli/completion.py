@@ -1,0 +1,29 @@
+"""`tidelog completion`: the script that makes a shell complete commands, topics and groups."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.cli.options import CONTEXT, examples
+
+
+@click.command(
+    context_settings=dict(CONTEXT),
+    epilog=examples(
+        'eval "$(tidelog completion bash)"                                # in ~/.bashrc',
+        'eval "$(tidelog completion zsh)"                                 # in ~/.zshrc',
+        "tidelog completion fish > ~/.config/fish/completions/tidelog.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the script for shell completion.
+
+    Topics and groups are asked of the broker that $TIDELOG_BOOTSTRAP names, or the one on localhost.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(ctx.find_root().command, {}, "tidelog", "_TIDELOG_COMPLETE").source())

@@ -1,0 +1,266 @@
+"""`tidelog doctor`: is this machine fit, can the broker be reached, and what to do where not.
+
+A check gives findings: `ok`, `note` (works, could be better) or `bad` (will hurt). Checks of this machine come first
+and need no broker; those of the cluster come after, from the first broker that answers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from tidelog.cli.options import CONTEXT, broker_options, examples, output_option
+from tidelog.cli.output import show, size
+
+if TYPE_CHECKING:
+    from tidelog.client import Client
+    from tidelog.client.cluster import ClusterInfo
+
+OK: Final = "ok"
+NOTE: Final = "note"
+BAD: Final = "bad"
+_STYLES: Final = {OK: "green", NOTE: "yellow", BAD: "red"}
+
+FEW_FILES: Final = 4096
+LITTLE_SPACE_BYTES: Final = 1 << 30
+CLOCK_SKEW_MS: Final = 5000
+JAVA_FOR_SPARK: Final = 17
+
+
+class Finding(NamedTuple):
+    state: str
+    check: str
+    found: str
+    advice: str | None = None
+
+
+@click.command(
+    context_settings=dict(CONTEXT),
+    epilog=examples(
+        "tidelog doctor",
+        "tidelog doctor --bootstrap kafka-1.example:9092",
+        "tidelog doctor --data-dir /var/lib/tidelog",
+    ),
+)
+@click.option(
+    "--data-dir", metavar="DIR", default="tidelog-data", show_default=True, help="Where a broker here keeps data."
+)
+@output_option("table", "json", "yaml")
+@broker_options
+@click.pass_context
+def command(ctx: click.Context, data_dir: str, output: str, bootstrap: str, timeout: float) -> None:
+    """Check this machine and a broker, and say what to do.
+
+    The exit code is 0 where nothing is bad, 3 where no broker can be reached, 1 for anything else that is bad.
+    """
+    from tidelog.cli.failure import FAILED, UNREACHABLE
+
+    findings = list(check_machine(data_dir))
+    reached, about_cluster = check_cluster(bootstrap, min(timeout, 10.0))
+    findings += about_cluster
+    if output == "table":
+        for finding in findings:
+            mark = click.style(f"{finding.state:4}", fg=_STYLES[finding.state])
+            click.echo(f"{mark}  {finding.check:20}  {finding.found}")
+            if finding.advice:
+                click.echo(f"{'':28}→ {finding.advice}")
+    else:
+        show([finding._asdict() for finding in findings], [], output)
+    if not reached:
+        ctx.exit(UNREACHABLE)
+    if any(finding.state == BAD for finding in findings):
+        ctx.exit(FAILED)
+
+
+# --- this machine -----------------------------------------------------------------------------------
+
+
+def check_machine(data_dir: str) -> Iterator[Finding]:
+    yield _python()
+    yield _kernel()
+    yield _files()
+    yield _disk(data_dir)
+    yield _java()
+    yield _spark()
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    fits = sys.version_info >= (3, 11)
+    return Finding(OK if fits else BAD, "Python", found, None if fits else "install Python 3.11 or newer")
+
+
+def _kernel() -> Finding:
+    from tidelog.wire import kernel
+
+    if not str(kernel.__file__).endswith(".py"):
+        return Finding(OK, "record kernel", "compiled")
+    return Finding(
+        NOTE,
+        "record kernel",
+        "pure Python: right, and several times slower",
+        "install a C compiler and reinstall: pip install --force-reinstall --no-binary tidelog tidelog",
+    )
+
+
+def _files() -> Finding:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
+    if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
+        return Finding(OK, "open files", shown)
+    more = "ulimit -n 65536" if hard == resource.RLIM_INFINITY or hard >= 65536 else "raise LimitNOFILE or nofile"
+    return Finding(NOTE, "open files", f"{shown}: each partition takes about three, each connection one", more)
+
+
+def _disk(data_dir: str) -> Finding:
+    path = os.path.abspath(data_dir)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    usage = shutil.disk_usage(path)
+    found = f"{size(usage.free)} of {size(usage.total)} free for {os.path.abspath(data_dir)}"
+    if not os.access(path, os.W_OK):
+        return Finding(BAD, "disk", f"{path} cannot be written", "choose another with --data-dir, or change its owner")
+    if usage.free < LITTLE_SPACE_BYTES:
+        return Finding(BAD, "disk", found, "make room, choose another disk, or lower log.retention.bytes")
+    return Finding(OK, "disk", found)
+
+
+def _java() -> Finding:
+    import re
+    import subprocess
+
+    advice = "only Spark needs it: install a JDK 17 or newer"
+    path = shutil.which("java")
+    if path is None:
+        return Finding(NOTE, "Java (optional)", "not found", advice)
+    try:
+        told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=20).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(NOTE, "Java (optional)", f"{path} does not run: {error}", advice)
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA_FOR_SPARK:
+        return Finding(NOTE, "Java (optional)", f"{told.splitlines()[0] if told else path}", advice)
+    return Finding(OK, "Java (optional)", version[1])
+
+
+def _spark() -> Finding:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return Finding(OK, "PySpark (optional)", version("pyspark"))
+    except PackageNotFoundError:
+        return Finding(NOTE, "PySpark (optional)", "not installed", "only pipelines need it: pip install pyspark")
+
+
+# --- the cluster ------------------------------------------------------------------------------------
+
+
+def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Finding]]:
+    """Whether a broker was reached, and what was found."""
+    from tidelog.client import Client, ClientError
+
+    with Client(bootstrap, "tidelog-doctor", timeout_s) as client:
+        try:
+            described = client.describe()
+        except ClientError as error:
+            local = any(host in bootstrap for host in ("localhost", "127.0.0.1", "[::1]"))
+            advice = "start one with `tidelog serve`" if local else error.hint
+            return False, [Finding(BAD, "broker", str(error), advice)]
+        findings = [Finding(OK, "broker", f"reached at {bootstrap}, cluster {described.cluster_id}")]
+        for check in (_versions, _addresses, _controller, _partitions, _disks, _clock):
+            try:
+                findings += check(client, described)
+            except ClientError as error:
+                findings.append(Finding(BAD, check.__name__.strip("_"), str(error), error.hint))
+        return True, findings
+
+
+def _versions(client: Client, _: ClusterInfo) -> Iterator[Finding]:
+    from tidelog.wire.apis import APIS
+
+    served = client.cluster.any_broker().versions
+    unknown = sorted(APIS[key].name for key, (low, _) in served.items() if key in APIS and low > APIS[key].max_version)
+    if unknown:
+        yield Finding(BAD, "protocol", f"the broker is too new for {', '.join(unknown)}", "install a newer tidelog")
+        return
+    yield Finding(OK, "protocol", f"{len(served)} APIs, all of them understood")
+
+
+def _addresses(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+    from tidelog.client import ClientError
+
+    for node in sorted(described.nodes.values()):
+        try:
+            client.cluster.broker(node.id)
+            yield Finding(OK, "advertised address", f"broker {node.id} answers at {node.host}:{node.port}")
+        except ClientError as error:
+            advice = "set advertised.listeners of that broker to an address that this machine can reach"
+            yield Finding(BAD, "advertised address", f"broker {node.id}: {error}", advice)
+
+
+def _controller(_: Client, described: ClusterInfo) -> Iterator[Finding]:
+    if described.controller_id in described.nodes:
+        yield Finding(OK, "controller", f"broker {described.controller_id}")
+    else:
+        yield Finding(BAD, "controller", "none", "topics can be neither created nor moved until a broker takes over")
+
+
+def _partitions(_: Client, described: ClusterInfo) -> Iterator[Finding]:
+    partitions = [(topic.name, p) for topic in described.topics.values() for p in topic.partitions.values()]
+    offline = [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0]
+    behind = [f"{name}-{p.partition}" for name, p in partitions if p.leader >= 0 and p.under_replicated]
+    if offline:
+        shown = f"{len(offline)} without a leader: {', '.join(offline[:5])}"
+        yield Finding(BAD, "partitions", shown, "start the brokers that hold their replicas")
+    if behind:
+        shown = f"{len(behind)} under-replicated: {', '.join(behind[:5])}"
+        yield Finding(BAD, "partitions", shown, "see which brokers are down or slow: `tidelog cluster describe`")
+    if not offline and not behind:
+        yield Finding(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
+
+
+def _disks(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+    from tidelog.client import ClientError
+    from tidelog.wire.errors import ErrorCode
+
+    for node_id in sorted(described.nodes):
+        try:
+            directories = client.admin.log_dirs(node_id)
+        except ClientError:
+            # Its address was found bad above.
+            continue
+        for directory in directories:
+            name = f"broker {node_id}, {directory.path}"
+            if directory.error_code:
+                why = ErrorCode.of(directory.error_code).message
+                yield Finding(BAD, "log directory", f"{name}: {why}", "look into the disk and the broker's log")
+            elif 0 <= directory.usable_bytes < LITTLE_SPACE_BYTES:
+                left = f"{name}: {size(directory.usable_bytes)} free"
+                yield Finding(BAD, "log directory", left, "make room, or lower retention: `tidelog config set`")
+            else:
+                yield Finding(OK, "log directory", f"{name}: {size(directory.usable_bytes) or 'unknown'} free")
+
+
+def _clock(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+    """A broker does not tell its time; but what was written lies in the past, unless somebody's clock is wrong."""
+    now = int(time.time() * 1000)
+    newest = -1
+    for name, topic in described.topics.items():
+        if not topic.is_internal and len(topic.partitions) <= 100:
+            found = client.offsets(
+                name, [p.partition for p in topic.partitions.values() if p.leader >= 0], "max-timestamp"
+            )
+            newest = max([newest, *(at.timestamp_ms for at in found.values())])
+    if newest > now + CLOCK_SKEW_MS:
+        ahead = (newest - now) / 1000
+        yield Finding(NOTE, "clock", f"the newest record lies {ahead:.0f} s in the future", "compare the clocks (NTP)")
+    else:
+        yield Finding(OK, "clock", "no record lies in the future")

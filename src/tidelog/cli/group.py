@@ -1,0 +1,343 @@
+"""`tidelog group`: which consumer groups there are, who is in them, how far behind they are, and moving them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.cli.complete import complete_group, complete_topic
+from tidelog.cli.options import (
+    check_known,
+    confirm,
+    connected,
+    dry_run_option,
+    examples,
+    noun,
+    output_option,
+    partition_list,
+    topic_of,
+    yes_option,
+)
+from tidelog.cli.output import Column, Row, plural, show, show_fields, show_one, show_table, tell
+from tidelog.cli.places import Ends, Place, ends_of, resolve, where
+
+if TYPE_CHECKING:
+    from tidelog.client import Client
+    from tidelog.client.groups import DescribedGroup, TopicPartition
+
+command = noun("Consumer groups: members, lag, moving their offsets.")
+group_argument = click.argument("group", shell_complete=complete_group)
+
+
+@command.command(
+    "list", epilog=examples("tidelog group list", "tidelog group list --state Stable", "tidelog group list -o name")
+)
+@click.argument("pattern", default="*")
+@click.option("--state", "states", multiple=True, help="Only groups in this state, such as Stable or Empty.")
+@click.option("--type", "types", multiple=True, help="Only classic, consumer, share or streams groups.")
+@output_option()
+@connected
+def list_groups(client: Client, pattern: str, states: tuple[str, ...], types: tuple[str, ...], output: str) -> None:
+    """List groups, those that match PATTERN (with * and ?)."""
+    from fnmatch import fnmatchcase
+
+    rows = [
+        {
+            "group": g.group_id,
+            "state": g.state,
+            "type": g.type,
+            "protocol_type": g.protocol_type,
+            "coordinator": g.coordinator,
+        }
+        for g in client.groups.list_all(states, types)
+        if fnmatchcase(g.group_id, pattern)
+    ]
+    if not rows and output in ("table", "wide"):
+        tell("no groups")
+        return
+    columns = [
+        Column("GROUP", "group"),
+        Column("STATE", "state"),
+        Column("TYPE", "type"),
+        Column("PROTOCOL", "protocol_type", wide=True),
+        Column("COORDINATOR", "coordinator", wide=True, right=True),
+    ]
+    show(rows, columns, output, name="group")
+
+
+def _described(client: Client, group: str) -> DescribedGroup:
+    """The group, or an error that suggests another name."""
+    from tidelog.client.errors import NotFound
+
+    try:
+        return client.groups.describe(group)
+    except NotFound as error:
+        check_known([g.group_id for g in client.groups.list_all()], group, "group")
+        raise error
+
+
+def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, Ends]:
+    """What each partition holds; one of a topic that is gone is left out."""
+    known = client.describe().topics
+    found: dict[TopicPartition, Ends] = {}
+    for topic in {topic for topic, _ in partitions} & known.keys():
+        led = [p for t, p in partitions if t == topic and p in known[topic].partitions]
+        for partition, ends in ends_of(client, topic, led).items():
+            found[topic, partition] = ends
+    return found
+
+
+@command.command(epilog=examples("tidelog group describe billing", "tidelog group describe billing -o json | jq .lag"))
+@group_argument
+@output_option()
+@connected
+def describe(client: Client, group: str, output: str) -> None:
+    """Describe a group: its state, its members, and how far behind they are."""
+    about = _described(client, group)
+    committed = client.groups.offsets(group)
+    owners = {where: member for member in about.members for where in member.assignment}
+    places = {*committed, *owners}
+    ends = _ends(client, places)
+    rows: list[Row] = []
+    for topic, partition in sorted(places):
+        at, end, owner = committed.get((topic, partition)), ends.get((topic, partition)), owners.get((topic, partition))
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "committed": at.offset if at else None,
+                "end_offset": end.end if end else None,
+                "lag": max(0, end.end - at.offset) if at and end else None,
+                "member": owner.member_id if owner else None,
+                "client": owner.client_id if owner else None,
+                "host": owner.host if owner else None,
+                "metadata": at.metadata if at else None,
+            }
+        )
+    members = [
+        {
+            "member": m.member_id,
+            "instance": m.instance_id,
+            "client": m.client_id,
+            "host": m.host,
+            "partitions": [f"{topic}-{partition}" for topic, partition in m.assignment],
+        }
+        for m in about.members
+    ]
+    described: dict[str, Any] = {
+        "group": group,
+        "type": about.type,
+        "state": about.state,
+        "protocol_type": about.protocol_type,
+        "assignor": about.assignor,
+        "coordinator": about.coordinator,
+        "lag": sum(row["lag"] or 0 for row in rows),
+        "members": members,
+        "offsets": rows,
+    }
+
+    def people() -> None:
+        _show_group(described, wide=output == "wide")
+
+    show_one(described, output, people, name="group")
+
+
+def _show_group(group: dict[str, Any], wide: bool) -> None:
+    show_fields(
+        [
+            ("Group", group["group"]),
+            ("State", group["state"]),
+            ("Type", group["type"]),
+            ("Assignor", group["assignor"]),
+            ("Coordinator", group["coordinator"]),
+            ("Members", len(group["members"])),
+            ("Lag", group["lag"]),
+        ]
+    )
+    columns = [
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("COMMITTED", "committed", right=True),
+        Column("END", "end_offset", right=True),
+        Column("LAG", "lag", right=True),
+        Column("CLIENT", "client"),
+        Column("HOST", "host", wide=True),
+        Column("MEMBER", "member", wide=True),
+        Column("METADATA", "metadata", wide=True),
+    ]
+    if group["offsets"]:
+        click.echo()
+        show_table(group["offsets"], [column for column in columns if wide or not column.wide])
+    idle = [member for member in group["members"] if not member["partitions"]]
+    if idle:
+        click.echo()
+        click.echo(f"{plural(len(idle), 'member')} without partitions: {', '.join(m['member'] for m in idle)}")
+
+
+@command.command(
+    epilog=examples(
+        "tidelog group reset billing --topic orders --to earliest --dry-run",
+        "tidelog group reset billing --topic orders --to -1h",
+        "tidelog group reset billing --topic orders:0,2 --to 1200 --yes",
+        "tidelog group reset billing --all-topics --shift -100",
+    )
+)
+@group_argument
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:PARTITIONS]",
+    shell_complete=complete_topic,
+    help="Which to move, such as orders or orders:0,2; may be repeated.",
+)
+@click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
+@click.option("--to", "place", type=where, metavar="PLACE", help="Where to, as in `consume --from`.")
+@click.option("--shift", type=int, metavar="N", help="So many on, or back where it is negative.")
+@yes_option
+@dry_run_option
+@output_option("table", "json", "yaml")
+@connected
+def reset(
+    client: Client,
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    place: Place | None,
+    shift: int | None,
+    yes: bool,
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Move a group that has no members: where it goes on reading.
+
+    A preview is shown first. Offsets that a partition does not hold are moved to the nearest one that it does.
+    """
+    if (place is None) == (shift is None):
+        raise click.UsageError("Say where to: either --to or --shift.")
+    if bool(topics) == all_topics:
+        raise click.UsageError("Say what to move: either --topic or --all-topics.")
+    _refuse_members(client, group)
+    committed = client.groups.offsets(group)
+    wanted = _chosen(client, topics) if topics else set(committed)
+    if not wanted:
+        tell(f"group {group} has committed nothing")
+        return
+    ends = _ends(client, wanted)
+    targets = _targets(client, ends, place, shift, {where: at.offset for where, at in committed.items()})
+    rows: list[Row] = []
+    for (topic, partition), target in sorted(targets.items()):
+        before = committed.get((topic, partition))
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "committed": before.offset if before else None,
+                "new_offset": target,
+                "change": target - before.offset if before else None,
+                "lag": ends[topic, partition].end - target,
+            }
+        )
+    columns = [
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("COMMITTED", "committed", right=True),
+        Column("NEW OFFSET", "new_offset", right=True),
+        Column("CHANGE", lambda row: None if row["change"] is None else f"{row['change']:+d}", right=True),
+        Column("LAG", "lag", right=True),
+    ]
+    show(rows, columns, output)
+    if dry_run or not rows:
+        return
+    confirm(f"Move group {group} in {plural(len(rows), 'partition')}?", yes)
+    client.groups.commit(group, targets)
+    tell(f"group {group} moved in {plural(len(rows), 'partition')}")
+
+
+def _refuse_members(client: Client, group: str) -> None:
+    from tidelog.client.errors import ClientError, NotFound
+
+    try:
+        members = client.groups.describe(group).members
+    except NotFound:
+        # Committing makes the group.
+        return
+    if members:
+        clients = ", ".join(sorted({member.client_id for member in members}))
+        raise ClientError(
+            f"group {group} has {plural(len(members), 'member')} ({clients}) that would overwrite the offsets",
+            hint="stop its consumers first",
+        )
+
+
+def _chosen(client: Client, topics: tuple[str, ...]) -> set[TopicPartition]:
+    """The partitions that arguments such as `orders` and `orders:0,2` name."""
+    wanted: set[TopicPartition] = set()
+    for text in topics:
+        name, _, listed = text.partition(":")
+        info = topic_of(client, name)
+        partitions = partition_list(None, None, (listed,)) if listed else list(info.partitions)
+        for partition in partitions or ():
+            if partition not in info.partitions:
+                from tidelog.client.cluster import no_such_partition
+
+                raise no_such_partition(info, partition)
+            wanted.add((name, partition))
+    return wanted
+
+
+def _targets(
+    client: Client,
+    ends: dict[TopicPartition, Ends],
+    place: Place | None,
+    shift: int | None,
+    committed: dict[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    targets: dict[TopicPartition, int] = {}
+    for topic in {topic for topic, _ in ends}:
+        own = {partition: e for (t, partition), e in ends.items() if t == topic}
+        if place is not None:
+            found = resolve(client, topic, place, own)
+        else:
+            assert shift is not None
+            found = {p: committed[topic, p] + shift for p in own if (topic, p) in committed}
+        for partition, offset in found.items():
+            first, end = own[partition]
+            targets[topic, partition] = min(max(offset, first), end)
+    return targets
+
+
+@command.command(epilog=examples("tidelog group delete billing", "tidelog group delete billing --topic orders:0 --yes"))
+@click.argument("groups", nargs=-1, required=True, shell_complete=complete_group)
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:PARTITIONS]",
+    shell_complete=complete_topic,
+    help="Forget only the offsets there, and keep the group; may be repeated.",
+)
+@yes_option
+@dry_run_option
+@connected
+def delete(client: Client, groups: tuple[str, ...], topics: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+    """Delete groups that have no members, with what they have committed."""
+    wanted = _chosen(client, topics)
+    for group in groups:
+        _described(client, group)
+        committed = client.groups.offsets(group)
+        lost = len(committed.keys() & wanted) if topics else len(committed)
+        tell(f"group {group}: {plural(lost, 'committed offset')}")
+    if dry_run:
+        return
+    what = "the offsets of" if topics else ""
+    confirm(f"Delete {what} {', '.join(groups)}? This cannot be undone.".replace("  ", " "), yes)
+    for group in groups:
+        if topics:
+            client.groups.delete_offsets(group, sorted(wanted))
+        else:
+            client.groups.delete(group)
+        tell(f"deleted {what} {group}".replace("  ", " "))

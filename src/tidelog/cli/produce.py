@@ -1,0 +1,292 @@
+"""`tidelog produce`: write records to a topic, from lines, JSON lines or files.
+
+What comes from a pipe or a terminal is on its way as soon as nothing more is there to be read; what comes from a file
+is sent in large batches. Producing is idempotent: a broker that goes and comes back costs and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from tidelog.cli.complete import complete_topic
+from tidelog.cli.formats import from_json, unescaped
+from tidelog.cli.options import CONTEXT, check_known, connected, examples, pairs
+from tidelog.cli.output import json_line, plural, tell
+from tidelog.cli.places import when
+from tidelog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from tidelog.client import Client
+    from tidelog.client.producer import Delivered, Message, Producer
+
+CHUNK_BYTES: Final = 1 << 16
+STDIN: Final = "-"
+
+
+@click.command(
+    context_settings=dict(CONTEXT),
+    epilog=examples(
+        "echo 'hello' | tidelog produce greetings",
+        "tidelog produce orders --key-separator : < orders.txt",
+        "tidelog produce orders --input json orders.jsonl -z zstd",
+        "tidelog produce pictures --input file --key cat cat.png",
+        "tidelog consume orders -o json | tidelog produce orders-copy --input json",
+    )
+    + """
+
+\b
+A JSON line is {"key": …, "value": …, "headers": …, "timestamp": ms, "partition": …}: every field is optional, what
+is not text in key and value is written as JSON, bytes go under key_base64 and value_base64, and headers are
+{"name": "value"} or a list of {"name": …, "value": …}. It is what `tidelog consume -o json` prints.
+""",
+)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "-i",
+    "--input",
+    "kind",
+    type=click.Choice(["lines", "json", "file"]),
+    default="lines",
+    show_default=True,
+    help="A record is a line, a line of JSON, or a whole file.",
+)
+@click.option("-K", "--key-separator", metavar="TEXT", help=r"A line is key, TEXT, value; for example : or \t.")
+@click.option("-k", "--key", metavar="TEXT", help="The key of every record that has none.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Where to write.  [default: by key, as Java's client]")
+@click.option(
+    "--timestamp", type=when, metavar="TIME", help="For every record, as in `consume --from`.  [default: now]"
+)
+@click.option("--null", metavar="TEXT", help="A key or value that reads so is null.")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option(
+    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have it."
+)
+@click.option(
+    "--spread", type=click.Choice(["sticky", "round-robin"]), default="sticky", show_default=True, help="Without a key."
+)
+@click.option("--no-create", is_flag=True, help="Do not let the broker create a topic that does not exist.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["summary", "json"]),
+    default="summary",
+    show_default=True,
+    help="What to print at the end; json is a line for each run of offsets.",
+)
+@connected
+def command(
+    client: Client,
+    topic: str,
+    files: tuple[str, ...],
+    kind: str,
+    key_separator: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    timestamp: int | None,
+    null: str | None,
+    compression: str,
+    acks: str,
+    spread: str,
+    no_create: bool,
+    output: str,
+) -> None:
+    """Write records to a topic, from FILES or standard input."""
+    _ensure_topic(client, topic, no_create)
+    recipe = Recipe(kind, key_separator, key, headers, timestamp, null)
+    producer = client.producer(acks=acks, compression=compression, spread=spread)
+    sources = files or (STDIN,)
+    total = _total_bytes(sources)
+    try:
+        with Progress("bytes read:", total, shown=not sys.stdin.isatty()) as progress:
+            read = 0
+            for name in sources:
+                read = _send_source(producer, topic, name, recipe, partition, progress, read)
+            producer.flush()
+    finally:
+        _report(topic, producer.delivered, output)
+
+
+def _ensure_topic(client: Client, topic: str, no_create: bool) -> None:
+    from tidelog.client.errors import NotFound
+
+    try:
+        client.topic(topic)
+        return
+    except NotFound:
+        if no_create:
+            check_known(client.describe().topics, topic, "topic")
+    try:
+        created = client.cluster.topic(topic, auto_create=True)
+    except NotFound as error:
+        error.hint = f"create it with `tidelog topic create {topic}`: the brokers do not create topics by themselves"
+        raise
+    tell(f"topic {topic} did not exist: the broker created it with {plural(len(created.partitions), 'partition')}")
+
+
+def _total_bytes(sources: tuple[str, ...]) -> int | None:
+    if STDIN in sources:
+        try:
+            about = os.fstat(sys.stdin.fileno())
+        except (OSError, ValueError):
+            return None
+        return about.st_size if stat.S_ISREG(about.st_mode) and sources == (STDIN,) else None
+    return sum(os.path.getsize(name) for name in sources)
+
+
+class Recipe:
+    """How a piece of input becomes a record."""
+
+    def __init__(
+        self,
+        kind: str,
+        key_separator: str | None,
+        key: str | None,
+        headers: tuple[str, ...],
+        timestamp: int | None,
+        null: str | None,
+    ) -> None:
+        if key_separator is not None and kind != "lines":
+            raise click.UsageError("--key-separator is for --input lines.")
+        self.kind = kind
+        self._separator = None if key_separator is None else unescaped(key_separator)
+        if self._separator == b"":
+            raise click.UsageError("--key-separator must not be empty.")
+        self._key = None if key is None else key.encode("utf-8", "surrogateescape")
+        given = pairs(headers, "header").items()
+        self._headers = [(name, value.encode("utf-8", "surrogateescape")) for name, value in given]
+        self._timestamp = timestamp
+        self._null = None if null is None else null.encode("utf-8", "surrogateescape")
+
+    def record(self, piece: bytes) -> tuple[Message, int | None]:
+        """The record and the partition that it names; ValueError where the piece is not one."""
+        from tidelog.client.producer import Message
+
+        if self.kind == "json":
+            import json
+
+            message, partition = from_json(json.loads(piece))
+            return self._completed(message), partition
+        key: bytes | None = None
+        value = piece
+        if self._separator is not None:
+            key, found, value = piece.partition(self._separator)
+            if not found:
+                raise ValueError(f"there is no {self._separator.decode(errors='replace')!r} between key and value")
+        nothing = self._null
+        message = Message(None if value == nothing else value, None if key == nothing else key)
+        if self._separator is not None and key == nothing is not None:
+            # A key that was said to be null is not one that is missing.
+            return message._replace(headers=self._headers, timestamp_ms=self._timestamp), None
+        return self._completed(message), None
+
+    def _completed(self, message: Message) -> Message:
+        return message._replace(
+            key=self._key if message.key is None else message.key,
+            headers=[*(message.headers or ()), *self._headers],
+            timestamp_ms=self._timestamp if message.timestamp_ms is None else message.timestamp_ms,
+        )
+
+
+def _send_source(
+    producer: Producer,
+    topic: str,
+    name: str,
+    recipe: Recipe,
+    partition: int | None,
+    progress: Progress,
+    read: int,
+) -> int:
+    """Sends what one source holds; the bytes read so far."""
+    shown = "standard input" if name == STDIN else name
+    if name == STDIN and sys.stdin.isatty():
+        tell("one record a line; Ctrl-D ends")
+    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
+        if recipe.kind == "file":
+            content = stream.read()
+            _send(producer, topic, recipe, content, partition, shown)
+            return read + len(content)
+        for number, line in enumerate(_lines(stream, producer), 1):
+            _send(producer, topic, recipe, line, partition, f"{shown}, line {number}")
+            read += len(line) + 1
+            if number % 1000 == 0:
+                progress.update(read)
+    return read
+
+
+def _send(producer: Producer, topic: str, recipe: Recipe, piece: bytes, partition: int | None, place: str) -> None:
+    try:
+        message, named = recipe.record(piece)
+    except ValueError as error:
+        producer.flush()
+        raise click.ClickException(f"{place}: {error}") from None
+    producer.send(
+        topic,
+        message.value,
+        message.key,
+        message.headers,
+        partition=named if partition is None else partition,
+        timestamp_ms=message.timestamp_ms,
+    )
+
+
+def _lines(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
+    """The lines without their ends; what was sent is flushed whenever nothing more is there to be read."""
+    try:
+        descriptor = stream.fileno()
+        waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except (OSError, ValueError):
+        # A stream without a descriptor is in memory.
+        yield from (line.removesuffix(b"\n") for line in stream)
+        return
+    rest = b""
+    while True:
+        if waits and not select.select([descriptor], [], [], 0)[0]:
+            producer.flush()
+        chunk = os.read(descriptor, CHUNK_BYTES)
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _report(topic: str, delivered: list[Delivered], output: str) -> None:
+    runs: list[list[int]] = []
+    for d in delivered:
+        # Runs that follow one another in a partition are one.
+        last = next((run for run in reversed(runs) if run[0] == d.partition), None)
+        if last is not None and d.base_offset >= 0 and last[1] + last[2] == d.base_offset:
+            last[2] += d.record_count
+        else:
+            runs.append([d.partition, d.base_offset, d.record_count])
+    if output == "json":
+        for partition, offset, count in runs:
+            known = offset if offset >= 0 else None
+            click.echo(json_line({"topic": topic, "partition": partition, "offset": known, "count": count}))
+        return
+    where = [
+        f"{partition} at {offset}" + (f"–{offset + count - 1}" if count > 1 else "")
+        for partition, offset, count in sorted(runs)
+        if offset >= 0
+    ]
+    many = plural(sum(run[2] for run in runs), "record")
+    told = f" (partition {', '.join(where[:8])}{' …' if len(where) > 8 else ''})" if where else ""
+    tell(f"{many} written to {topic}{told}")

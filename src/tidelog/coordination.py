@@ -34,7 +34,7 @@ NO_PRODUCER: Final = -1
 class Room(Protocol):
     """What a coordinator's room offers; see `tidelog.group.groups`."""
 
-    def load_begin(self, partition: int) -> None: ...
+    def load_begin(self, partition: int) -> Decision: ...
 
     def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int, offset: int) -> None: ...
 
@@ -80,7 +80,7 @@ class Coordination:
             if self._owned.get(index) != partition.leader_epoch:
                 self.removed(index)
                 self._owned[index] = partition.leader_epoch
-                self._room.load_begin(index)
+                self.carry_out(self._room.load_begin(index))
                 self._load(partition, partition.leader_epoch, partition.log.log_start_offset)
         else:
             self.removed(index)

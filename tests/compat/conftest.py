@@ -24,8 +24,14 @@ from stock_java import JavaClient
 from stock_python import ConfluentClient
 
 SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
-#: A rebalance of a new group waits three seconds by default; the tests that mean that wait say so.
-FAST_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
+#: A new group waits three seconds for more members by default, and members of the broker-side protocol beat every five.
+FAST_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+}
 
 _topic_numbers = itertools.count()
 

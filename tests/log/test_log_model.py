@@ -7,6 +7,7 @@ prefix of some version, hold everything that was flushed, and be whole in itself
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from random import Random
 
 import hypothesis.strategies as st
@@ -254,7 +255,7 @@ class LogMachine(RuleBasedStateMachine):
         assert [batch for batch in adopted if lasting and batch.last_offset <= lasting[-1].last_offset] == [
             batch for batch in lasting if adopted and batch.base_offset >= adopted[0].base_offset
         ]
-        for before, after in zip(adopted, adopted[1:], strict=False):
+        for before, after in pairwise(adopted):
             assert after.base_offset == before.last_offset + 1
         self.batches = adopted
         self.start_went_back |= log.log_start_offset < self.log_start

@@ -466,7 +466,9 @@ def test_a_transaction_with_the_longest_timeout_never_times_out():
 # -- ownership ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("event", "code"), [("unload", "NOT_COORDINATOR"), ("loading", "COORDINATOR_LOAD_IN_PROGRESS")])
+@pytest.mark.parametrize(
+    ("event", "code"), [("unload", "NOT_COORDINATOR"), ("loading", "COORDINATOR_LOAD_IN_PROGRESS")]
+)
 def test_only_the_coordinator_that_has_loaded_its_log_answers(event, code):
     script = run(
         OPEN

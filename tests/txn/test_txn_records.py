@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, tombstone, transaction_key, transaction_record
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import TopicPartition, Transaction
 from tidelog.txn.transactions import Transactions
-from tidelog.txn.config import TxnConfig
 from tidelog.wire.malformed import WireError
 
 S = TransactionState

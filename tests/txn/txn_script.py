@@ -87,12 +87,13 @@ def partition_of(word: str) -> TopicPartition:
 class Stage:
     """A broker with every coordinator partition, in simulated time."""
 
-    def __init__(self, tv2: str = "", first_id: int = 0, **settings: Any) -> None:
+    def __init__(self, tv2: str = "", **settings: Any) -> None:
         self.config = TxnConfig(**settings)
         self.tv2 = set(tv2.split())
         self.now = 0
         self.wall_shift = 0
-        self.ids: int | None = first_id
+        self.ids = 0
+        self.out_of_ids = False
         self.coordinator_epoch = 1
         self.log: list[tuple[int, bytes, bytes | None]] = []
         self.committed = 0
@@ -116,7 +117,7 @@ class Stage:
         return Transactions(self.config, self.next_id, pattern)
 
     def next_id(self) -> int | None:
-        if self.ids is None:
+        if self.out_of_ids:
             return None
         self.ids += 1
         return self.ids - 1
@@ -414,7 +415,9 @@ class Script(Stage):
 
     def do_ids(self, plain: list[str], named: dict[str, str]) -> None:
         """ids none: the block of producer ids is used up; ids 5: they go on from 5."""
-        self.ids = None if plain[0] == "none" else int(plain[0])
+        self.out_of_ids = plain[0] == "none"
+        if not self.out_of_ids:
+            self.ids = int(plain[0])
 
     def do_unload(self, plain: list[str], named: dict[str, str]) -> None:
         for partition in range(self.config.num_partitions):

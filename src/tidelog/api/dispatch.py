@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
-from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import request_codec, response_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.frame import decode_request_header, encode_response
@@ -27,6 +28,10 @@ API_VERSIONS: Final = 18
 
 Handler = Callable[[Any, Request], Any]
 Decode = Callable[[Any, int], tuple[Any, int]]
+#: decoder, handler, whether headers have tagged fields
+Route = tuple[Decode, Handler, bool]
+#: api key, version, correlation id, length of the client id
+_START: Final = Struct(">hhih").unpack_from
 
 
 class Dispatcher:
@@ -36,45 +41,62 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: (api key, version) -> what answers it; filled on first use
-        self._routes: dict[tuple[int, int], tuple[Decode, Handler]] = {}
+        #: api key << 16 | version -> what answers it; filled on first use
+        self._routes: dict[int, Route] = {}
 
     def __call__(self, exchange: Exchange, frame: memoryview) -> None:
+        """A request of a kind that was seen before takes the short way; anything unusual the careful one."""
+        try:
+            api_key, version, correlation_id, id_length = _START(frame, 0)
+            decode, handler, flexible = self._routes[api_key << 16 | version]
+            body_at = 10 + id_length
+            if id_length < 0 or (flexible and frame[body_at]):
+                raise KeyError
+            client_id = str(frame[10:body_at], "utf-8")
+        except (KeyError, IndexError, StructError, UnicodeDecodeError):
+            self._carefully(exchange, frame)
+            return
+        if flexible:
+            body_at += 1
+        request = Request(self._broker, exchange, api_key, version, correlation_id, client_id)
+        self._answer(request, frame, body_at, decode, handler)
+
+    def _carefully(self, exchange: Exchange, frame: memoryview) -> None:
         try:
             header = decode_request_header(frame)
         except WireError as error:
             self._hang_up(exchange, f"malformed request header: {error}")
             return
-        api_key = header.api_key
-        version = header.api_version
-        route = self._routes.get((api_key, version))
-        if route is None:
-            route = self._find_route(exchange, header)
-            if route is None:
-                return
-        decode, handler = route
+        route = self._find_route(exchange, header)
+        if route is not None:
+            request = Request(
+                self._broker, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
+            )
+            self._answer(request, frame, header.body_at, route[0], route[1])
+
+    def _answer(self, request: Request, frame: memoryview, body_at: int, decode: Decode, handler: Handler) -> None:
         try:
-            body, _ = decode(frame, header.body_at)
+            message = handler(decode(frame, body_at)[0], request)
         except WireError as error:
-            self._hang_up(exchange, f"malformed {ApiKey(api_key).name} v{version} request: {error}")
+            self._hang_up(request.exchange, f"malformed {request}: {error}")
             return
-        request = Request(self._broker, exchange, api_key, version, header.correlation_id, header.client_id)
-        try:
-            message = handler(body, request)
         except KafkaError as error:
-            message = failure(api_key, error.code, error.message)
+            message = failure(request.api_key, error.code, error.message)
         except Exception as error:
-            self._broker.report(f"{ApiKey(api_key).name} v{version} from {request.client_id!r} failed", error)
-            message = failure(api_key, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            self._broker.report(f"{request} failed", error)
+            message = failure(request.api_key, ErrorCode.UNKNOWN_SERVER_ERROR, None)
         if message is not None:
-            exchange.reply(encode_response(api_key, version, header.correlation_id, message))
+            request.reply(message)
 
     def _hang_up(self, exchange: Exchange, why: str) -> None:
         self._broker.notice(f"closing {exchange.connection!r}: {why}")
         exchange.close()
 
-    def _find_route(self, exchange: Exchange, header: Any) -> tuple[Decode, Handler] | None:
+    def _find_route(self, exchange: Exchange, header: Any) -> Route | None:
         key, version = header.api_key, header.api_version
+        known = self._routes.get(key << 16 | version)
+        if known is not None:
+            return known
         served = ROUTES.get(key)
         if served is None:
             self._hang_up(exchange, f"API key {key} is not served")
@@ -89,8 +111,9 @@ class Dispatcher:
             exchange.reply(encode_response(key, answer_version, header.correlation_id, message))
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
-        route = (request_codec(key, version).decode, handler)
-        self._routes[key, version] = route
+        codec = request_codec(key, version)
+        route = (codec.decode, handler, codec.flexible)
+        self._routes[key << 16 | version] = route
         return route
 
 

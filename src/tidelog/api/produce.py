@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
+from tidelog.log.config import FOREVER
 from tidelog.log.errors import LogError
 from tidelog.log.producers import ProducerRefused
 from tidelog.wire import messages
@@ -27,9 +29,13 @@ FIRST_VERSION_WITH_ZSTD: Final = 7
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 10
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ADMIN_CLIENT: Final = "__admin_client"
+_REPLIES: Final = ProduceReplies()
 
 
 def handle(body: Any, request: Request) -> Any:
+    topics = body.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1 and _append_single(body, topics[0], request):
+        return None
     produce = PendingProduce(request, body)
     produce.append_all()
     if body.acks == 0:
@@ -41,6 +47,44 @@ def handle(body: Any, request: Request) -> Any:
     if produce.waits or produce.flushing:
         return produce.park()
     return produce.response
+
+
+def _append_single(body: Any, topic: Any, request: Request) -> bool:
+    """One partition, acknowledged at once: most requests are this, and it is answered without building a message.
+
+    False where it is anything else, an error included; nothing has happened then, and the general way is taken.
+    """
+    version, acks = request.version, body.acks
+    if version < FIRST_VERSION or acks not in (1, -1):
+        return False
+    broker = request.broker
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    name = broker.topic_name(topic.topic_id) if by_id else topic.name
+    data = topic.partition_data[0]
+    partition = broker.replicas.partitions.get((name, data.index))
+    if partition is None or name in broker.internal_topics or data.records is None:
+        return False
+    if acks == -1 and len(partition.isr) != 1:
+        return False
+    if partition.log.config.flush_messages != FOREVER:
+        return False
+    try:
+        info = partition.append(data.records, acks, broker.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
+    except (KafkaError, LogError, ProducerRefused, InvalidBatch):
+        # Appending again gives the same refusal, and there the answer is shaped.
+        return False
+    broker.appended(partition)
+    frame = _REPLIES.frame(
+        version,
+        topic.topic_id if by_id else name,
+        data.index,
+        request.correlation_id,
+        info.first_offset,
+        info.log_append_time_ms,
+        info.log_start_offset,
+    )
+    request.exchange.reply((frame,))
+    return True
 
 
 class PendingProduce:

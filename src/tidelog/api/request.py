@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.wire.apis import ApiKey
 from tidelog.wire.frame import encode_response
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class Request:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id or ""
+
+    def __str__(self) -> str:
+        return f"{ApiKey(self.api_key).name} v{self.version} from {self.client_id!r}"
 
     def reply(self, message: Any) -> None:
         self.exchange.reply(encode_response(self.api_key, self.version, self.correlation_id, message))

@@ -372,7 +372,7 @@ class ClassicGroup:
             member.assignment = bytes(stored.assignment)
         self.protocol_type = value.protocol_type or None
         self.generation_id = value.generation
-        self.leader_id = value.leader
+        self.leader_id = value.leader if value.leader in self.members else next(iter(self.members), None)
         state = _S.STABLE if self.members else _S.EMPTY
         if state is not self.state:
             self.previous_state, self.state = self.state, state

@@ -120,7 +120,9 @@ def _has_room(shard: Shard, group: ClassicGroup, member_id: str) -> bool:
 
 def _join_new(shard: Shard, turn: Turn, group: ClassicGroup, joining: Joining) -> None:
     instance_id = joining.group_instance_id
-    new_id = f"{joining.client_id if instance_id is None else instance_id}-{shard.around.new_uuid()}"
+    # The id is stored as a string of at most 32767 bytes: an endless client id must not push it past that.
+    prefix = joining.client_id[:255] if instance_id is None else instance_id[:255]
+    new_id = f"{prefix}-{shard.around.new_uuid()}"
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:

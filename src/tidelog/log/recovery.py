@@ -38,7 +38,7 @@ from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
-from tidelog.wire.batch import BatchHeader, crc_matches
+from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -262,7 +262,7 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
         end_offset = header.next_offset
 
     for position, header, data in segment.batches(0):
-        if not crc_matches(data, 0, header):
+        if not crc_matches(data, 0, header) or header.leader_epoch < NO_LEADER_EPOCH:
             break
         if header.base_offset < expected or 0 <= header.leader_epoch < epoch:
             if pending is not None and (pending.gap or pending.new_epoch):

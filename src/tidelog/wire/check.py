@@ -31,9 +31,11 @@ from typing import Final
 
 from tidelog.wire import kernel
 from tidelog.wire.batch import (
+    ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_FLAG,
     CORRUPT_MESSAGE,
+    HEADER,
     HEADER_SIZE,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
@@ -41,11 +43,13 @@ from tidelog.wire.batch import (
     LOG_OVERHEAD,
     MESSAGE_TOO_LARGE,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     UNSUPPORTED_COMPRESSION_TYPE,
     BatchHeader,
     Buffer,
     InvalidBatch,
     computed_crc,
+    crc32c,
     crc_matches,
     next_header,
     pack_batch,
@@ -54,6 +58,7 @@ from tidelog.wire.batch import (
 )
 from tidelog.wire.compression import DEFAULT_LIMIT_BYTES, NONE, ZSTD, BadCompression, TooLarge, compress, decompress
 
+_unpack_header: Final = HEADER.unpack_from
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 _MIN_INT64: Final = -_MAX_INT64 - 1
 
@@ -68,6 +73,7 @@ class AppendRules:
         "log_append_time",
         "max_message_bytes",
         "max_unpacked_bytes",
+        "stores_as_is",
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
     )
@@ -93,6 +99,8 @@ class AppendRules:
         self.codec = codec
         self.level = level
         self.max_unpacked_bytes = max_unpacked_bytes
+        #: a batch without compression is stored as it comes, if its records are in order
+        self.stores_as_is = codec in (None, NONE) and not compacted and not log_append_time
 
 
 class CheckedBatch:
@@ -117,6 +125,10 @@ def check_produced(
     `from_client` is False for batches that the broker itself writes (coordinators, transaction markers), which may be
     control batches and carry any base offset. Raises InvalidBatch; nothing else escapes.
     """
+    if rules.stores_as_is and from_client:
+        plain = _plain_batch(records, rules, now_ms)
+        if plain is not None:
+            return plain
     header = _only_batch(records)
     size = LOG_OVERHEAD + header.length
     batch = records[:size]
@@ -133,6 +145,53 @@ def check_produced(
     payload = unpack(batch, header, rules.max_unpacked_bytes)
     max_timestamp = _check_records(header, payload, rules, now_ms)
     return _settle(batch, header, payload, rules, now_ms, max_timestamp, ignore_size)
+
+
+def _plain_batch(records: memoryview, rules: AppendRules, now_ms: int) -> CheckedBatch | None:
+    """The common case in one go: a single uncompressed batch that breaks no rule and needs no change.
+
+    None says that it is not that case; the careful way then finds out what is wrong, or different, and says so.
+    """
+    size = len(records)
+    if size < HEADER_SIZE or size > rules.max_message_bytes or records.readonly:
+        return None
+    fields = _unpack_header(records)
+    (
+        base_offset,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        delta,
+        base_timestamp,
+        max_timestamp,
+        producer,
+        _,
+        sequence,
+        count,
+    ) = fields
+    if (
+        length + LOG_OVERHEAD != size
+        or magic != 2
+        or base_offset != 0
+        or attributes & ~TRANSACTIONAL_FLAG
+        or delta + 1 != count
+        or count * kernel.MIN_RECORD_SIZE > size
+        or count <= 0
+        or (producer >= 0 and sequence < 0)
+        or crc32c(records[ATTRIBUTES_AT:]) != crc
+    ):
+        return None
+    outcome, _, smallest, largest, _ = kernel.walk_records(records, HEADER_SIZE, size, count, True, None)
+    if (
+        outcome != kernel.OK
+        or base_timestamp + largest != max_timestamp
+        or now_ms - base_timestamp - smallest > rules.timestamp_before_max_ms
+        or max_timestamp - now_ms > rules.timestamp_after_max_ms
+    ):
+        return None
+    return CheckedBatch(records, BatchHeader._make(fields))
 
 
 def unpack(batch: memoryview, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Buffer:

@@ -112,12 +112,13 @@ def command(
     if output and template:
         raise click.UsageError("--output and --format exclude each other.")
     matches = _compiled(pattern)
+    templated = None if template is None else template_format(template, null)
     topic_of(client, topic)
     ends = ends_of(client, topic, partitions, isolation)
     start = first or (LATEST if follow else EARLIEST)
     spans = _spans(client, topic, ends, start, None if follow else until or LATEST)
     chosen = output or ("table" if on_terminal() else "value")
-    form = template_format(template, null) if template is not None else _format(chosen, ends, null)
+    form = templated or _format(chosen, ends, null)
     out = sys.stdout.buffer
     if isinstance(form, TableFormat):
         click.echo(click.style(form.header(), bold=True))

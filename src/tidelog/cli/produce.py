@@ -108,8 +108,8 @@ def command(
     output: str,
 ) -> None:
     """Write records to a topic, from FILES or standard input."""
-    _ensure_topic(client, topic, no_create)
     recipe = Recipe(kind, key_separator, key, headers, timestamp, null)
+    _ensure_topic(client, topic, no_create)
     producer = client.producer(acks=acks, compression=compression, spread=spread)
     sources = files or (STDIN,)
     total = _total_bytes(sources)

@@ -1,7 +1,6 @@
 """Plain data as YAML: mappings, lists, text, numbers, booleans and null, in block style.
 
-Text is quoted wherever a reader of YAML 1.1 or 1.2 could take it for something else; quoted text is JSON's, which is
-YAML's too.
+Text is quoted wherever a reader of YAML 1.1 or 1.2 could take it for something else.
 """
 
 from __future__ import annotations
@@ -49,7 +48,20 @@ def _item(item: Any) -> list[str]:
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+        return value if plain else f'"{"".join(map(_quoted, value))}"'
+    if isinstance(value, float):
+        # YAML 1.1 knows an exponent only behind a point.
+        text = repr(value)
+        return text if "." in text or "e" not in text else text.replace("e", ".0e")
     if isinstance(value, (dict, list, tuple)):
         return "{}" if isinstance(value, dict) else "[]"
     return json.dumps(value)
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

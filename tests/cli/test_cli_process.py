@@ -1,0 +1,161 @@
+"""`tidelog` as a process: pipes, signals, and brokers that start and stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tidelog.client import Client
+from tidelog.testing.broker import RunningBroker
+
+COMMAND = [sys.executable, "-m", "tidelog.cli.main"]
+
+
+def environment(bootstrap: str = "127.0.0.1:1") -> dict[str, str]:
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    return {**os.environ, "PYTHONPATH": source, "TIDELOG_BOOTSTRAP": bootstrap}
+
+
+@contextmanager
+def started(
+    *arguments: str, bootstrap: str, stdin: int | IO[bytes] | None = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(bootstrap),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def bootstrap(tidelog_broker_session: RunningBroker) -> str:
+    return tidelog_broker_session.bootstrap
+
+
+def fill(bootstrap: str, topic: str, count: int) -> None:
+    with Client(bootstrap) as client:
+        client.produce(topic, [b"%d" % number for number in range(count)])
+
+
+def test_following_prints_what_comes_and_ends_with_ctrl_c(bootstrap: str) -> None:
+    fill(bootstrap, "followed", 1)
+    with started("consume", "followed", "--follow", "--from", "earliest", bootstrap=bootstrap) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"
+        fill(bootstrap, "followed", 1)
+        assert process.stdout.readline() == b"0\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert b"Traceback" not in told
+
+
+def test_a_reader_that_has_enough_is_no_failure(bootstrap: str) -> None:
+    fill(bootstrap, "long", 50_000)
+    with started("consume", "long", bootstrap=bootstrap) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        told = process.stderr.read()
+        assert (process.wait(timeout=30), told) == (0, b"")
+
+
+def test_what_comes_through_a_pipe_is_written_before_the_pipe_ends(bootstrap: str) -> None:
+    with started("produce", "piped", bootstrap=bootstrap, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        with Client(bootstrap) as client:
+            process.stdin.write(b"first\n")
+            process.stdin.flush()
+            client.cluster.topic("piped", auto_create=True)
+            (record,) = client.read("piped", 0, from_offset=0, until_offset=1)
+            assert record.value == b"first"
+            process.stdin.write(b"second")
+            process.stdin.close()
+            assert process.wait(timeout=30) == 0
+            assert [record.value for record in client.read("piped", 0)] == [b"first", b"second"]
+
+
+def test_colour_is_for_terminals_that_were_not_told_otherwise(bootstrap: str) -> None:
+    def on_terminal(**extra: str) -> bytes:
+        leader, follower = os.openpty()
+        done = subprocess.run(
+            [*COMMAND, "cluster", "describe"],
+            stdin=subprocess.DEVNULL,
+            stdout=follower,
+            stderr=subprocess.PIPE,
+            env={**environment(bootstrap), "TERM": "xterm", **extra},
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        os.close(follower)
+        printed = os.read(leader, 65536)
+        os.close(leader)
+        return printed
+
+    assert b"\x1b[" in on_terminal()
+    assert b"\x1b[" not in on_terminal(NO_COLOR="1")
+    piped = subprocess.run(
+        [*COMMAND, "cluster", "describe"], capture_output=True, env=environment(bootstrap), timeout=60
+    )
+    assert b"\x1b[" not in piped.stdout
+
+
+def test_a_broker_that_cannot_start_says_why_and_what_to_do(
+    tmp_path: Path, tidelog_broker_session: RunningBroker
+) -> None:
+    def serve(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [*COMMAND, "serve", *arguments], capture_output=True, text=True, env=environment(), timeout=60, cwd=tmp_path
+        )
+        assert "Traceback" not in done.stderr and done.stdout == ""
+        return done.returncode, done.stderr
+
+    code, told = serve("--data-dir", "data", "--port", str(tidelog_broker_session.port))
+    assert code == 1 and "--port" in told and "in use" in told
+    code, told = serve("--data-dir", str(tidelog_broker_session.data_dir), "--port", "0")
+    assert code == 1 and "another broker uses the data directory" in told
+    code, told = serve("-X", "num.partition=3")
+    assert code == 2 and "did you mean num.partitions?" in told
+    code, told = serve("--config", "missing.properties")
+    assert code == 2 and "missing.properties" in told
+    (tmp_path / "file").touch()
+    code, told = serve("--data-dir", "file/data", "--port", "0")
+    assert code == 1 and "file/data" in told
+
+
+def test_a_broker_that_listens_everywhere_names_the_address_it_was_reached_at() -> None:
+    with RunningBroker(host="0.0.0.0") as broker:
+        for host in {"127.0.0.1", "127.0.0.2", _own_address()}:
+            with Client(f"{host}:{broker.port}") as client:
+                (node,) = client.describe([]).nodes.values()
+                assert (node.host, node.port) == (host, broker.port)
+                client.produce("t", [b"x"])
+
+
+def _own_address() -> str:
+    """An address of this machine on its network, loopback where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -45,14 +45,14 @@ class CleaningFailed(LogError):
 class CompactionWork:
     """A step of a round."""
 
-    __slots__ = ("compaction", "generation", "key", "log")
+    __slots__ = ("compaction", "key", "log", "truncations")
 
     def __init__(self, key: TopicPartition, log: Log, compaction: Compaction) -> None:
         self.key = key
         self.log = log
         self.compaction = compaction
         #: of the log when the round was planned
-        self.generation = log.generation
+        self.truncations = log.truncations
 
     def __call__(self) -> None:
         self.compaction.step()
@@ -223,7 +223,7 @@ class Cleaner:
     def _holds(self, work: CompactionWork) -> bool:
         """Whether the log is what it was when the round was planned, but for retention and what was appended."""
         log = work.log
-        return self._is_here(log) and log.generation == work.generation and log.config.compact
+        return self._is_here(log) and log.truncations == work.truncations and log.config.compact
 
     def _left(self, work: CompactionWork, group: list[Source]) -> int:
         """How many segments of the group are still in the log, as they were."""

@@ -450,11 +450,6 @@ class Log:
             self.directory.recovery_points_stale = True
         self.segments.forget()
 
-    @property
-    def generation(self) -> int:
-        """Grows whenever something is cut off at the end: what was worked out before may not hold any more."""
-        return self._generation
-
     @_guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
         """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""

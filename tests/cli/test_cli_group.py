@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from cli_shell import Shell
 from confluent_kafka import Consumer
 
-from conftest import Shell
 from tidelog.client import Client, Message
 from tidelog.testing.broker import RunningBroker
 

@@ -21,6 +21,7 @@ $(VENV)/.ready: pyproject.toml setup.py $(wildcard src/tidelog/*/kernel.py src/t
 	@echo "installing tidelog and its test tools into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,bench]"
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 check: setup

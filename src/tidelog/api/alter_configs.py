@@ -33,4 +33,6 @@ def handle(body: Any, request: Request) -> Any:
             )
         )
 
-    request.broker.decide(lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only), answer)
+    request.broker.decide(
+        lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only), request.guard(answer)
+    )

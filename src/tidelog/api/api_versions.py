@@ -16,6 +16,9 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+#: what clients must know that a version range does not tell: transactions bump the epoch at every end, groups can be
+#: assigned by the server
+FEATURES: Final = {"transaction.version": 2, "group.version": 1}
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -35,5 +38,13 @@ def served(error_code: int = 0) -> Any:
             response.ApiVersion(api_key=key, min_version=route.min_version, max_version=route.max_version)
             for key, route in ROUTES.items()
         ],
+        supported_features=[
+            response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()
+        ],
         finalized_features_epoch=0,
+        finalized_features=[
+            response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in FEATURES.items()
+        ],
     )

@@ -35,5 +35,5 @@ def handle(body: Any, request: Request) -> Any:
         )
 
     request.broker.decide(
-        lambda controller: controller.create_partitions(wanted, validate_only=body.validate_only), answer
+        lambda controller: controller.create_partitions(wanted, validate_only=body.validate_only), request.guard(answer)
     )

@@ -31,7 +31,9 @@ def handle(body: Any, request: Request) -> Any:
             messages.CreateTopicsResponse(topics=[_result(result, configs[result.name], request) for result in results])
         )
 
-    request.broker.decide(lambda controller: controller.create_topics(wanted, validate_only=body.validate_only), answer)
+    request.broker.decide(
+        lambda controller: controller.create_topics(wanted, validate_only=body.validate_only), request.guard(answer)
+    )
 
 
 def _result(result: TopicCreation, overrides: Any, request: Request) -> Any:

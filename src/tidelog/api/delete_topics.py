@@ -33,4 +33,4 @@ def handle(body: Any, request: Request) -> Any:
             )
         )
 
-    request.broker.decide(lambda controller: controller.delete_topics(wanted), answer)
+    request.broker.decide(lambda controller: controller.delete_topics(wanted), request.guard(answer))

@@ -2,7 +2,8 @@
 
 Malformed input ends the connection it came on and nothing else. A version that is not served is answered with
 UNSUPPORTED_VERSION and the connection is kept: ApiVersions in a version 0 body, others in the nearest version.
-An exception in a handler answers UNKNOWN_SERVER_ERROR and is reported with its traceback; the broker lives on.
+An exception in a handler answers UNKNOWN_SERVER_ERROR, on every item where the API has no other place for it, and is
+reported with its traceback; the broker lives on.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.refusal import refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
-from tidelog.wire.codec import request_codec, response_codec
+from tidelog.wire.codec import request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.frame import decode_request_header, encode_response
 from tidelog.wire.malformed import WireError
@@ -80,12 +82,24 @@ class Dispatcher:
         except WireError as error:
             self._hang_up(request.exchange, f"malformed {request}: {error}")
             return
-        except KafkaError as error:
-            message = failure(request.api_key, error.code, error.message)
         except Exception as error:
-            self._broker.report(f"{request} failed", error)
-            message = failure(request.api_key, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            self._failed(request, decode(frame, body_at)[0], error)
+            return
         if message is not None:
+            request.reply(message)
+
+    def _failed(self, request: Request, body: Any, error: Exception) -> None:
+        code, why = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        if isinstance(error, KafkaError):
+            code, why = error.code, error.message
+        else:
+            self._broker.report(f"{request} failed", error)
+        if request.exchange.answered:
+            return
+        message = refuse(request.api_key, request.version, body, code, why)
+        if message is None:
+            request.exchange.close()
+        else:
             request.reply(message)
 
     def _hang_up(self, exchange: Exchange, why: str) -> None:
@@ -107,7 +121,8 @@ class Dispatcher:
                 message = import_module("tidelog.api.api_versions").served(ErrorCode.UNSUPPORTED_VERSION)
             else:
                 answer_version = max(served.min_version, min(version, served.max_version))
-                message = failure(key, ErrorCode.UNSUPPORTED_VERSION, None)
+                body = request_codec(key, answer_version).message_class()
+                message = refuse(key, answer_version, body, ErrorCode.UNSUPPORTED_VERSION, None)
             exchange.reply(encode_response(key, answer_version, header.correlation_id, message))
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
@@ -115,13 +130,3 @@ class Dispatcher:
         route = (codec.decode, handler, codec.flexible)
         self._routes[key << 16 | version] = route
         return route
-
-
-def failure(api_key: int, code: int, message: str | None) -> Any:
-    """A response that carries nothing but an error, where the API has a place for one at its top."""
-    response = response_codec(api_key, ROUTES[api_key].max_version).message_class()
-    if hasattr(response, "error_code"):
-        response.error_code = code
-    if hasattr(response, "error_message"):
-        response.error_message = message
-    return response

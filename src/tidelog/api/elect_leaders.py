@@ -28,4 +28,6 @@ def handle(body: Any, request: Request) -> Any:
             )
         request.reply(response(replica_election_results=list(topics.values())))
 
-    request.broker.decide(lambda controller: controller.elect_leaders(body.election_type, wanted), answer)
+    request.broker.decide(
+        lambda controller: controller.elect_leaders(body.election_type, wanted), request.guard(answer)
+    )

@@ -141,7 +141,7 @@ class PendingFetch:
                 topics.append(current)
             current.partitions.append(self._partition_data(wanted, partition, read, error))
         response = messages.FetchResponse(session_id=context.session_id, responses=topics)
-        if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
+        if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS and any(error for *_, error in self.reads):
             response.node_endpoints = self._leader_endpoints()
         return response
 

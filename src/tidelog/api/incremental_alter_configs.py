@@ -38,5 +38,6 @@ def handle(body: Any, request: Request) -> Any:
         )
 
     request.broker.decide(
-        lambda controller: controller.incremental_alter_configs(wanted, validate_only=body.validate_only), answer
+        lambda controller: controller.incremental_alter_configs(wanted, validate_only=body.validate_only),
+        request.guard(answer),
     )

@@ -6,6 +6,7 @@ A handler returns the response message, or None when the answer comes later (`Re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.wire.apis import ApiKey
@@ -31,6 +32,19 @@ class Request:
 
     def __str__(self) -> str:
         return f"{ApiKey(self.api_key).name} v{self.version} from {self.client_id!r}"
+
+    def guard(self, answer: Callable[..., None]) -> Callable[..., None]:
+        """`answer`, to be called later: where it fails the client is not left waiting for a reply that never comes."""
+
+        def guarded(*results: Any) -> None:
+            try:
+                answer(*results)
+            except Exception as error:
+                self.broker.report(f"{self} failed", error)
+                if not self.exchange.answered:
+                    self.exchange.close()
+
+        return guarded
 
     def reply(self, message: Any) -> None:
         self.exchange.reply(encode_response(self.api_key, self.version, self.correlation_id, message))

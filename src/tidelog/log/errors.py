@@ -36,10 +36,7 @@ class StorageError(LogError):
 
 
 class WriteRefused(StorageError):
-    """A write failed and was cut off again: nothing of it is there, and the log takes the next one as before.
-
-    A full disk is the usual reason; the log recovers as soon as there is room.
-    """
+    """There was no room for a write and it was cut off again: the log takes the next one as before."""
 
 
 class LogDirNotFound(LogError):

@@ -14,6 +14,7 @@ right CRC and writes the indexes anew.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -37,6 +38,10 @@ _SPAN: Final = struct.Struct(">qi11xi")
 #: what a scan reads at once; the default distance of index entries and a header
 _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
+
+
+#: a disk that is full, not broken: the next write may find room again
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileSlice:
@@ -221,9 +226,10 @@ class Segment:
                     at += batch_size
         except OSError as error:
             self.size = position
-            # If even the cut fails the disk is broken rather than full, and this error goes on as it is.
             file.truncate(position)
-            raise WriteRefused(f"nothing could be written to {self.log_path}: {error.strerror}") from error
+            if error.errno not in NO_ROOM:
+                raise
+            raise WriteRefused(f"there is no room for a write to {self.log_path}: {error.strerror}") from error
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
@@ -262,6 +268,12 @@ class Segment:
         if first is None:
             first = self.first_timestamp = self._first_timestamp()
         return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def begins_ms(self) -> int:
+        """The time of the first batch, -1 where it has none."""
+        if self.first_timestamp is None:
+            self.first_timestamp = self._first_timestamp()
+        return self.first_timestamp
 
     def _first_timestamp(self) -> int:
         for _, header in self.headers(0):

@@ -1,4 +1,4 @@
-"""The command line against one real broker, called in this process."""
+"""The command line against one real broker, called in this process: ours, or Apache Kafka with `--broker=kafka`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from bench.systems.kafka import ApacheKafka
 from cli_shell import Shell
 
 from tidelog.client import Client
@@ -15,9 +16,20 @@ from tidelog.testing.broker import RunningBroker
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.config.getoption("--broker") == "kafka":
+        settings = {"group.initial.rebalance.delay.ms": "0"}
+        with ApacheKafka(tmp_path_factory.mktemp("broker"), settings) as kafka:
+            yield kafka.bootstrap
+    else:
+        broker: RunningBroker = request.getfixturevalue("tidelog_broker_session")
+        yield broker.bootstrap
+
+
 @pytest.fixture
-def run(tidelog_broker_session: RunningBroker) -> Shell:
-    return Shell(tidelog_broker_session.bootstrap)
+def run(bootstrap: str) -> Shell:
+    return Shell(bootstrap)
 
 
 @pytest.fixture
@@ -27,8 +39,8 @@ def alone() -> Shell:
 
 
 @pytest.fixture
-def client(tidelog_broker_session: RunningBroker) -> Iterator[Client]:
-    with Client(tidelog_broker_session.bootstrap) as client:
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as client:
         yield client
 
 

@@ -5,6 +5,9 @@ compression support off the minimum, and answered with UNSUPPORTED_VERSION. Topi
 acks=0 has no answer; an error then closes the connection, which is the only way to tell the producer.
 acks=all with other replicas in the ISR is parked until the high watermark has passed its records; a topic that
 flushes on append is answered after the flush.
+
+Unlike Apache Kafka, every refusal says why in its error message, and a partition that is named twice in a request is
+written and answered twice: Kafka keeps one of the two and drops the other's records in silence.
 """
 
 from __future__ import annotations
@@ -29,6 +32,25 @@ FIRST_VERSION_WITH_ZSTD: Final = 7
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 10
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ADMIN_CLIENT: Final = "__admin_client"
+#: where a batch says that it is transactional: the low byte of its attributes
+ATTRIBUTES_AT: Final = 22
+TRANSACTIONAL: Final = 0x10
+#: refusals that come before the log is looked at, or that blame it: they do not tell where it begins
+WITHOUT_LOG_START: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    )
+)
 _REPLIES: Final = ProduceReplies()
 
 
@@ -64,6 +86,8 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
     partition = broker.replicas.partitions.get((name, data.index))
     if partition is None or name in broker.internal_topics or data.records is None:
         return False
+    if body.transactional_id is None and _is_transactional(data.records):
+        return False
     if acks == -1 and len(partition.isr) != 1:
         return False
     if partition.log.config.flush_messages != FOREVER:
@@ -85,6 +109,10 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
     )
     request.exchange.reply((frame,))
     return True
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL != 0
 
 
 class PendingProduce:
@@ -120,7 +148,8 @@ class PendingProduce:
                     partitions.append(
                         self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors)
                     )
-            topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+            if partitions:
+                topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
         if self.failed and request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
             self._add_endpoints()
@@ -141,6 +170,8 @@ class PendingProduce:
         records = data.records
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
+        if self.body.transactional_id is None and _is_transactional(records):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD)
         broker.appended(partition)
         response = messages.ProduceResponse.PartitionProduceResponse(
@@ -159,9 +190,7 @@ class PendingProduce:
         broker = self.request.broker
         if not name and self.request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if broker.hosts_elsewhere(name, index):
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(broker.why_missing(name, index))
 
     def _refuse(self, name: str, index: int, code: int, message: str | None, record_errors: Any = ()) -> Any:
         self.failed = True
@@ -171,7 +200,7 @@ class PendingProduce:
             error_code=code,
             base_offset=-1,
             log_append_time_ms=-1,
-            log_start_offset=-1,
+            log_start_offset=self._log_start_offset(name, index, code),
             error_message=message,
             record_errors=[
                 response.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
@@ -183,6 +212,10 @@ class PendingProduce:
             if leader is not None:
                 refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return refusal
+
+    def _log_start_offset(self, name: str, index: int, code: int) -> int:
+        partition = self.request.broker.replicas.partitions.get((name, index))
+        return -1 if partition is None or code in WITHOUT_LOG_START else partition.log.log_start_offset
 
     def _add_endpoints(self) -> None:
         leaders = {

@@ -82,7 +82,11 @@ def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartitio
     known = client.describe().topics
     found: dict[TopicPartition, Ends] = {}
     for topic in {topic for topic, _ in partitions} & known.keys():
-        led = [p for t, p in partitions if t == topic and p in known[topic].partitions]
+        led = [
+            p.partition
+            for p in known[topic].partitions.values()
+            if p.leader >= 0 and (topic, p.partition) in partitions
+        ]
         for partition, ends in ends_of(client, topic, led).items():
             found[topic, partition] = ends
     return found

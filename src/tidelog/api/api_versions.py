@@ -16,6 +16,9 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+FIRST_VERSION_WITH_LEVEL_ZERO: Final = 4
+#: features of a cluster as Kafka names them, each at its highest level: server-side groups (KIP-848)
+FEATURES: Final = (("group.version", 1),)
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -24,16 +27,25 @@ def handle(body: Any, request: Request) -> Any:
         SOFTWARE_NAME.fullmatch(body.client_software_name) and SOFTWARE_NAME.fullmatch(body.client_software_version)
     ):
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return served()
+    return served(version=request.version)
 
 
-def served(error_code: int = 0) -> Any:
+def served(error_code: int = 0, version: int = 0) -> Any:
     response = messages.ApiVersionsResponse
+    # Before this version clients take a feature that may be at level 0 for a broken one.
+    features = FEATURES if version >= FIRST_VERSION_WITH_LEVEL_ZERO else ()
     return response(
         error_code=error_code,
         api_keys=[
             response.ApiVersion(api_key=key, min_version=route.min_version, max_version=route.max_version)
             for key, route in ROUTES.items()
         ],
+        supported_features=[
+            response.SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in features
+        ],
         finalized_features_epoch=0,
+        finalized_features=[
+            response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in FEATURES
+        ],
     )

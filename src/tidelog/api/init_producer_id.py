@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.wire import messages
+from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
+    if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if body.transactional_id == "":
+        return _refused(ErrorCode.INVALID_REQUEST)
     if body.transactional_id is not None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -25,4 +30,11 @@ def handle(body: Any, request: Request) -> Any:
             )
         )
 
-    request.broker.next_producer_id(answer)
+    request.broker.next_producer_id(request.guard(answer))
+    return None
+
+
+def _refused(code: ErrorCode) -> Any:
+    return messages.InitProducerIdResponse(
+        error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    )

@@ -1,18 +1,19 @@
-"""`make run`: a real broker, a million events through a stock client, read back in two ways, and checked.
+"""`make run`: a real broker, a million events through a stock client, a crash, read back in two ways, and checked.
 
-The first reader is confluent-kafka from the beginning to the end; the second is Tidelog's own client, straight
-from record batches. Both must see every event once and in order per partition.
+The events are produced by confluent-kafka, then the broker is killed (-9) and started again. The first reader is
+confluent-kafka as a member of a consumer group, the second is Tidelog's own client, straight from record batches.
+Both must see every event once and in order per partition. At the end the command line tells what there is.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -21,6 +22,7 @@ from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
 TOPIC = "orders"
+GROUP = "make-run"
 PARTITIONS = 6
 console = Console(stderr=False)
 
@@ -50,6 +52,8 @@ def produce(bootstrap: str, events: int, progress: Progress) -> float:
             "queue.buffering.max.messages": 500_000,
             "compression.type": "lz4",
             "acks": "all",
+            # The broker is killed later on, and librdkafka would tell.
+            "log_level": 0,
             "on_delivery": lambda error, _: failed.append(str(error)) if error else None,
         }
     )
@@ -74,13 +78,12 @@ def produce(bootstrap: str, events: int, progress: Progress) -> float:
 
 
 def read_with_confluent(bootstrap: str, events: int) -> Iterator[tuple[int, bytes]]:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "make-run", "enable.auto.commit": False, "fetch.min.bytes": 1}
-    )
-    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    settings = {"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe([TOPIC])
     seen = 0
     while seen < events:
-        batch = consumer.consume(10_000, timeout=10)
+        batch = consumer.consume(10_000, timeout=30)
         if not batch:
             raise SystemExit(f"nothing more came after {seen} of {events} events")
         for message in batch:
@@ -88,6 +91,7 @@ def read_with_confluent(bootstrap: str, events: int) -> Iterator[tuple[int, byte
                 raise SystemExit(f"reading failed: {message.error()}")
             yield message.partition(), message.value()
         seen += len(batch)
+    consumer.commit(asynchronous=False)
     consumer.close()
 
 
@@ -112,25 +116,42 @@ def check(title: str, records: Iterator[tuple[int, bytes]], events: int, progres
     return time.perf_counter() - started
 
 
+def crash(broker: RunningBroker) -> None:
+    broker.kill()
+    started = time.perf_counter()
+    broker.start()
+    console.print(f"The broker was killed, and is ready again after {(time.perf_counter() - started) * 1000:.0f} ms.")
+
+
+def tell(*arguments: str, bootstrap: str) -> None:
+    """What the command line says."""
+    console.print(f"\n[bold]$ tidelog {' '.join(arguments)}[/bold]")
+    command = [sys.executable, "-m", "tidelog.cli.main", *arguments, "--bootstrap", bootstrap]
+    console.out(subprocess.run(command, check=True, capture_output=True, text=True).stdout, highlight=False)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     events: int = parser.parse_args().events
     started = time.perf_counter()
-    with RunningBroker() as broker:
+    with RunningBroker({"group.initial.rebalance.delay.ms": "0"}) as broker:
         ready_ms = (time.perf_counter() - started) * 1000
         console.print(f"A broker is ready on [bold]{broker.bootstrap}[/bold] after {ready_ms:.0f} ms.")
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+        with Client(broker.bootstrap) as client:
+            client.admin.create_topic(TOPIC, PARTITIONS)
         columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as progress:
             took = {"produce": produce(broker.bootstrap, events, progress)}
+            crash(broker)
             took["read, confluent-kafka"] = check(
                 "read with confluent-kafka", read_with_confluent(broker.bootstrap, events), events, progress
             )
             took["read, tidelog.client"] = check(
                 "read with tidelog.client", read_with_tidelog(broker.bootstrap), events, progress
             )
+        tell("topic", "describe", TOPIC, bootstrap=broker.bootstrap)
+        tell("group", "describe", GROUP, bootstrap=broker.bootstrap)
     table = Table("step", "events", "seconds", "events/s", title="every event came back, once and in order")
     for step, seconds in took.items():
         table.add_row(step, f"{events:,}", f"{seconds:.2f}", f"{events / seconds:,.0f}")

@@ -28,13 +28,16 @@ from tidelog.control.names import INTERNAL_TOPICS, why_invalid
 from tidelog.control.nodes import Endpoint
 from tidelog.control.settings import Settings
 from tidelog.control.topics import NewTopic, TopicCreation
-from tidelog.coordination import Coordination
+from tidelog.coordination import Coordination, GroupCoordination
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
+from tidelog.group.regex import matching
 from tidelog.group.topics import Topic as GroupTopic
+from tidelog.group.turn import Refusal as GroupRefusal
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import LogError
 from tidelog.log.log_dirs import LogDirs
+from tidelog.log.producers import AppendOrigin
 from tidelog.metadata.store import Refusal
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
@@ -42,7 +45,12 @@ from tidelog.replica.replicas import Replicas
 from tidelog.rules import Rules
 from tidelog.timer.parking import Parking
 from tidelog.timer.wheel import Timer
+from tidelog.transacting import TransactionCoordination, marker_error
+from tidelog.txn.config import TxnConfig
+from tidelog.txn.transaction import TopicPartition
+from tidelog.txn.transactions import Transactions
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
@@ -57,8 +65,11 @@ R = TypeVar("R")
 FETCH_SESSION_EVICTION_MS: Final = 120_000
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+MARKER_TIMEOUT_MS: Final = 5_000
 #: kinds of coordinators, as FindCoordinator numbers them
 GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
@@ -95,6 +106,8 @@ class Properties(Mapping[str, Any]):
         self._config = config
 
     def __getitem__(self, name: str) -> Any:
+        if name not in BROKER_KEYS:
+            raise KeyError(name)
         return self._config.get(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -136,12 +149,20 @@ class Broker:
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out)
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
         self.replicas = Replicas(self.id)
-        self.groups = Groups(GroupConfig.from_properties(Properties(config)))
-        self.group_coordination = Coordination(
+        properties = Properties(config)
+        self.groups = Groups(GroupConfig.from_properties(properties))
+        self.group_coordination = GroupCoordination(
             self, OFFSETS_TOPIC, self.groups, lambda: self.values.offsets_commit_timeout_ms
         )
+        self.transactions = Transactions(TxnConfig.from_properties(properties), self._take_producer_id, pattern)
+        self.transaction_coordination = TransactionCoordination(
+            self, TRANSACTIONS_TOPIC, self.transactions, lambda: MARKER_TIMEOUT_MS
+        )
         #: what lives on internal topics, by topic
-        self._coordinations = {OFFSETS_TOPIC: self.group_coordination}
+        self._coordinations: dict[str, Coordination] = {
+            OFFSETS_TOPIC: self.group_coordination,
+            TRANSACTIONS_TOPIC: self.transaction_coordination,
+        }
         self.fetch_sessions = FetchSessions(
             self.values.max_incremental_fetch_session_cache_slots,
             FETCH_SESSION_EVICTION_MS,
@@ -150,6 +171,8 @@ class Broker:
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         self._producer_ids: range = range(0)
+        #: taken from the block and not used
+        self._returned_ids: list[int] = []
         self._waiting_for_ids: list[Callable[[int, int], None]] = []
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
 
@@ -307,6 +330,8 @@ class Broker:
         """The topic that coordinators of this kind live on, and the partition of it that a key belongs to."""
         if key_type == GROUP_KEY:
             return OFFSETS_TOPIC, self.groups.partition_for
+        if key_type == TRANSACTION_KEY:
+            return TRANSACTIONS_TOPIC, self.transactions.partition_for
         return None
 
     def ensure_internal_topic(self, name: str, done: Callable[[], None]) -> None:
@@ -320,6 +345,20 @@ class Broker:
     def _internal_topic(self, name: str) -> NewTopic:
         alive = len(self.image.brokers)
         config, values = self.config, self.values
+        if name == TRANSACTIONS_TOPIC:
+            factor = config.internal_topic("transaction.state.log.replication.factor", alive)
+            return NewTopic(
+                name,
+                values.transaction_state_log_num_partitions,
+                factor,
+                configs={
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "segment.bytes": str(values.transaction_state_log_segment_bytes),
+                    "min.insync.replicas": str(config.internal_topic("transaction.state.log.min.isr", factor)),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
         return NewTopic(
             name,
             values.offsets_topic_num_partitions,
@@ -340,6 +379,27 @@ class Broker:
         if len(self._waiting_for_ids) == 1:
             epoch = self.image.brokers[self.id].epoch
             self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), self._got_producer_ids)
+
+    def with_producer_ids(self, then: Callable[[], None]) -> None:
+        """Calls `then` when there are ids to give out without waiting, or none could be had."""
+        if self._producer_ids:
+            then()
+            return
+
+        def got(producer_id: int, error_code: int) -> None:
+            if not error_code:
+                self._returned_ids.append(producer_id)
+            then()
+
+        self.next_producer_id(got)
+
+    def _take_producer_id(self) -> int | None:
+        if self._returned_ids:
+            return self._returned_ids.pop()
+        if not self._producer_ids:
+            return None
+        first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        return first
 
     def _give_producer_id(self, done: Callable[[int, int], None]) -> None:
         first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
@@ -451,6 +511,26 @@ class Broker:
         if partition.log.directory.flushes:
             self.on_housekeeping_due()
 
+    def write_marker(self, at: TopicPartition, marker: Any) -> int:
+        """Ends a producer's transaction on a partition that this broker leads; an error code, 0 when it is written."""
+
+        def write(partition: Partition) -> None:
+            now_ms = self.clock.wall_ms()
+            end = EndTxnMarker(COMMIT if marker.commit else ABORT, marker.coordinator_epoch)
+            batch = build_end_txn_marker(end, marker.producer_id, marker.producer_epoch, now_ms)
+            partition.append(
+                memoryview(batch),
+                -1,
+                now_ms,
+                origin=AppendOrigin.COORDINATOR,
+                transaction_version=marker.transaction_version,
+            )
+            if at.topic == OFFSETS_TOPIC:
+                self.groups.replay_end_transaction(at.partition, marker.producer_id, marker.commit)
+            self.appended(partition)
+
+        return marker_error(self, at, write)
+
     def flush(self, partition: Partition, done: Callable[[int], None]) -> None:
         """Syncs a log on a worker; `done` gets an error code, 0 once everything appended so far is on the device."""
         work = partition.log.flush_work()
@@ -478,3 +558,12 @@ def _auto_create_error(code: int) -> int:
     if code in (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR):
         return code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def pattern(expression: str) -> Callable[[str], bool]:
+    """A test for whole names from a regular expression in RE2's syntax; ValueError where it is none."""
+    try:
+        matching(expression, ())
+    except GroupRefusal as refusal:
+        raise ValueError(str(refusal)) from None
+    return lambda name: name in matching(expression, (name,))

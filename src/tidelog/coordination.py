@@ -12,33 +12,30 @@ with the error that such a wait has; the records stay, and a later try finds the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tidelog.decision import CancelTimer, Decision, Reply
 from tidelog.log.errors import LogError
-from tidelog.log.producers import AppendOrigin, ProducerRefused
+from tidelog.log.producers import NO_GUARD, AppendOrigin, ProducerRefused
 from tidelog.wire.batch import InvalidBatch, iter_headers
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.records import COMMIT, build_batch, read_end_txn_marker, read_records
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
+    from tidelog.group.groups import Groups
     from tidelog.replica.partition import Partition
     from tidelog.timer.wheel import TimerTask
 
 CHUNK_BYTES: Final = 1 << 20
 NO_PRODUCER: Final = -1
+PATIENCE_MS: Final = 60_000
 
 
 class Room(Protocol):
-    """What a coordinator's room offers; see `tidelog.group.groups`."""
-
-    def load_begin(self, partition: int) -> Decision: ...
-
-    def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int, offset: int) -> None: ...
-
-    def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None: ...
+    """What every coordinator's room offers; see `tidelog.group.groups`."""
 
     def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision: ...
 
@@ -61,7 +58,7 @@ class Loaded(NamedTuple):
     commit: bool | None
 
 
-class Coordination:
+class Coordination(ABC):
     def __init__(self, broker: Broker, topic: str, room: Room, commit_timeout_ms: Callable[[], int]) -> None:
         self._broker = broker
         self.topic = topic
@@ -80,7 +77,7 @@ class Coordination:
             if self._owned.get(index) != partition.leader_epoch:
                 self.removed(index)
                 self._owned[index] = partition.leader_epoch
-                self.carry_out(self._room.load_begin(index))
+                self.carry_out(self._begin(partition))
                 self._load(partition, partition.leader_epoch, partition.log.log_start_offset)
         else:
             self.removed(index)
@@ -88,6 +85,14 @@ class Coordination:
     def removed(self, index: int) -> None:
         if self._owned.pop(index, None) is not None:
             self.carry_out(self._room.unload(index))
+
+    @abstractmethod
+    def _begin(self, partition: Partition) -> Decision:
+        """The room takes the partition and waits for its records."""
+
+    @abstractmethod
+    def _replay(self, index: int, found: Loaded) -> None:
+        """Hands a record of the partition, new or loaded, to the room."""
 
     def _load(self, partition: Partition, leader_epoch: int, offset: int) -> None:
         """Replays the partition from `offset` on, a chunk after the other."""
@@ -120,18 +125,13 @@ class Coordination:
         clock = self._broker.clock
         self.carry_out(self._room.load_end(index, clock.monotonic_ms(), clock.wall_ms()))
 
-    def _replay(self, index: int, found: Loaded) -> None:
-        if found.commit is None:
-            self._room.replay(index, found.key, found.value, found.producer_id, found.offset)
-        else:
-            self._room.replay_end_transaction(index, found.producer_id, found.commit)
-
     # --- decisions ----------------------------------------------------------------------------------
 
-    def carry_out(self, decision: Decision) -> None:
+    def carry_out(self, decision: Decision, guard: int = NO_GUARD) -> None:
+        """`guard` is what the verification of a transaction gave, where the records belong to one."""
         if decision.records:
             try:
-                self._append(decision)
+                self._append(decision, guard)
             except (KafkaError, LogError, InvalidBatch, ProducerRefused) as error:
                 clock = self._broker.clock
                 code = ErrorCode.of(error.code)
@@ -139,8 +139,40 @@ class Coordination:
         self._set_timers(decision)
         if decision.replies:
             self._reply_when_committed(decision)
+        effects = self._effects(decision)
+        if effects is not None:
+            self._when_committed(decision.partition, effects)
 
-    def _append(self, decision: Decision) -> None:
+    def _effects(self, decision: Decision) -> Callable[[], None] | None:
+        """What follows from the records once they are committed, beside the replies."""
+        return None
+
+    def _when_committed(self, index: int, effects: Callable[[], None]) -> None:
+        """However long it takes; if this broker stops leading, the next leader finds the records and does it."""
+        partition = self._broker.replicas.partitions.get((self.topic, index))
+        if partition is None or partition.high_watermark >= partition.log.log_end_offset:
+            effects()
+            return
+        end = partition.log.log_end_offset
+
+        def try_complete() -> bool:
+            if partition.is_leader and partition.high_watermark < end:
+                return False
+            if partition.is_leader:
+                effects()
+            return True
+
+        def again() -> None:
+            if not try_complete():
+                park()
+
+        def park() -> None:
+            deadline_ms = self._broker.clock.monotonic_ms() + PATIENCE_MS
+            self._broker.parking.park([partition.key], deadline_ms, try_complete, again)
+
+        park()
+
+    def _append(self, decision: Decision, guard: int) -> None:
         broker = self._broker
         partition = broker.partition(self.topic, decision.partition)
         now_ms = broker.clock.wall_ms()
@@ -151,9 +183,11 @@ class Coordination:
             producer_epoch=getattr(decision, "producer_epoch", -1),
             transactional=producer_id != NO_PRODUCER,
         )
-        info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR)
+        info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
         for at, record in enumerate(decision.records):
-            self._room.replay(decision.partition, record.key, record.value, producer_id, info.first_offset + at)
+            self._replay(
+                decision.partition, Loaded(record.key, record.value, producer_id, info.first_offset + at, None)
+            )
         broker.appended(partition)
 
     def _set_timers(self, decision: Decision) -> None:
@@ -197,6 +231,21 @@ class Coordination:
 
         deadline_ms = self._broker.clock.monotonic_ms() + self._commit_timeout_ms()
         self._broker.parking.park([partition.key], deadline_ms, try_complete, expire)
+
+
+class GroupCoordination(Coordination):
+    def __init__(self, broker: Broker, topic: str, room: Groups, commit_timeout_ms: Callable[[], int]) -> None:
+        super().__init__(broker, topic, room, commit_timeout_ms)
+        self._groups = room
+
+    def _begin(self, partition: Partition) -> Decision:
+        return self._groups.load_begin(partition.index)
+
+    def _replay(self, index: int, found: Loaded) -> None:
+        if found.commit is None:
+            self._groups.replay(index, found.key, found.value, found.producer_id, found.offset)
+        else:
+            self._groups.replay_end_transaction(index, found.producer_id, found.commit)
 
 
 def _send(replies: list[Reply]) -> None:

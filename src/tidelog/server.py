@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.adoption import written_by
 from tidelog.api.dispatch import Dispatcher
 from tidelog.broker import Broker
+from tidelog.cleaning import Cleaning
 from tidelog.clock import SystemClock
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.listeners import advertised_listeners, bound_listeners
@@ -69,6 +70,7 @@ class BrokerServer:
         )
         self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker), self.journal.warning)
         self.housekeeping = Housekeeping(self.broker)
+        self.cleaning = Cleaning(self.broker)
         self.addresses: list[tuple[str, int]] = []
 
     def _open_store(self) -> EmbeddedStore:
@@ -117,6 +119,7 @@ class BrokerServer:
         if not outcome or outcome[0].is_failure:
             raise StartFailed(f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}")
         self.housekeeping.start()
+        self.cleaning.start()
         self._started = True
         # What lives now lives as long as the broker: keep the cyclic collector from walking it again and again.
         gc.collect()
@@ -150,6 +153,7 @@ class BrokerServer:
     def _close(self) -> None:
         self._started = False
         self.housekeeping.stop()
+        self.cleaning.stop()
         self.broker.close()
         self.store.close()
         self.loop.close()

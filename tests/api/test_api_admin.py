@@ -141,9 +141,10 @@ def test_an_unknown_topic_is_created_only_where_the_request_allows_it(site: Site
 def test_features_that_may_be_at_level_zero_are_hidden_from_clients_that_do_not_know_that(site: Site) -> None:
     who = {"client_software_name": "x", "client_software_version": "1"}
     assert site.ask(18, 3, **who).supported_features == []
-    (feature,) = site.ask(18, 4, **who).supported_features
-    assert (feature.name, feature.min_version, feature.max_version) == ("group.version", 0, 1)
-    assert site.ask(18, 3, **who).finalized_features[0].max_version_level == 1
+    supported = {f.name: (f.min_version, f.max_version) for f in site.ask(18, 4, **who).supported_features}
+    assert supported == {"group.version": (0, 1), "transaction.version": (0, 2)}
+    finalized = {f.name: f.max_version_level for f in site.ask(18, 3, **who).finalized_features}
+    assert finalized == {"group.version": 1, "transaction.version": 2}
     assert site.ask(18, 0).error_code == OK
 
 

@@ -1,47 +1,35 @@
-"""The command line against one real broker, called in this process."""
+"""The command line against one real broker, called in this process: ours, or Apache Kafka with `--broker=kafka`."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from bench.systems.kafka import ApacheKafka
+from cli_shell import Shell
 
-from tidelog.cli.main import tidelog
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
 _numbers = itertools.count()
 
 
-class Shell:
-    """Runs `tidelog` with arguments; the exit code must be the expected one."""
-
-    def __init__(self, bootstrap: str | None) -> None:
-        self._environment = {"TIDELOG_BOOTSTRAP": bootstrap, "COLUMNS": "120"}
-
-    def __call__(self, *arguments: str, input: str | bytes | None = None, code: int = 0) -> Result:
-        result = CliRunner().invoke(tidelog, arguments, input=input, env=self._environment, prog_name="tidelog")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, f"exit code {result.exit_code}\n{result.stdout}\n{result.stderr}"
-        return result
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "-o", "json").stdout)
-
-    def lines(self, *arguments: str, **options: Any) -> list[Any]:
-        """What a command prints as JSON lines."""
-        return [json.loads(line) for line in self(*arguments, "-o", "json", **options).stdout.splitlines()]
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.config.getoption("--broker") == "kafka":
+        settings = {"group.initial.rebalance.delay.ms": "0"}
+        with ApacheKafka(tmp_path_factory.mktemp("broker"), settings) as kafka:
+            yield kafka.bootstrap
+    else:
+        broker: RunningBroker = request.getfixturevalue("tidelog_broker_session")
+        yield broker.bootstrap
 
 
 @pytest.fixture
-def run(tidelog_broker_session: RunningBroker) -> Shell:
-    return Shell(tidelog_broker_session.bootstrap)
+def run(bootstrap: str) -> Shell:
+    return Shell(bootstrap)
 
 
 @pytest.fixture
@@ -51,8 +39,8 @@ def alone() -> Shell:
 
 
 @pytest.fixture
-def client(tidelog_broker_session: RunningBroker) -> Iterator[Client]:
-    with Client(tidelog_broker_session.bootstrap) as client:
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as client:
         yield client
 
 

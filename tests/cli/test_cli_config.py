@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from conftest import Shell
+from cli_shell import Shell
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from cli_shell import Shell
 from confluent_kafka import Consumer
 
-from conftest import Shell
 from tidelog.client import Client, Message
-from tidelog.testing.broker import RunningBroker
 
 
 @pytest.fixture
@@ -91,12 +90,10 @@ def test_a_group_is_deleted_or_only_some_of_its_offsets(run: Shell, client: Clie
     run("group", "delete", "no-such-group", "--yes", code=4)
 
 
-def test_a_group_with_members_shows_them_and_is_not_moved(
-    run: Shell, group: str, topic: str, tidelog_broker_session: RunningBroker
-) -> None:
+def test_a_group_with_members_shows_them_and_is_not_moved(run: Shell, group: str, topic: str, bootstrap: str) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": tidelog_broker_session.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": group,
             "client.id": "stock",
             "enable.auto.commit": False,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from cli_shell import Shell
 
-from conftest import Shell
 from tidelog.cli.main import COMMANDS, tidelog
 
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import pytest
-
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
@@ -44,11 +42,6 @@ def started(
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-
-
-@pytest.fixture
-def bootstrap(tidelog_broker_session: RunningBroker) -> str:
-    return tidelog_broker_session.bootstrap
 
 
 def fill(bootstrap: str, topic: str, count: int) -> None:

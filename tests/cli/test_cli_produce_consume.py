@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_shell import Shell
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import Shell
 from tidelog.client import Client, Message
 
 

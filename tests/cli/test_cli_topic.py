@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import yaml
+from cli_shell import Shell
 
-from conftest import Shell
 from tidelog.client import Client
 from tidelog.client.errors import NotFound
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 FIRST_VERSION_WITH_LEVEL_ZERO: Final = 4
-#: features of a cluster as Kafka names them, each at its highest level: server-side groups (KIP-848)
-FEATURES: Final = (("group.version", 1),)
+#: what clients must know that a version range does not tell: transactions bump the epoch at every end, groups can be
+#: assigned by the server
+FEATURES: Final = {"transaction.version": 2, "group.version": 1}
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -33,7 +34,7 @@ def handle(body: Any, request: Request) -> Any:
 def served(error_code: int = 0, version: int = 0) -> Any:
     response = messages.ApiVersionsResponse
     # Before this version clients take a feature that may be at level 0 for a broken one.
-    features = FEATURES if version >= FIRST_VERSION_WITH_LEVEL_ZERO else ()
+    features = FEATURES if version >= FIRST_VERSION_WITH_LEVEL_ZERO else {}
     return response(
         error_code=error_code,
         api_keys=[
@@ -41,11 +42,12 @@ def served(error_code: int = 0, version: int = 0) -> Any:
             for key, route in ROUTES.items()
         ],
         supported_features=[
-            response.SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in features
+            response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in features.items()
         ],
         finalized_features_epoch=0,
         finalized_features=[
             response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in FEATURES
+            for name, level in FEATURES.items()
         ],
     )

@@ -12,14 +12,16 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
 from tidelog.log.config import FOREVER
 from tidelog.log.errors import LogError
-from tidelog.log.producers import ProducerRefused
+from tidelog.log.producers import NO_GUARD, ProducerRefused
+from tidelog.transacting import producer_error
 from tidelog.wire import messages
-from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, read_header
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -30,11 +32,11 @@ if TYPE_CHECKING:
 FIRST_SUPPORTED_VERSION: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 10
+#: transactions of the newer kind: an error that only aborts, and partitions that are added by writing to them
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_THAT_ADDS: Final = 12
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ADMIN_CLIENT: Final = "__admin_client"
-#: where a batch says that it is transactional: the low byte of its attributes
-ATTRIBUTES_AT: Final = 22
-TRANSACTIONAL: Final = 0x10
 #: refusals that come before the log is looked at, or that blame it: they do not tell where it begins
 WITHOUT_LOG_START: Final = frozenset(
     (
@@ -59,16 +61,11 @@ def handle(body: Any, request: Request) -> Any:
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and _append_single(body, topics[0], request):
         return None
     produce = PendingProduce(request, body)
-    produce.append_all()
-    if body.acks == 0:
-        if produce.failed:
-            request.exchange.close()
-        else:
-            request.no_reply()
-        return None
-    if produce.waits or produce.flushing:
-        return produce.park()
-    return produce.response
+    if any(_is_transactional(data.records) for topic in topics for data in topic.partition_data):
+        produce.verify()
+    else:
+        produce.append_all()
+        produce.finish()
 
 
 def _append_single(body: Any, topic: Any, request: Request) -> bool:
@@ -86,11 +83,9 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
     partition = broker.replicas.partitions.get((name, data.index))
     if partition is None or name in broker.internal_topics or data.records is None:
         return False
-    if body.transactional_id is None and _is_transactional(data.records):
-        return False
     if acks == -1 and len(partition.isr) != 1:
         return False
-    if partition.log.config.flush_messages != FOREVER:
+    if partition.log.config.flush_messages != FOREVER or _is_transactional(data.records):
         return False
     try:
         info = partition.append(data.records, acks, broker.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
@@ -111,12 +106,8 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
     return True
 
 
-def _is_transactional(records: memoryview) -> bool:
-    return len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL != 0
-
-
 class PendingProduce:
-    __slots__ = ("body", "failed", "flushing", "parked", "request", "response", "waits")
+    __slots__ = ("body", "failed", "flushing", "guards", "parked", "refusals", "request", "response", "waits")
 
     def __init__(self, request: Request, body: Any) -> None:
         self.request = request
@@ -127,7 +118,81 @@ class PendingProduce:
         self.waits: list[tuple[Partition, int, Any]] = []
         #: flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
+        #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
+        self.guards: dict[tuple[str, int], int] = {}
+        self.refusals: dict[tuple[str, int], KafkaError] = {}
         self.parked: Parked | None = None
+
+    def finish(self) -> None:
+        """Everything is appended or refused: answers, or waits for what must come before the answer."""
+        request = self.request
+        if self.body.acks == 0:
+            if self.failed:
+                request.exchange.close()
+            else:
+                request.no_reply()
+        elif self.waits or self.flushing:
+            self.park()
+        else:
+            request.reply(self.response)
+
+    def verify(self) -> None:
+        """Asks the coordinator about the partitions that a transaction writes to for the first time, then appends."""
+        body, request = self.body, self.request
+        adds = request.version >= FIRST_VERSION_THAT_ADDS
+        unverified = self._begin_verifications(adds)
+        if not unverified or body.transactional_id is None:
+            self.append_all()
+            self.finish()
+            return
+        answered = False
+
+        def verified(codes: Mapping[tuple[str, int], ErrorCode]) -> None:
+            nonlocal answered
+            answered = True
+            for key, code in codes.items():
+                if code is not ErrorCode.NONE:
+                    self.refusals[key] = producer_error(code, request.version >= FIRST_VERSION_WITH_ABORTABLE, adds)
+            self.append_all()
+            self.finish()
+
+        producer_id, producer_epoch = unverified
+        request.broker.transaction_coordination.verify(
+            body.transactional_id, producer_id, producer_epoch, list(self.guards), adds, verified
+        )
+        if not answered:
+            # The coordinator takes its time, and the frame is only lent.
+            for topic in body.topic_data:
+                for data in topic.partition_data:
+                    data.records = None if data.records is None else memoryview(bytearray(data.records))
+
+    def _begin_verifications(self, adds: bool) -> tuple[int, int] | None:
+        """Takes a guard from each log where the transaction has nothing yet; the producer's id and epoch if any had."""
+        broker, request = self.request.broker, self.request
+        by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        producer = None
+        for topic in self.body.topic_data:
+            name = broker.topic_name(topic.topic_id) if by_id else topic.name
+            for data in topic.partition_data:
+                partition = broker.replicas.partitions.get((name, data.index))
+                if partition is None or not _is_transactional(data.records):
+                    continue
+                header = read_header(data.records)
+                try:
+                    guard = partition.log.producers.begin_verification(
+                        header.producer_id,
+                        header.base_sequence,
+                        header.producer_epoch,
+                        supports_epoch_bump=adds,
+                        now_ms=broker.clock.monotonic_ms(),
+                    )
+                except ProducerRefused as refused:
+                    self.refusals[partition.key] = KafkaError(ErrorCode.of(refused.code), refused.message)
+                    continue
+                if guard != NO_GUARD:
+                    self.guards[partition.key] = guard
+                    producer = (header.producer_id, header.producer_epoch)
+        return producer
 
     def append_all(self) -> None:
         body, request = self.body, self.request
@@ -171,8 +236,12 @@ class PendingProduce:
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
         if self.body.transactional_id is None and _is_transactional(records):
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD)
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records need an id")
+        refusal = self.refusals.get(partition.key)
+        if refusal is not None:
+            raise refusal
+        guard = self.guards.get(partition.key, NO_GUARD)
+        info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD, guard=guard)
         broker.appended(partition)
         response = messages.ProduceResponse.PartitionProduceResponse(
             index=data.index,
@@ -278,3 +347,7 @@ class PendingProduce:
                 for partition in topic.partition_responses:
                     partition.error_code = partition.error_code or ErrorCode.REQUEST_TIMED_OUT
         self.request.reply(self.response)
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    return records is not None and len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_FLAG)

@@ -58,12 +58,8 @@ def show_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
-def show_json_line(data: Any) -> None:
-    click.echo(json_line(data))
-
-
-def json_line(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
+#: one line of JSON
+json_line: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def show_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:

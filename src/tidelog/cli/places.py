@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -91,10 +92,19 @@ def iso(timestamp_ms: int) -> str | None:
     """Local time with its zone, to the millisecond; None where there is no such time."""
     if timestamp_ms < 0:
         return None
+    seconds, ms = divmod(timestamp_ms, 1000)
+    around = _second(seconds)
+    return None if around is None else f"{around[0]}.{ms:03d}{around[1]}"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> tuple[str, str] | None:
+    """What stands before and behind the milliseconds; records of one second share it."""
     try:
-        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+        text = datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return None
+    return text[:19], text[19:]
 
 
 def where(text: str) -> Place:

@@ -189,12 +189,12 @@ class Recipe:
             key, found, value = piece.partition(self._separator)
             if not found:
                 raise ValueError(f"there is no {self._separator.decode(errors='replace')!r} between key and value")
-        nothing = self._null
-        message = Message(None if value == nothing else value, None if key == nothing else key)
-        if self._separator is not None and key == nothing is not None:
+        if self._separator is None:
+            key = self._key
+        elif key == self._null:
             # A key that was said to be null is not one that is missing.
-            return message._replace(headers=self._headers, timestamp_ms=self._timestamp), None
-        return self._completed(message), None
+            key = None
+        return Message(None if value == self._null else value, key, self._headers, self._timestamp), None
 
     def _completed(self, message: Message) -> Message:
         return message._replace(

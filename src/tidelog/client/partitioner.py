@@ -7,6 +7,7 @@ makes larger batches, or go round.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import randrange
 from struct import unpack_from
 from typing import Final, Literal
@@ -36,6 +37,7 @@ def murmur2(data: bytes) -> int:
     return value ^ (value >> 15)
 
 
+@lru_cache(maxsize=8192)
 def partition_of_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 

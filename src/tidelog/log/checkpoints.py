@@ -5,6 +5,7 @@ In every log directory:
     recovery-point-offset-checkpoint    "topic partition offset": what is known to be on the device
     log-start-offset-checkpoint         "topic partition offset": where a log begins after DeleteRecords
     replication-offset-checkpoint       "topic partition offset": high watermarks
+    cleaner-offset-checkpoint           "topic partition offset": how far compaction has come
     meta.properties                     whose directory this is: cluster, node, directory
     .kafka_cleanshutdown                left by a clean stop, gone while the broker runs
     .lock                               held while the broker runs
@@ -27,6 +28,7 @@ from tidelog.log.disk import Disk, read_file, replace_file
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"

@@ -86,6 +86,8 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
     def mkdir(self, path: str) -> None:
         """Makes the directory and its parents; one that exists already is fine."""
         ...
@@ -212,6 +214,9 @@ class SystemDisk:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def mkdir(self, path: str) -> None:
         try:

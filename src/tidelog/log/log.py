@@ -20,6 +20,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from tidelog.log.append import AppendInfo, runs_of
 from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
+from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, replace_file
 from tidelog.log.errors import InconsistentTopicId, OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
@@ -74,6 +75,7 @@ class Log:
         "_dirty_since_ms",
         "_disk",
         "_rules",
+        "cleaned_offset",
         "directory",
         "leader_epochs",
         "log_end_offset",
@@ -99,6 +101,8 @@ class Log:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.recovery_point = 0
+        #: compaction has been over everything below it; None before the first time
+        self.cleaned_offset: int | None = None
         self.leader_epochs = LeaderEpochs()
         self.producers = Producers()
         self.snapshots = Snapshots(self._disk, path)
@@ -438,11 +442,24 @@ class Log:
         """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""
         self.log_end_offset = offset
         self.truncations += 1
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, offset)
         base_offset = self.segments.active.base_offset
         if self.recovery_point > base_offset:
             self.recovery_point = base_offset
             self.directory.recovery_points_stale = True
         self.segments.forget()
+
+    @_guarded
+    def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
+        """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""
+        cleaned.rename_to_swap()
+        self._discard(old)
+        cleaned.rename_to_log()
+        self.segments.replace(old, cleaned.segment(self._config))
+        for segment in old[1:]:
+            if segment.base_offset in self.snapshots.offsets:
+                self.snapshots.remove(segment.base_offset)
 
     def _discard(self, segments: list[Segment]) -> None:
         """Gives the files of segments that left the log to a deletion after `file.delete.delay.ms`."""

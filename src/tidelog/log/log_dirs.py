@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
     LOG_START_OFFSETS,
@@ -143,6 +144,7 @@ class LogDirs:
             disk.sync_dir(path)
         recovery_points = self._offsets(f"{path}/{RECOVERY_POINTS}")
         start_offsets = self._offsets(f"{path}/{LOG_START_OFFSETS}")
+        cleaned_offsets = self._offsets(f"{path}/{CLEANED_OFFSETS}")
         self.high_watermarks.update(self._offsets(f"{path}/{HIGH_WATERMARKS}"))
         for entry in sorted(disk.list(path)):
             named = parse_name(entry.name) if entry.is_dir else None
@@ -154,7 +156,7 @@ class LogDirs:
                 directory.deletions.append(PendingDeletion(disk, [], delay_ms, f"{path}/{entry.name}"))
                 directory.deleted.add(key)
             elif kind != STRAY:
-                claim = Claim(clean, recovery_points.get(key, 0), start_offsets.get(key, 0))
+                claim = Claim(clean, recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key))
                 config = self._config_for(key[0])
                 self._add(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), kind)
         return clean_epoch

@@ -232,6 +232,11 @@ class MemoryDisk:
         inode = self._names[path]
         return 0 if inode is None else inode.modified_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        inode = self._names[path]
+        if inode is not None:
+            inode.modified_ms = modified_ms
+
     def mkdir(self, path: str) -> None:
         self.count("mkdir", path)
         parts = path.split("/")

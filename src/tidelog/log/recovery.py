@@ -27,6 +27,7 @@ from tidelog.log.checkpoints import (
     format_partition_metadata,
     parse_partition_metadata,
 )
+from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
@@ -40,8 +41,6 @@ from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
 
-CLEANED: Final = ".cleaned"
-SWAP: Final = ".swap"
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 
@@ -51,6 +50,7 @@ class Claim(NamedTuple):
     clean: bool = False
     recovery_point: int = 0
     log_start_offset: int = 0
+    cleaned_offset: int | None = None
 
 
 def create_log(
@@ -81,6 +81,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     """The log in the directory `path`, recovered where the claim is not clean. May raise OSError."""
     disk = directory.disk
     log = Log(directory, path, key[0], key[1], config)
+    log.cleaned_offset = claim.cleaned_offset
     sizes = _settle(disk, path)
     if PARTITION_METADATA in sizes:
         log.topic_id = parse_partition_metadata(read_file(disk, f"{path}/{PARTITION_METADATA}"))
@@ -218,7 +219,8 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
                 segment.rebuild_indexes()
             continue
         bound = None if last else segments[at + 1].base_offset
-        if recover_segment(segment, log.leader_epochs, bound, dense=not log.config.compact) and not last:
+        dense = not log.config.compact and segment.base_offset >= (log.cleaned_offset or 0)
+        if recover_segment(segment, log.leader_epochs, bound, dense) and not last:
             for later in segments[at + 1 :]:
                 for deleted in later.rename_deleted():
                     log.directory.disk.remove(deleted)

@@ -269,6 +269,12 @@ class Segment:
             first = self.first_timestamp = self._first_timestamp()
         return max_timestamp - first if first >= 0 else now_ms - self.created_ms
 
+    def begins_ms(self) -> int:
+        """The time of the first batch, -1 where it has none."""
+        if self.first_timestamp is None:
+            self.first_timestamp = self._first_timestamp()
+        return self.first_timestamp
+
     def _first_timestamp(self) -> int:
         for _, header in self.headers(0):
             return header.max_timestamp

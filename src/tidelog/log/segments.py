@@ -73,6 +73,15 @@ class Segments:
         """Takes out the `count` oldest segments; one must remain."""
         return self._drop(0, count)
 
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """Puts one sealed segment in the place of some that follow one another."""
+        first = self._list.index(old[0])
+        if self._list[first : first + len(old)] != old:
+            raise ValueError("the segments do not follow one another")
+        self._list[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        self.forget()
+
     def _drop(self, first: int, end: int) -> list[Segment]:
         dropped = self._list[first:end]
         del self._list[first:end], self._bases[first:end]

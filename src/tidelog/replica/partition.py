@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.log.producers import AppendOrigin
+from tidelog.log.producers import NO_GUARD, AppendOrigin
 from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 
@@ -189,6 +189,8 @@ class Partition:
         now_ms: int,
         zstd_allowed: bool = True,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: int = NO_GUARD,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Appends a message set. With acks=all the ISR must be large enough before it is written."""
         if self.leader_id != self.local_id:
@@ -196,9 +198,18 @@ class Partition:
         log = self.log
         if acks == -1 and not self.has_enough_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        info = log.append_as_leader(records, self.leader_epoch, now_ms, zstd_allowed, origin=origin)
+        info = log.append_as_leader(
+            records,
+            self.leader_epoch,
+            now_ms,
+            zstd_allowed,
+            origin=origin,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
         if len(self.isr) == 1:
             self.high_watermark = log.log_end_offset
+            log.producers.on_high_watermark(log.log_end_offset)
         return info
 
     def advance_high_watermark(self) -> bool:
@@ -210,6 +221,7 @@ class Partition:
                 lowest = follower.log_end_offset
         if lowest > self.high_watermark:
             self.high_watermark = lowest
+            self.log.producers.on_high_watermark(lowest)
             return True
         return False
 

@@ -63,6 +63,27 @@ cpdef tuple locate_timestamp(
 )
 
 
+@cython.locals(
+    at=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    size="long long",
+    last_offset="long long",
+    timestamp="long long",
+)
+cpdef tuple index_points(
+    const unsigned char[::1] buf,
+    Py_ssize_t end,
+    long long position,
+    long long interval,
+    long long[::1] state,
+    long long[::1] points,
+)
+
+
+@cython.locals(value="long long")
+cdef inline long long _int32(const unsigned char[::1] buf, Py_ssize_t pos) noexcept
+
+
 @cython.locals(cursor=Cursor, spans=list, count="long long", length="long long")
 cpdef list header_spans(const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end)
 

@@ -261,6 +261,48 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
     return -1, -1, -1
 
 
+def index_points(buf: Any, end: int, position: int, interval: int, state: Any, points: Any) -> tuple[int, int]:
+    """Walks over the whole batches in `buf[:end]`, whose first stands at `position` of its segment.
+
+    Returns (count of points, where the whole batches end). A point stands where an index entry is due, more than
+    `interval` bytes after the last, and is four numbers in `points`: last offset and position of the batch there, the
+    largest timestamp so far and the last offset of its batch. `state` holds, from call to call, the bytes since the
+    last point, the largest timestamp and its offset. `points` must have room for one point each 61 bytes.
+    """
+    if end > len(buf) or len(state) < 3 or len(points) < 4 * (end // 61):
+        raise ValueError("the points need more room")
+    at = 0
+    count = 0
+    while end - at >= 61:
+        size = 12 + _int32(buf, at + 8)
+        if size < 61 or size > end - at:
+            break
+        last_offset = (_int32(buf, at) << 32) + (_int32(buf, at + 4) & 0xFFFFFFFF) + _int32(buf, at + 23)
+        timestamp = (_int32(buf, at + 35) << 32) + (_int32(buf, at + 39) & 0xFFFFFFFF)
+        if timestamp > state[1]:
+            state[1] = timestamp
+            state[2] = last_offset
+        if state[0] > interval:
+            points[4 * count] = last_offset
+            points[4 * count + 1] = position + at
+            points[4 * count + 2] = state[1]
+            points[4 * count + 3] = state[2]
+            count += 1
+            state[0] = size
+        else:
+            state[0] += size
+        at += size
+    return count, at
+
+
+def _int32(buf: Any, pos: int) -> int:
+    value: int = buf[pos]
+    value = value << 8 | buf[pos + 1]
+    value = value << 8 | buf[pos + 2]
+    value = value << 8 | buf[pos + 3]
+    return value - 0x100000000 if value > 0x7FFFFFFF else value
+
+
 def header_spans(buf: Any, pos: int, end: int) -> list[int]:
     """The headers of a record that has passed `walk_records`: name at, name length, value at, value length, …"""
     cursor = _cursor(buf, pos, end)

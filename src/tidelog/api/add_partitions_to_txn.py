@@ -1,0 +1,88 @@
+"""AddPartitionsToTxn, versions 0-5: partitions become part of a transaction. From version 4 brokers ask, for several.
+
+A client's request about a partition that does not exist adds none of them: the others are OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.grouping import context_of
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+FIRST_BATCHED_VERSION: Final = 4
+
+
+def handle(body: Any, request: Request) -> Any:
+    broker = request.broker
+    if request.version < FIRST_BATCHED_VERSION:
+        unknown = _unknown(body.v3_and_below_topics, request)
+        if unknown:
+            results = _not_attempted(body.v3_and_below_topics, unknown)
+            return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        gathering: Any = request
+    else:
+        gathering = Gathering(request)
+    clock = broker.clock
+    decisions = broker.transactions.add_partitions_to_txn(
+        gathering, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
+    )
+    if not decisions:
+        return messages.AddPartitionsToTxnResponse()
+    if isinstance(gathering, Gathering):
+        gathering.missing = len(decisions)
+    for decision in decisions:
+        broker.transaction_coordination.carry_out(decision)
+    return None
+
+
+class Gathering:
+    """A ticket that gets one part of the answer from each coordinator partition, and answers with all of them."""
+
+    __slots__ = ("_parts", "_request", "missing")
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._parts: list[Any] = []
+        self.missing = 0
+
+    def reply(self, message: Any) -> None:
+        self._parts.append(message)
+        self.missing -= 1
+        if self.missing == 0:
+            self._request.reply(self._request.broker.transactions.merged(self._parts))
+
+
+def _unknown(topics: list[Any], request: Request) -> set[tuple[str, int]]:
+    image = request.broker.image
+    return {
+        (topic.name, index)
+        for topic in topics
+        for index in topic.partitions
+        if image.partition(topic.name, index) is None
+    }
+
+
+def _not_attempted(topics: list[Any], unknown: set[tuple[str, int]]) -> list[Any]:
+    response = messages.AddPartitionsToTxnResponse
+    return [
+        response.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                response.AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        if (topic.name, index) in unknown
+                        else ErrorCode.OPERATION_NOT_ATTEMPTED
+                    ),
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,120 @@
+"""TxnOffsetCommit, versions 0-5: a group's positions as part of a transaction; visible when it commits.
+
+The offsets partition must belong to the transaction: a newer client (version 5) adds it by this very request, an older
+one has sent AddOffsetsToTxn, which is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.api.grouping import context_of
+from tidelog.log.producers import NO_GUARD, ProducerRefused
+from tidelog.transacting import producer_error
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+FIRST_VERSION_THAT_ADDS: Final = 5
+FIRST_VERSION_WITH_ABORTABLE: Final = 4
+
+
+def handle(body: Any, request: Request) -> Any:
+    broker = request.broker
+    unknown = _take_out_unknown(body, request)
+    key = (broker.group_coordination.topic, broker.groups.partition_for(body.group_id))
+    partition = broker.replicas.partitions.get(key)
+    if partition is None or not body.topics:
+        _commit(body, request, unknown, NO_GUARD)
+        return
+    adds = request.version >= FIRST_VERSION_THAT_ADDS
+    try:
+        guard = partition.log.producers.begin_verification(
+            body.producer_id,
+            -1,
+            body.producer_epoch,
+            supports_epoch_bump=adds,
+            now_ms=broker.clock.monotonic_ms(),
+        )
+    except ProducerRefused as refused:
+        _refuse(body, request, unknown, refused.code)
+        return
+    if guard == NO_GUARD:
+        _commit(body, request, unknown, NO_GUARD)
+        return
+
+    def verified(codes: Mapping[tuple[str, int], ErrorCode]) -> None:
+        code = codes[key]
+        if code is ErrorCode.NONE:
+            _commit(body, request, unknown, guard)
+        else:
+            _refuse(body, request, unknown, _understood(code, request))
+
+    broker.transaction_coordination.verify(
+        body.transactional_id, body.producer_id, body.producer_epoch, [key], adds, verified
+    )
+
+
+def _understood(code: ErrorCode, request: Request) -> int:
+    error = producer_error(code, request.version >= FIRST_VERSION_WITH_ABORTABLE, True)
+    if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return error.code
+
+
+def _commit(body: Any, request: Request, unknown: list[Any], guard: int) -> None:
+    broker = request.broker
+    clock = broker.clock
+    decision: Any = broker.groups.txn_offset_commit(
+        Completing(request, unknown), body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
+    )
+    broker.group_coordination.carry_out(decision, guard)
+
+
+def _refuse(body: Any, request: Request, unknown: list[Any], code: int) -> None:
+    topics = [_answer(topic, topic.partitions, code) for topic in body.topics]
+    Completing(request, unknown).reply(messages.TxnOffsetCommitResponse(topics=topics))
+
+
+class Completing:
+    """A ticket that adds what was answered here to what the coordinator answers."""
+
+    __slots__ = ("_request", "_topics")
+
+    def __init__(self, request: Request, topics: list[Any]) -> None:
+        self._request = request
+        self._topics = topics
+
+    def reply(self, message: Any) -> None:
+        message.topics.extend(self._topics)
+        self._request.reply(message)
+
+
+def _take_out_unknown(body: Any, request: Request) -> list[Any]:
+    """Leaves in `body` only partitions that exist; gives the answers for the others."""
+    image = request.broker.image
+    unknown = []
+    kept = []
+    for topic in body.topics:
+        missing = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is None]
+        if missing:
+            unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [p for p in topic.partitions if p not in missing]
+        if topic.partitions:
+            kept.append(topic)
+    body.topics = kept
+    return unknown
+
+
+def _answer(topic: Any, partitions: list[Any], code: int) -> Any:
+    response = messages.TxnOffsetCommitResponse
+    return response.TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            response.TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+            for p in partitions
+        ],
+    )

@@ -1,0 +1,278 @@
+"""The compactor of a broker: one round at a time, of the log that needs it most.
+
+    broker's thread     next_work(now_ms) ──► work            a round planned, or its next group, or a checkpoint
+    a worker            work()                                reads and writes files; touches nothing that is shared
+    broker's thread     done(work, error)                     a few renames, and the log has the new segment
+
+`next_work` gives nothing while a work is under way, and nothing when there is nothing to do or the last round failed:
+ask again after `log.cleaner.backoff.ms`.
+
+How far each log has come (`log.cleaned_offset`) is kept in `cleaner-offset-checkpoint`, a file per directory in Apache
+Kafka's format, which is written anew whenever it is not what the logs say. It is behind after a crash: then a part is
+compacted once more.
+
+What was planned may be out of date when it is done: the log was cut, deleted, or retention took its oldest segments. A
+group all of whose segments are gone is skipped; anything else gives the round up. A log in which damage is found is not
+touched again (`uncleanable`); a full disk only ends the round.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tidelog.clock import Clock
+from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, TopicPartition, read_offsets, write_offsets
+from tidelog.log.cleaner_throttle import Cancelled, Throttle
+from tidelog.log.compaction import CleanerConfig, CleanerStats, Compaction, Job
+from tidelog.log.compaction_plan import LogToClean, Source, dirtiest, measure, sources
+from tidelog.log.disk import Disk
+from tidelog.log.errors import LogError
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.log_dirs import LogDirs
+from tidelog.log.producer_recovery import rebuild_txn_index
+from tidelog.log.txn_index import CorruptIndex
+
+_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+class CleaningFailed(LogError):
+    """A round was given up; the message names the log and the reason."""
+
+
+class CompactionWork:
+    """A step of a round."""
+
+    __slots__ = ("compaction", "key", "log", "truncations")
+
+    def __init__(self, key: TopicPartition, log: Log, compaction: Compaction) -> None:
+        self.key = key
+        self.log = log
+        self.compaction = compaction
+        #: of the log when the round was planned
+        self.truncations = log.truncations
+
+    def __call__(self) -> None:
+        self.compaction.step()
+
+
+class CheckpointWork:
+    __slots__ = ("_disk", "directory", "offsets")
+
+    def __init__(self, disk: Disk, directory: LogDir, offsets: Mapping[TopicPartition, int]) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.offsets = offsets
+
+    def __call__(self) -> None:
+        write_offsets(self._disk, f"{self.directory.path}/{CLEANED_OFFSETS}", self.offsets)
+
+
+Work = CompactionWork | CheckpointWork
+
+
+class Cleaner:
+    """`stable_offset` gives the last stable offset of a partition, None while this broker does not know it."""
+
+    def __init__(
+        self,
+        logs: LogDirs,
+        stable_offset: Callable[[TopicPartition], int | None],
+        clock: Clock,
+        config: CleanerConfig | None = None,
+    ) -> None:
+        self._logs = logs
+        self._stable_offset = stable_offset
+        self._config = config or CleanerConfig()
+        self._throttle = Throttle(self._config.io_max_bytes_per_second, clock.monotonic_ms)
+        self._round: CompactionWork | None = None
+        self._under_way: Work | None = None
+        #: the last round failed: what is next waits for the next backoff
+        self._rests = False
+        self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
+        #: logs that are left alone, and why
+        self.uncleanable: dict[Log, str] = {}
+        #: of the last round that was completed
+        self.last_stats: CleanerStats | None = None
+        #: the share of the dirtiest log that was cleanable when last looked at
+        self.max_cleanable_ratio = 0.0
+
+    @property
+    def config(self) -> CleanerConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: CleanerConfig) -> None:
+        """The rate holds at once, the rest from the next round on."""
+        self._config = config
+        self._throttle.bytes_per_second = config.io_max_bytes_per_second
+
+    def stop(self) -> None:
+        """Gives up what is under way, from now on for good."""
+        self._throttle.cancelled.set()
+
+    # --- what to do next
+
+    def next_work(self, now_ms: int) -> Work | None:
+        if self._under_way is not None or self._throttle.cancelled.is_set():
+            return None
+        if self._rests:
+            self._rests = False
+            return None
+        work = self._round or self._checkpoint() or self._begin(now_ms)
+        self._under_way = work
+        return work
+
+    def _checkpoint(self) -> CheckpointWork | None:
+        for directory in self._logs.dirs:
+            if directory.failure is not None:
+                continue
+            offsets = {key: log.cleaned_offset for key, log in directory.logs.items() if log.cleaned_offset is not None}
+            if offsets != self._known(directory):
+                return CheckpointWork(self._logs.disk, directory, offsets)
+        return None
+
+    def _known(self, directory: LogDir) -> Mapping[TopicPartition, int]:
+        known = self._on_disk.get(directory.path)
+        if known is None:
+            try:
+                known = read_offsets(self._logs.disk, f"{directory.path}/{CLEANED_OFFSETS}")
+            except MalformedCheckpoint:
+                known = {}
+            self._on_disk[directory.path] = known
+        return known
+
+    def _begin(self, now_ms: int) -> CompactionWork | None:
+        candidates = []
+        for key, log in self._logs.logs.items():
+            if log.config.compact and log not in self.uncleanable and log.directory.failure is None:
+                stable_offset = self._stable_offset(key)
+                if stable_offset is not None:
+                    candidates.append(self._measure(log, stable_offset, now_ms))
+        measured = [candidate for candidate in candidates if candidate is not None]
+        self.max_cleanable_ratio = max((each.cleanable_ratio for each in measured), default=0.0)
+        self.uncleanable = {log: why for log, why in self.uncleanable.items() if self._is_here(log)}
+        chosen = dirtiest(measured)
+        if chosen is None:
+            return None
+        log = chosen.log
+        try:
+            job = _job(chosen, now_ms)
+        except OSError as error:
+            log.directory.fail(error)
+            return None
+        self._round = CompactionWork((log.topic, log.partition), log, Compaction(job, self._config, self._throttle))
+        return self._round
+
+    def _measure(self, log: Log, stable_offset: int, now_ms: int) -> LogToClean | None:
+        try:
+            return measure(log, stable_offset, now_ms)
+        except OSError as error:
+            log.directory.fail(error)
+        except LogError as error:
+            self.uncleanable[log] = str(error)
+        return None
+
+    def _is_here(self, log: Log) -> bool:
+        return self._logs.logs.get((log.topic, log.partition)) is log
+
+    # --- what was done
+
+    def done(self, work: Work, error: BaseException | None = None) -> CleanerStats | None:
+        """Takes note of a work that ran; what a round has done, when that was its last step. Raises LogError."""
+        self._under_way = None
+        if isinstance(work, CheckpointWork):
+            if isinstance(error, OSError):
+                raise work.directory.fail(error) from error
+            self._on_disk[work.directory.path] = work.offsets
+            return None
+        try:
+            if error is not None:
+                raise error
+            return self._advance(work)
+        except BaseException as failure:
+            self._round = None
+            self._rests = True
+            self._judge(work, failure)
+            return None
+
+    def _advance(self, work: CompactionWork) -> CleanerStats | None:
+        """Swaps in what a step has made; the stats of the round if it is over."""
+        compaction, log = work.compaction, work.log
+        if compaction.result is not None:
+            replaced, cleaned = compaction.result
+            compaction.result = None
+            left = self._left(work, replaced)
+            if left == len(replaced):
+                log.replace_segments([source.segment for source in replaced], cleaned)
+            else:
+                cleaned.remove()
+                if left:
+                    raise Cancelled
+        if not compaction.finished:
+            return None
+        if not self._holds(work):
+            raise Cancelled
+        self._round = None
+        log.cleaned_offset = compaction.end_offset
+        self.last_stats = compaction.stats
+        return compaction.stats
+
+    def _holds(self, work: CompactionWork) -> bool:
+        """Whether the log is what it was when the round was planned, but for retention and what was appended."""
+        log = work.log
+        return self._is_here(log) and log.truncations == work.truncations and log.config.compact
+
+    def _left(self, work: CompactionWork, group: list[Source]) -> int:
+        """How many segments of the group are still in the log, as they were."""
+        if not self._holds(work):
+            return 0
+        here = {id(segment) for segment in work.log.segments}
+        return sum(id(source.segment) in here for source in group)
+
+    def _judge(self, work: CompactionWork, failure: BaseException) -> None:
+        """What a failure means; raises where somebody should know."""
+        log = work.log
+        if isinstance(failure, Cancelled) or not self._holds(work):
+            return
+        if isinstance(failure, FileNotFoundError) and self._left(work, work.compaction.all_sources) < len(
+            work.compaction.all_sources
+        ):
+            return
+        if isinstance(failure, CorruptIndex):
+            for source in work.compaction.all_sources:
+                try:
+                    source.segment.txn_index.check()
+                except CorruptIndex:
+                    rebuild_txn_index(log.segments, log.snapshots, source.segment, 0)
+            return
+        if isinstance(failure, OSError):
+            if failure.errno not in _NO_ROOM:
+                raise log.directory.fail(failure) from failure
+            raise CleaningFailed(f"{log.name} was not compacted: the disk is full") from failure
+        self.uncleanable[log] = str(failure)
+        raise CleaningFailed(f"{log.name} is not compacted any more: {failure}") from failure
+
+
+def _job(plan: LogToClean, now_ms: int) -> Job:
+    """All that the round must know of the log, copied."""
+    log = plan.log
+    end = plan.first_uncleanable_offset
+    first = log.segments.since(plan.first_dirty_offset)[0]
+    span = first.find(plan.first_dirty_offset)
+    producers = list(log.producers)
+    return Job(
+        disk=log.directory.disk,
+        directory=log.path,
+        config=log.config,
+        sources=sources(log, end),
+        first_dirty_offset=plan.first_dirty_offset,
+        first_dirty_position=first.size if span is None else span.position,
+        first_uncleanable_offset=end,
+        aborted_behind=log.aborted_transactions(end, end, now_ms),
+        last_data_offsets=[producer.batches[-1].last_offset for producer in producers if producer.batches],
+        marker_epochs={producer.producer_id: producer.epoch for producer in producers if not producer.batches},
+        now_ms=now_ms,
+    )

@@ -1,0 +1,192 @@
+# The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
+cimport cython
+from libc.string cimport memcpy
+
+cdef int _CUT, _SPECIAL, _FULL, _NO_ROOM, _BAD_BATCH, _BAD_CRC, _BAD_RECORDS, _DONE
+cdef int _SIFT, _KEEP, _KEEP_FOR_NOW, _DISCARD, _EMPTY
+cdef int _HEADER_SIZE, _LOG_OVERHEAD, _LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT
+cdef int _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT, _RECORD_COUNT_AT
+cdef int _LOG_APPEND_TIME_FLAG, _DELETE_HORIZON_FLAG, _SPECIAL_FLAGS, _EMPTY_FLAGS
+cdef int _MIN_RECORD_SIZE, _REBASED_GROWTH, _OFFSET_BITS
+cdef unsigned int _LOW32
+cdef unsigned long long _MAX_SLOTS, _TAG, _ALL64
+cdef long long _MAX_OFFSET
+
+
+@cython.final
+cdef class Sieve:
+    cdef const unsigned char[::1] buf
+    cdef unsigned char[::1] out
+    cdef unsigned long long[::1] table
+    cdef const unsigned int[::1] crcs
+    cdef long long[::1] runs
+    cdef const long long[::1] keep_ends
+    # the map
+    cdef unsigned long long slots, seed0, seed1, seed2, seed3, hash0, hash1
+    cdef long long limit, origin, start_offset
+    cdef readonly long long entries, latest_offset
+    # the record at hand
+    cdef Py_ssize_t pos, end, next_at, key_at
+    cdef long long timestamp_delta, offset_delta, key_length
+    cdef bint malformed
+    # the batch at hand
+    cdef readonly int stop
+    cdef readonly bint untouched
+    cdef long long kept, max_delta
+    cdef bint tombstones
+    cdef Py_ssize_t run_count
+    # the round
+    cdef Py_ssize_t keep_at
+    cdef long long now_ms, horizon_ms
+    cdef public Py_ssize_t out_at
+    cdef public bint changed
+    cdef readonly long long records_read, records_kept
+
+    @cython.locals(slots="unsigned long long")
+    cpdef use_map(
+        self,
+        unsigned long long[::1] table,
+        long long limit,
+        unsigned long long secret0,
+        unsigned long long secret1,
+        const unsigned int[::1] crcs,
+        long long start_offset,
+    )
+
+    @cython.locals(
+        all64="unsigned long long",
+        length="long long",
+        words="long long",
+        step="long long",
+        v0="unsigned long long",
+        v1="unsigned long long",
+        v2="unsigned long long",
+        v3="unsigned long long",
+        word="unsigned long long",
+    )
+    cdef void _hash_key(self) noexcept nogil
+
+    @cython.locals(tag="unsigned long long", slot="unsigned long long", word="unsigned long long")
+    cdef unsigned long long _slot(self) noexcept nogil
+
+    @cython.locals(slot="unsigned long long")
+    cdef bint _put(self, long long offset) noexcept nogil
+
+    @cython.locals(word="unsigned long long")
+    cdef long long _newest(self) noexcept nogil
+
+    @cython.locals(
+        pos=cython.Py_ssize_t, byte="long long", negative="long long", half="long long", shift=cython.int
+    )
+    cdef long long _number(self) noexcept nogil
+
+    cdef bint _begin_records(self, Py_ssize_t pos, Py_ssize_t end, long long count) noexcept nogil
+
+    @cython.locals(length="long long", previous="long long")
+    cdef bint _read_key(self) noexcept nogil
+
+    @cython.locals(length="long long", size="long long")
+    cdef Py_ssize_t _check_batch(self, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
+
+    @cython.locals(crc="unsigned int")
+    cdef unsigned int _crc32c(self, const unsigned char[::1] data, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
+
+    cdef _use(self, const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end)
+
+    cpdef Py_ssize_t fill(self, const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end) except -1
+
+    @cython.locals(size=cython.Py_ssize_t)
+    cdef Py_ssize_t _fill(self, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
+
+    cpdef int fill_one(self, const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end) except -1
+
+    @cython.locals(base_offset="long long", left="long long", offset="long long")
+    cdef int _fill_batch(self, Py_ssize_t at, Py_ssize_t end) noexcept nogil
+
+    cpdef void pass_over(self, long long last_offset) noexcept nogil
+
+    cpdef use_output(self, unsigned char[::1] out, long long[::1] runs)
+
+    cpdef use_rules(self, const long long[::1] keep_ends, long long now_ms, long long horizon_ms)
+
+    cpdef Py_ssize_t sift(self, const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end) except -1
+
+    @cython.locals(size=cython.Py_ssize_t)
+    cdef Py_ssize_t _sift(self, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
+
+    cpdef int sift_one(self, const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end, int how) except -1
+
+    @cython.locals(
+        count="long long", attributes=cython.int, marked=cython.bint, stays=cython.bint, last_offset="long long"
+    )
+    cdef int _sift_batch(self, Py_ssize_t at, Py_ssize_t size, int how) noexcept nogil
+
+    cdef bint _keeps_end(self, long long last_offset) noexcept nogil
+
+    @cython.locals(base_offset="long long", horizon_over=cython.bint, left="long long", record_at=cython.Py_ssize_t)
+    cdef bint _sift_records(
+        self, Py_ssize_t at, Py_ssize_t end, long long count, int attributes, bint sift
+    ) noexcept nogil
+
+    cdef bint _stays(self, long long offset, bint horizon_over) noexcept nogil
+
+    @cython.locals(start=cython.Py_ssize_t, base_timestamp="long long")
+    cdef void _rewrite(self, Py_ssize_t at, int attributes, bint marked) noexcept nogil
+
+    @cython.locals(run=cython.Py_ssize_t, size=cython.Py_ssize_t)
+    cdef void _gather(self) noexcept nogil
+
+    @cython.locals(
+        run=cython.Py_ssize_t, length="long long", attributes="unsigned char", delta="long long", rest="long long"
+    )
+    cdef void _gather_rebased(self, long long shift) noexcept nogil
+
+    @cython.locals(half="long long", byte="long long")
+    cdef void _write_number(self, long long value) noexcept nogil
+
+
+@cython.locals(half="long long", size=cython.int)
+cdef int _number_size(long long value) noexcept nogil
+
+
+# The primitives, which kernel_primitives.py has in Python.
+
+cdef inline long long load_int32(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
+    cdef const unsigned char* p = &data[pos]
+    return <int>(<unsigned int>p[0] << 24 | <unsigned int>p[1] << 16 | <unsigned int>p[2] << 8 | p[3])
+
+
+cdef inline long long load_int64(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
+    return load_int32(data, pos) << 32 | (load_int32(data, pos + 4) & 0xFFFFFFFFLL)
+
+
+cdef inline unsigned long long load_word(const unsigned char[::1] data, Py_ssize_t pos, long long size) noexcept nogil:
+    cdef unsigned long long word = 0
+    if size == 8:
+        memcpy(&word, &data[pos], 8)
+    else:
+        # The order of bytes in the word does not matter to the hash.
+        while size > 0:
+            size -= 1
+            word = word << 8 | data[pos + size]
+    return word
+
+
+cdef inline void store_int32(unsigned char[::1] data, Py_ssize_t pos, long long value) noexcept nogil:
+    cdef unsigned char* p = &data[pos]
+    p[0] = <unsigned char>(value >> 24)
+    p[1] = <unsigned char>(value >> 16)
+    p[2] = <unsigned char>(value >> 8)
+    p[3] = <unsigned char>value
+
+
+cdef inline void store_int64(unsigned char[::1] data, Py_ssize_t pos, long long value) noexcept nogil:
+    store_int32(data, pos, value >> 32)
+    store_int32(data, pos + 4, value)
+
+
+cdef inline void copy_bytes(
+    const unsigned char[::1] data, Py_ssize_t pos, unsigned char[::1] out, Py_ssize_t at, Py_ssize_t size
+) noexcept nogil:
+    if size > 0:
+        memcpy(&out[at], &data[pos], size)

@@ -1,0 +1,574 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+"""Compaction's loops over bytes: the newest offset of each key, and the batches sifted by it.
+
+This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython has compiled
+it with the types in `kernel.pxd`; nothing else may then differ but the speed. The compiled loops run without the
+interpreter's lock, a whole buffer of batches at a time, so that the broker's thread hardly notices a compaction.
+
+The map. A key is known by a keyed hash (SipHash-1-3 of 128 bits: nobody who can write keys can make two collide), and
+takes 16 bytes, two words of 64 bits, in a table that is searched slot by slot from the one that the hash names:
+
+    word 0   the first 64 bits of the hash
+    word 1   24 more bits of it, then 40 bits: the offset, counted from the first one put in, which is 1; 0 is empty
+
+Together with the 32 bits that name the slot some 110 bits tell keys apart. The map is full when `limit` keys are in it,
+or when an offset is too far from the first: it speaks of the offsets up to `latest_offset`, and the rest waits for the
+next round.
+
+The sieve. Of the records up to that offset it keeps the newest of each key, unless that is a tombstone whose delete
+horizon is over; records without a key go. A batch from which nothing goes is copied as it is; one that loses records
+keeps its base offset, last offset delta and sequence; one that loses all is dropped, or kept as a bare header where its
+last offset is among `keep_ends`. A batch whose tombstones have no horizon yet gets it in place of its base timestamp,
+and its records' timestamp deltas are counted from there.
+
+Both loops check every batch's CRC before they believe it. They stop at a batch that is not whole, at one that needs
+decompression or the state of transactions (`SPECIAL`), and where they cannot go on; `stop` says which.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import cython  # type: ignore[import-untyped, unused-ignore]
+except ImportError:
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from tidelog.log.kernel_primitives import copy_bytes, load_int32, load_int64, load_word, store_int32, store_int64
+
+# Why a loop stopped.
+_CUT = 0
+_SPECIAL = 1
+_FULL = 2
+_NO_ROOM = 3
+_BAD_BATCH = 4
+_BAD_CRC = 5
+_BAD_RECORDS = 6
+#: the one batch that was asked for is done
+_DONE = 7
+
+REASONS = (
+    "the file ends inside a batch",
+    "the batch needs special care",
+    "the map is full",
+    "the output is full",
+    "what stands there cannot be the header of a batch",
+    "the batch fails its CRC",
+    "the records of the batch are malformed",
+)
+
+# What `sift_one` does with a batch.
+_SIFT = 0
+_KEEP = 1
+#: as KEEP, and the batch gets a delete horizon if it has none
+_KEEP_FOR_NOW = 2
+_DISCARD = 3
+#: the records go, the header stays
+_EMPTY = 4
+
+
+class Stop:
+    """The codes for those outside: the compiled loops have them as C numbers, which nobody else sees."""
+
+    CUT, SPECIAL, FULL, NO_ROOM, DONE = _CUT, _SPECIAL, _FULL, _NO_ROOM, _DONE
+
+
+class How:
+    SIFT, KEEP, KEEP_FOR_NOW, DISCARD, EMPTY = _SIFT, _KEEP, _KEEP_FOR_NOW, _DISCARD, _EMPTY
+
+
+_HEADER_SIZE = 61
+_LOG_OVERHEAD = 12
+_LENGTH_AT = 8
+_MAGIC_AT = 16
+_CRC_AT = 17
+#: where the CRC's range begins; the attributes in use are in the second byte
+_ATTRIBUTES_AT = 21
+_LAST_OFFSET_DELTA_AT = 23
+_BASE_TIMESTAMP_AT = 27
+_MAX_TIMESTAMP_AT = 35
+_RECORD_COUNT_AT = 57
+
+_LOG_APPEND_TIME_FLAG = 0x08
+_DELETE_HORIZON_FLAG = 0x40
+#: codec, transactional and control bits
+_SPECIAL_FLAGS = 0x37
+#: timestamp type, transactional and control bits: what is left of a batch without records
+_EMPTY_FLAGS = 0x38
+
+#: length, attributes, timestamp, offset, key, value, headers: one byte each
+_MIN_RECORD_SIZE = 7
+#: what a record may grow by when its timestamp is counted from elsewhere: nine bytes, and its length another
+_REBASED_GROWTH = 12
+_MAX_SLOTS = 0xFFFFFFFF
+_OFFSET_BITS = 40
+_MAX_OFFSET = (1 << 40) - 1
+_TAG = 0xFFFFFF
+_LOW32 = 0xFFFFFFFF
+_ALL64 = 0xFFFFFFFFFFFFFFFF
+
+
+class Sieve:
+    """One round of compaction of one log."""
+
+    buf: Any
+    pos: int
+    next_at: int
+    key_at: int
+    key_length: int
+
+    # --- the map
+
+    def use_map(self, table: Any, limit: int, secret0: int, secret1: int, crcs: Any, start_offset: int) -> None:
+        """An empty map in `table`, zeroed memory of 64-bit words; offsets below `start_offset` stay out of it.
+
+        `crcs` has 8 * 256 entries: number 256 * n + b says what byte b does to a CRC-32C with n zero bytes behind it.
+        """
+        slots = len(table) // 2
+        if slots > _MAX_SLOTS or not 0 < limit < slots:
+            raise ValueError("the map needs room for one key more than it may hold, and no more than 2^32 slots")
+        if len(crcs) != 2048:
+            raise ValueError("the table of CRCs has another size")
+        self.table = table
+        self.slots = slots
+        self.limit = limit
+        self.seed0 = secret0 ^ 0x736F6D6570736575
+        self.seed1 = secret1 ^ 0x646F72616E646F83
+        self.seed2 = secret0 ^ 0x6C7967656E657261
+        self.seed3 = secret1 ^ 0x7465646279746573
+        self.crcs = crcs
+        self.start_offset = start_offset
+        self.entries = 0
+        self.origin = 0
+        self.latest_offset = -1
+        self.records_read = 0
+        self.records_kept = 0
+        self.changed = False
+
+    def _hash_key(self) -> None:
+        """SipHash-1-3: a round for each word of the key, three more for each half of the hash."""
+        all64 = _ALL64
+        length = self.key_length
+        words = (length >> 3) + 1
+        v0 = self.seed0
+        v1 = self.seed1
+        v2 = self.seed2
+        v3 = self.seed3
+        step = 0
+        while step < words + 6:
+            # A round after the last word is one with a word of zeros.
+            word = 0
+            if step < words - 1:
+                word = load_word(self.buf, self.key_at + (step << 3), 8)
+            elif step == words - 1:
+                word = length & 0xFF
+                word = word << 56 | load_word(self.buf, self.key_at + (step << 3), length & 7)
+            elif step == words:
+                v2 ^= 0xEE
+            elif step == words + 3:
+                self.hash0 = v0 ^ v1 ^ v2 ^ v3
+                v1 ^= 0xDD
+            v3 ^= word
+            v0 = (v0 + v1) & all64
+            v2 = (v2 + v3) & all64
+            v1 = ((v1 << 13 | v1 >> 51) & all64) ^ v0
+            v3 = ((v3 << 16 | v3 >> 48) & all64) ^ v2
+            v0 = (v0 << 32 | v0 >> 32) & all64
+            v2 = (v2 + v1) & all64
+            v0 = (v0 + v3) & all64
+            v1 = ((v1 << 17 | v1 >> 47) & all64) ^ v2
+            v3 = ((v3 << 21 | v3 >> 43) & all64) ^ v0
+            v2 = (v2 << 32 | v2 >> 32) & all64
+            v0 ^= word
+            step += 1
+        self.hash1 = v0 ^ v1 ^ v2 ^ v3
+
+    def _slot(self) -> int:
+        """The slot of the key that was just read, or the empty one where it belongs."""
+        self._hash_key()
+        tag = self.hash1 & _TAG
+        slot = ((self.hash1 >> 32) * self.slots) >> 32
+        while True:
+            word = self.table[2 * slot + 1]
+            if word == 0 or (self.table[2 * slot] == self.hash0 and word >> _OFFSET_BITS == tag):
+                return slot
+            slot += 1
+            if slot == self.slots:
+                slot = 0
+
+    def _put(self, offset: int) -> bool:
+        """Notes the offset of the key that was just read; False where the map is full."""
+        slot = self._slot()
+        if self.entries == 0:
+            self.origin = offset - 1
+        if offset - self.origin > _MAX_OFFSET:
+            return False
+        if self.table[2 * slot + 1] == 0:
+            if self.entries >= self.limit:
+                return False
+            self.entries += 1
+            self.table[2 * slot] = self.hash0
+        self.table[2 * slot + 1] = (self.hash1 & _TAG) << _OFFSET_BITS | (offset - self.origin)
+        return True
+
+    def _newest(self) -> int:
+        """The newest offset of the key that was just read, -1 where the map does not know it."""
+        word = self.table[2 * self._slot() + 1]
+        return -1 if word == 0 else self.origin + (word & _MAX_OFFSET)
+
+    # --- reading
+
+    def _number(self) -> int:
+        """A zigzag varint of up to 64 bits that ends before `next_at`."""
+        pos = self.pos
+        if pos >= self.next_at:
+            self.malformed = True
+            return 0
+        byte: int = self.buf[pos]
+        pos += 1
+        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
+        negative = byte & 1
+        half = (byte & 0x7F) >> 1
+        shift = 6
+        while byte >= 0x80:
+            if pos >= self.next_at or shift > 62:
+                self.malformed = True
+                return 0
+            byte = self.buf[pos]
+            pos += 1
+            if shift == 62 and byte > 1:
+                self.malformed = True
+                return 0
+            half |= (byte & 0x7F) << shift
+            shift += 7
+        self.pos = pos
+        return -1 - half if negative else half
+
+    def _begin_records(self, pos: int, end: int, count: int) -> bool:
+        self.pos = pos
+        self.end = end
+        self.malformed = False
+        self.offset_delta = -1
+        return count * _MIN_RECORD_SIZE <= end - pos
+
+    def _read_key(self) -> bool:
+        """Reads the record at `pos` up to its value; False where it is malformed."""
+        self.next_at = self.end
+        length = self._number()
+        if self.malformed or length < _MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
+            return False
+        self.next_at = self.pos + length
+        self.pos += 1
+        self.timestamp_delta = self._number()
+        previous = self.offset_delta
+        self.offset_delta = self._number()
+        self.key_length = self._number()
+        self.key_at = self.pos
+        if self.malformed or self.offset_delta <= previous or self.key_length > self.next_at - self.pos:
+            return False
+        if self.key_length > 0:
+            self.pos += self.key_length
+        return True
+
+    def _check_batch(self, pos: int, end: int) -> int:
+        """The size of the batch at `pos`; 0 where it cannot be used, and `stop` then says why."""
+        self.stop = _CUT
+        if end - pos < _HEADER_SIZE:
+            return 0
+        length = load_int32(self.buf, pos + _LENGTH_AT)
+        if (
+            length < _HEADER_SIZE - _LOG_OVERHEAD
+            or self.buf[pos + _MAGIC_AT] != 2
+            or load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT) < 0
+            or load_int32(self.buf, pos + _RECORD_COUNT_AT) < 0
+        ):
+            self.stop = _BAD_BATCH
+            return 0
+        size = _LOG_OVERHEAD + length
+        if size > end - pos:
+            return 0
+        if self._crc32c(self.buf, pos + _ATTRIBUTES_AT, pos + size) != load_int32(self.buf, pos + _CRC_AT) & _LOW32:
+            self.stop = _BAD_CRC
+            return 0
+        return size
+
+    def _crc32c(self, data: Any, pos: int, end: int) -> int:
+        crc = _LOW32
+        while end - pos >= 8:
+            crc = (
+                self.crcs[1792 + ((crc ^ data[pos]) & 0xFF)]
+                ^ self.crcs[1536 + ((crc >> 8 ^ data[pos + 1]) & 0xFF)]
+                ^ self.crcs[1280 + ((crc >> 16 ^ data[pos + 2]) & 0xFF)]
+                ^ self.crcs[1024 + ((crc >> 24 ^ data[pos + 3]) & 0xFF)]
+                ^ self.crcs[768 + data[pos + 4]]
+                ^ self.crcs[512 + data[pos + 5]]
+                ^ self.crcs[256 + data[pos + 6]]
+                ^ self.crcs[data[pos + 7]]
+            )
+            pos += 8
+        while pos < end:
+            crc = self.crcs[(crc ^ data[pos]) & 0xFF] ^ crc >> 8
+            pos += 1
+        return crc ^ _LOW32
+
+    def _use(self, buf: Any, pos: int, end: int) -> None:
+        if pos < 0 or end < pos or end > len(buf):
+            raise ValueError("the batches do not lie within the buffer")
+        self.buf = buf
+
+    # --- filling the map
+
+    def fill(self, buf: Any, pos: int, end: int) -> int:
+        """Puts the keys of the batches in `buf[pos:end]` into the map; returns where it stopped."""
+        self._use(buf, pos, end)
+        with cython.nogil:
+            return self._fill(pos, end)
+
+    def _fill(self, pos: int, end: int) -> int:
+        while True:
+            size = self._check_batch(pos, end)
+            if size == 0:
+                return pos
+            if self.buf[pos + _ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
+                self.stop = _SPECIAL
+                return pos
+            self.stop = self._fill_batch(pos, pos + size)
+            if self.stop != _DONE:
+                return pos
+            pos += size
+
+    def fill_one(self, buf: Any, pos: int, end: int) -> int:
+        """Puts the keys of the one uncompressed batch in `buf[pos:end]` into the map; DONE, or why not."""
+        self._use(buf, pos, end)
+        with cython.nogil:
+            self.stop = self._fill_batch(pos, end)
+        return self.stop
+
+    def _fill_batch(self, at: int, end: int) -> int:
+        if end - at < _HEADER_SIZE:
+            return _CUT
+        base_offset = load_int64(self.buf, at)
+        left = load_int32(self.buf, at + _RECORD_COUNT_AT)
+        if not self._begin_records(at + _HEADER_SIZE, end, left):
+            return _BAD_RECORDS
+        while left > 0:
+            if not self._read_key():
+                return _BAD_RECORDS
+            offset = base_offset + self.offset_delta
+            if self.key_length >= 0 and offset >= self.start_offset:
+                if not self._put(offset):
+                    return _FULL
+                self.latest_offset = offset
+            self.pos = self.next_at
+            left -= 1
+        if self.pos != end:
+            return _BAD_RECORDS
+        self.pass_over(base_offset + load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT))
+        return _DONE
+
+    def pass_over(self, last_offset: int) -> None:
+        """The map speaks of everything up to this offset: there is nothing more to put in before it."""
+        if last_offset >= self.start_offset and last_offset > self.latest_offset:
+            self.latest_offset = last_offset
+
+    # --- sifting
+
+    def use_output(self, out: Any, runs: Any) -> None:
+        """`out` takes batches, `runs` is scratch: two numbers more than a batch has records."""
+        self.out = out
+        self.out_at = 0
+        self.runs = runs
+
+    def use_rules(self, keep_ends: Any, now_ms: int, horizon_ms: int) -> None:
+        """Batches that end at one of `keep_ends` (rising, not empty) are kept even without records.
+
+        Tombstones whose horizon `now_ms` has reached go; those that have none get `horizon_ms`.
+        """
+        if len(keep_ends) == 0:
+            raise ValueError("there must be an offset to keep")
+        self.keep_ends = keep_ends
+        self.keep_at = 0
+        self.now_ms = now_ms
+        self.horizon_ms = horizon_ms
+
+    def sift(self, buf: Any, pos: int, end: int) -> int:
+        """Copies what stays of the batches in `buf[pos:end]` to the output; returns where it stopped."""
+        self._use(buf, pos, end)
+        with cython.nogil:
+            return self._sift(pos, end)
+
+    def _sift(self, pos: int, end: int) -> int:
+        while True:
+            size = self._check_batch(pos, end)
+            if size == 0:
+                return pos
+            if self.buf[pos + _ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
+                self.stop = _SPECIAL
+                return pos
+            self.stop = self._sift_batch(pos, size, _SIFT)
+            if self.stop != _DONE:
+                return pos
+            pos += size
+
+    def sift_one(self, buf: Any, pos: int, end: int, how: int) -> int:
+        """Copies what stays of the one uncompressed batch in `buf[pos:end]`, `untouched` or not; DONE, or why not."""
+        self._use(buf, pos, end)
+        with cython.nogil:
+            self.stop = self._sift_batch(pos, end - pos, how)
+        return self.stop
+
+    def _sift_batch(self, at: int, size: int, how: int) -> int:
+        if size < _HEADER_SIZE:
+            return _CUT
+        count = load_int32(self.buf, at + _RECORD_COUNT_AT)
+        attributes = self.buf[at + _ATTRIBUTES_AT + 1]
+        if self.out_at + size + _REBASED_GROWTH * count > len(self.out) or count + 2 > len(self.runs):
+            return _NO_ROOM
+        self.kept = 0
+        self.tombstones = how == _KEEP_FOR_NOW
+        if how < _DISCARD and not self._sift_records(at, at + size, count, attributes, how == _SIFT):
+            return _BAD_RECORDS
+        self.records_read += count
+        self.records_kept += self.kept
+        marked = self.kept > 0 and self.tombstones and attributes & _DELETE_HORIZON_FLAG == 0
+        last_offset = load_int64(self.buf, at) + load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT)
+        stays = self.kept > 0 or how == _EMPTY or self._keeps_end(last_offset)
+        self.untouched = stays and self.kept == count and not marked
+        if self.untouched:
+            copy_bytes(self.buf, at, self.out, self.out_at, size)
+            self.out_at += size
+        else:
+            self.changed = True
+            if stays:
+                self._rewrite(at, attributes, marked)
+        return _DONE
+
+    def _keeps_end(self, last_offset: int) -> bool:
+        """Whether a batch that ends here must stay. Batches come in the order of the log."""
+        while self.keep_at < len(self.keep_ends) and self.keep_ends[self.keep_at] < last_offset:
+            self.keep_at += 1
+        return self.keep_at < len(self.keep_ends) and self.keep_ends[self.keep_at] == last_offset
+
+    def _sift_records(self, at: int, end: int, count: int, attributes: int, sift: bool) -> bool:
+        """Finds the records that stay, as runs of bytes; False where a record is malformed."""
+        self.run_count = 0
+        self.max_delta = 0
+        if not self._begin_records(at + _HEADER_SIZE, end, count):
+            return False
+        base_offset = load_int64(self.buf, at)
+        horizon_over = (
+            attributes & _DELETE_HORIZON_FLAG != 0 and load_int64(self.buf, at + _BASE_TIMESTAMP_AT) <= self.now_ms
+        )
+        left = count
+        while left > 0:
+            record_at = self.pos
+            if not self._read_key():
+                return False
+            if not sift or self._stays(base_offset + self.offset_delta, horizon_over):
+                if self.kept == 0 or self.timestamp_delta > self.max_delta:
+                    self.max_delta = self.timestamp_delta
+                self.kept += 1
+                if self.run_count > 0 and self.runs[self.run_count - 1] == record_at:
+                    self.runs[self.run_count - 1] = self.next_at
+                else:
+                    self.runs[self.run_count] = record_at
+                    self.runs[self.run_count + 1] = self.next_at
+                    self.run_count += 2
+            self.pos = self.next_at
+            left -= 1
+        return self.pos == end and not self.malformed
+
+    def _stays(self, offset: int, horizon_over: bool) -> bool:
+        """Whether the record whose key was just read stays."""
+        if offset > self.latest_offset:
+            return True
+        if self.key_length < 0 or offset < self._newest():
+            return False
+        if self._number() >= 0:
+            return True
+        if not horizon_over:
+            self.tombstones = True
+        return not horizon_over
+
+    def _rewrite(self, at: int, attributes: int, marked: bool) -> None:
+        """Writes the batch with the records that are left of it."""
+        start = self.out_at
+        base_timestamp = load_int64(self.buf, at + _BASE_TIMESTAMP_AT)
+        copy_bytes(self.buf, at, self.out, start, _HEADER_SIZE)
+        self.out_at = start + _HEADER_SIZE
+        if self.kept == 0:
+            attributes = attributes & _EMPTY_FLAGS
+            store_int64(self.out, start + _BASE_TIMESTAMP_AT, -1)
+        else:
+            if attributes & _LOG_APPEND_TIME_FLAG == 0:
+                store_int64(self.out, start + _MAX_TIMESTAMP_AT, base_timestamp + self.max_delta)
+            if marked:
+                attributes = attributes | _DELETE_HORIZON_FLAG
+                store_int64(self.out, start + _BASE_TIMESTAMP_AT, self.horizon_ms)
+                self._gather_rebased(base_timestamp - self.horizon_ms)
+            else:
+                self._gather()
+        self.out[start + _ATTRIBUTES_AT + 1] = attributes
+        store_int32(self.out, start + _LENGTH_AT, self.out_at - start - _LOG_OVERHEAD)
+        store_int32(self.out, start + _RECORD_COUNT_AT, self.kept)
+        store_int32(self.out, start + _CRC_AT, self._crc32c(self.out, start + _ATTRIBUTES_AT, self.out_at))
+
+    def _gather(self) -> None:
+        """Copies the records that stay."""
+        run = 0
+        while run < self.run_count:
+            size = self.runs[run + 1] - self.runs[run]
+            copy_bytes(self.buf, self.runs[run], self.out, self.out_at, size)
+            self.out_at += size
+            run += 2
+
+    def _gather_rebased(self, shift: int) -> None:
+        """Copies the records that stay, their timestamp deltas moved by `shift`. They are known to be well formed."""
+        run = 0
+        while run < self.run_count:
+            self.pos = self.runs[run]
+            while self.pos < self.runs[run + 1]:
+                self.next_at = self.runs[run + 1]
+                length = self._number()
+                self.next_at = self.pos + length
+                attributes = self.buf[self.pos]
+                self.pos += 1
+                delta = self._number() + shift
+                rest = self.next_at - self.pos
+                self._write_number(1 + _number_size(delta) + rest)
+                self.out[self.out_at] = attributes
+                self.out_at += 1
+                self._write_number(delta)
+                copy_bytes(self.buf, self.pos, self.out, self.out_at, rest)
+                self.out_at += rest
+                self.pos = self.next_at
+            run += 2
+
+    def _write_number(self, value: int) -> None:
+        """Writes a zigzag varint of up to 64 bits."""
+        # Zigzag by halves: the low bit is the sign, the rest never leaves 63 bits.
+        half = value if value >= 0 else -1 - value
+        byte = (half & 0x3F) << 1 | (value < 0)
+        half >>= 6
+        while half > 0:
+            self.out[self.out_at] = 0x80 | byte
+            self.out_at += 1
+            byte = half & 0x7F
+            half >>= 7
+        self.out[self.out_at] = byte
+        self.out_at += 1
+
+
+def _number_size(value: int) -> int:
+    """Bytes that a zigzag varint of `value` takes."""
+    half = value if value >= 0 else -1 - value
+    size = 1
+    half >>= 6
+    while half > 0:
+        half >>= 7
+        size += 1
+    return size

@@ -1,0 +1,33 @@
+"""What C and Python say differently: the primitives of `kernel.py` where it runs as Python.
+
+Compiled, it takes them from `kernel.pxd`, as inline C of the same names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load_int32(data: Any, pos: int) -> int:
+    return int.from_bytes(data[pos : pos + 4], "big", signed=True)
+
+
+def load_int64(data: Any, pos: int) -> int:
+    return int.from_bytes(data[pos : pos + 8], "big", signed=True)
+
+
+def load_word(data: Any, pos: int, size: int) -> int:
+    """Up to eight bytes of a key, as a number without a sign."""
+    return int.from_bytes(data[pos : pos + size], "little")
+
+
+def store_int32(data: Any, pos: int, value: int) -> None:
+    data[pos : pos + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def store_int64(data: Any, pos: int, value: int) -> None:
+    data[pos : pos + 8] = value.to_bytes(8, "big", signed=True)
+
+
+def copy_bytes(data: Any, pos: int, out: Any, at: int, size: int) -> None:
+    out[at : at + size] = data[pos : pos + size]

@@ -1,0 +1,187 @@
+"""The commands in README.md and docs/*.md do what is printed below them.
+
+A ```console block is run: a line that begins with `$ ` is given to bash, and what follows, up to the next command, is
+what it must print (both streams), nothing where nothing follows. `…` stands for anything within a line, and alone in
+its line for any lines; how many spaces lie between words is not compared. Commands of one page share a directory and,
+once the page has said `tidelog serve`, its broker. The ```python blocks of such a page are run as well: as a test where
+they define one, else as a program. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SERVE = "tidelog serve"
+ANY_PORT = {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0", "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+
+
+class Step(NamedTuple):
+    line: int
+    kind: str
+    text: str
+    expected: str
+
+
+def blocks(page: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """(line number, kind, lines) of the fenced blocks."""
+    kind, begun, lines = None, 0, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            if kind is None:
+                kind, begun, lines = line[3:], number, []
+            else:
+                yield begun, kind, lines
+                kind = None
+        elif kind is not None:
+            lines.append(line)
+
+
+def steps(page: Path) -> list[Step]:
+    found: list[Step] = []
+    for number, kind, lines in blocks(page):
+        if kind == "python":
+            found.append(Step(number, kind, "\n".join(lines), ""))
+        elif kind == "console":
+            assert lines[0].startswith("$ "), f"{page.name}:{number + 1}: a console block begins with a command"
+            for at, line in enumerate(lines, number + 1):
+                if line.startswith("$ "):
+                    found.append(Step(at, kind, line[2:], ""))
+                else:
+                    found[-1] = found[-1]._replace(expected=found[-1].expected + line + "\n")
+    return found
+
+
+RUNNABLE = [page for page in PAGES if any(step.text.startswith(SERVE) for step in steps(page))]
+
+
+class Session:
+    """One page's directory and broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        tools = directory / "bin"
+        tools.mkdir()
+        shim = tools / "tidelog"
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tidelog.cli.main "$@"\n')
+        shim.chmod(0o755)
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "TIDELOG_"))},
+            "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+        }
+        self._broker: subprocess.Popen[str] | None = None
+        self._port = 9092
+
+    def run(self, step: Step) -> str:
+        """What a step prints, as the page would have it."""
+        if step.kind == "python":
+            return self._run_python(step.text)
+        if step.text.startswith(SERVE):
+            return self._shown(self._serve(step.text))
+        done = self._finished(["bash", "-c", step.text])
+        return self._shown(done)
+
+    def _serve(self, command: str) -> str:
+        assert self._broker is None, "a page has one broker"
+        self._broker = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            cwd=self._directory,
+            env={**self._environment, **ANY_PORT},
+            text=True,
+        )
+        assert self._broker.stdout is not None
+        ready = self._broker.stdout.readline()
+        self._port = int(re.findall(r"127\.0\.0\.1:(\d+)", ready)[0])
+        self._environment["TIDELOG_BOOTSTRAP"] = f"127.0.0.1:{self._port}"
+        return ready
+
+    def _run_python(self, program: str) -> str:
+        program = program.replace("localhost:9092", f"127.0.0.1:{self._port}")
+        is_test = "def test_" in program
+        path = self._directory / ("test_page.py" if is_test else "page.py")
+        path.write_text(program)
+        how = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)] if is_test else [str(path)]
+        done = subprocess.run(
+            [sys.executable, *how],
+            cwd=self._directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return ""
+
+    def _finished(self, command: list[str]) -> str:
+        return subprocess.run(
+            command,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        ).stdout
+
+    def _shown(self, text: str) -> str:
+        return text.replace(f"127.0.0.1:{self._port}", "127.0.0.1:9092")
+
+    def close(self) -> None:
+        if self._broker is not None:
+            self._broker.send_signal(signal.SIGTERM)
+            assert self._broker.wait(timeout=60) == 0
+            assert self._broker.stdout is not None
+            self._broker.stdout.close()
+
+
+def squeezed(text: str) -> str:
+    """The port that a page shows and the real one differ in length, and with them the columns of a table."""
+    return re.sub(" +", " ", text)
+
+
+def pattern(expected: str) -> str:
+    lines = []
+    for line in expected.splitlines():
+        if line == "…":
+            lines.append(r"(?:.*\n)*")
+        else:
+            lines.append(".*".join(map(re.escape, line.split("…"))) + r"\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
+def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    try:
+        for step in steps(page):
+            printed = session.run(step)
+            said = f"{page.name}:{step.line}: $ {step.text}\n--- the page\n{step.expected}--- really\n{printed}"
+            assert re.fullmatch(pattern(squeezed(step.expected)), squeezed(printed)), said
+    finally:
+        session.close()
+
+
+def test_the_pages_for_newcomers_are_run() -> None:
+    assert {page.name for page in RUNNABLE} >= {"README.md", "quickstart.md", "cli.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target

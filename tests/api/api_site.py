@@ -1,7 +1,7 @@
 """A whole broker without a socket: requests go in as bytes through the dispatcher, and answers come back decoded.
 
-Time stands still unless a test moves it, workers do their work at once (or when a test says so), and the metadata lives
-in memory; the logs are real files. What a handler reports as unforeseen fails the test.
+Time stands still unless a test moves it, workers do their work at once (or when a test says so), and metadata and logs
+live in memory. What a handler reports as unforeseen fails the test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.nodes import Endpoint
 from tidelog.housekeeping import Housekeeping
-from tidelog.log.disk import SystemDisk
+from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.timer.wheel import Timer
 from tidelog.wire.apis import APIS
@@ -132,6 +132,7 @@ class Site:
             **settings,
         }
         self.ensemble = MemoryEnsemble()
+        self.disk = MemoryDisk()
         self.clock = StillClock()
         self.reports: list[tuple[str, BaseException | None]] = []
         self.notices: list[str] = []
@@ -147,7 +148,7 @@ class Site:
         self.broker = Broker(
             self.config,
             self.store,
-            SystemDisk(),
+            self.disk,
             self.clock,
             self.timer,
             self.workers,

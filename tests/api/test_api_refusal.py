@@ -35,7 +35,7 @@ def errors_in(message: Any) -> list[int]:
     found = []
     for name in message.__slots_in_order__:
         value = getattr(message, name)
-        if name == "error_code":
+        if name in ("error_code", "partition_error_code"):
             found.append(value)
         for item in value if isinstance(value, list) else [value]:
             if hasattr(item, "__slots_in_order__"):

@@ -16,6 +16,7 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+FIRST_VERSION_WITH_LEVEL_ZERO: Final = 4
 #: what clients must know that a version range does not tell: transactions bump the epoch at every end, groups can be
 #: assigned by the server
 FEATURES: Final = {"transaction.version": 2, "group.version": 1}
@@ -27,11 +28,13 @@ def handle(body: Any, request: Request) -> Any:
         SOFTWARE_NAME.fullmatch(body.client_software_name) and SOFTWARE_NAME.fullmatch(body.client_software_version)
     ):
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return served()
+    return served(version=request.version)
 
 
-def served(error_code: int = 0) -> Any:
+def served(error_code: int = 0, version: int = 0) -> Any:
     response = messages.ApiVersionsResponse
+    # Before this version clients take a feature that may be at level 0 for a broken one.
+    features = FEATURES if version >= FIRST_VERSION_WITH_LEVEL_ZERO else {}
     return response(
         error_code=error_code,
         api_keys=[
@@ -40,7 +43,7 @@ def served(error_code: int = 0) -> Any:
         ],
         supported_features=[
             response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
-            for name, level in FEATURES.items()
+            for name, level in features.items()
         ],
         finalized_features_epoch=0,
         finalized_features=[

@@ -1,5 +1,7 @@
 """CreateTopics, versions 2-7. -1 partitions or replicas mean the broker's defaults; a created topic is usable when
-this is answered. From version 5 the answer tells the topic's configuration, from 7 its id."""
+this is answered. From version 5 the answer tells the topic's configuration, from 7 its id.
+
+Unlike in Apache Kafka, names that differ in '.' and '_' only collide within one request as they do across requests."""
 
 from __future__ import annotations
 

@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 
 def handle(body: Any, request: Request) -> Any:
     response = messages.DeleteRecordsResponse
-    topics = []
+    #: of a partition that is named more than once, the last offset counts
+    wanted: dict[str, dict[int, int]] = {}
     for topic in body.topics:
-        partitions = []
-        for wanted in topic.partitions:
-            result = response.DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+        for partition in topic.partitions:
+            wanted.setdefault(topic.name, {})[partition.partition_index] = partition.offset
+    topics = []
+    for name, offsets in wanted.items():
+        results = []
+        for index, offset in offsets.items():
+            result = response.DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             try:
-                result.low_watermark = _delete(topic.name, wanted.partition_index, wanted.offset, request)
+                result.low_watermark = _delete(name, index, offset, request)
             except (KafkaError, LogError) as error:
                 result.error_code = error.code
-            partitions.append(result)
-        topics.append(response.DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+            results.append(result)
+        topics.append(response.DeleteRecordsTopicResult(name=name, partitions=results))
     return response(topics=topics)
 
 
@@ -36,6 +41,7 @@ def _delete(topic: str, index: int, offset: int, request: Request) -> int:
     partition = broker.partition(topic, index)
     if topic in broker.internal_topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition.check_leader()
     if not partition.log.config.delete and partition.log.config.compact:
         # A compacted topic keeps its newest value per key: cutting it from the start would lose them.
         raise KafkaError(ErrorCode.POLICY_VIOLATION)

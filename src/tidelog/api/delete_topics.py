@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.said import said
 from tidelog.control.topics import TopicDeletion, TopicRef
 from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+
+#: before this version clients do not know TOPIC_DELETION_DISABLED
+FIRST_VERSION_WITH_DISABLED: Final = 3
 
 
 def handle(body: Any, request: Request) -> Any:
@@ -16,6 +21,8 @@ def handle(body: Any, request: Request) -> Any:
         wanted = [TopicRef(topic.name, topic.topic_id) for topic in body.topics]
     else:
         wanted = [TopicRef(name) for name in body.topic_names]
+    if request.version < FIRST_VERSION_WITH_DISABLED and not request.broker.values.delete_topic_enable:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "this broker does not delete topics (delete.topic.enable)")
 
     def answer(results: list[TopicDeletion]) -> None:
         response = messages.DeleteTopicsResponse
@@ -26,7 +33,7 @@ def handle(body: Any, request: Request) -> Any:
                         name=result.name,
                         topic_id=result.topic_id,
                         error_code=result.error.code,
-                        error_message=result.error.message,
+                        error_message=said(result.error),
                     )
                     for result in results
                 ]

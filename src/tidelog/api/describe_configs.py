@@ -82,6 +82,5 @@ def _entry(config: describe.DescribedConfig, body: Any) -> Any:
             response.DescribeConfigsSynonym(name=name, value=value, source=source)
             for name, value, source in config.synonyms
         ]
-    if body.include_documentation:
-        entry.documentation = config.documentation
+    entry.documentation = config.documentation if body.include_documentation else None
     return entry

@@ -1,12 +1,13 @@
 """DescribeTopicPartitions, version 0: topics with their partitions, in pages.
 
-Topics come in the order of their names. A page ends at `response_partition_limit` partitions (2,000 at most) and
-names the partition to go on with; a request may begin at such a cursor. Without names it describes every topic.
+Topics come in the order of their names. A page ends at `response_partition_limit` partitions, or at
+`max.request.partition.size.limit` if that is less, and names the partition to go on with; a request may begin at such a
+cursor. Without names it describes every topic.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidelog.api.operations import TOPIC_OPERATIONS
 from tidelog.control.model import NO_LEADER, Partition
@@ -17,43 +18,37 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
-MAX_PARTITIONS: Final = 2000
-
 
 def handle(body: Any, request: Request) -> Any:
     broker = request.broker
     response = messages.DescribeTopicPartitionsResponse
     cursor = body.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a cursor's partition index is not negative")
-    limit = min(body.response_partition_limit, broker.max_partitions_per_page)
     names = sorted({topic.name for topic in body.topics} or broker.image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
+        if body.topics and cursor.topic_name not in names[:1]:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's topic {cursor.topic_name} is not asked for")
+        if cursor.partition_index < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a cursor's partition index is not negative")
+    remaining = max(1, min(body.response_partition_limit, broker.max_partitions_per_page))
     answer = response(topics=[])
-    remaining = limit
     for name in names:
+        if not remaining:
+            answer.next_cursor = response.Cursor(topic_name=name, partition_index=0)
+            break
         topic = broker.image.topics.get(name)
+        described = response.DescribeTopicPartitionsResponseTopic(
+            name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
+        )
+        answer.topics.append(described)
         if topic is None:
-            answer.topics.append(
-                response.DescribeTopicPartitionsResponseTopic(
-                    name=name, error_code=broker.unknown_topic_error(name), is_internal=name in INTERNAL_TOPICS
-                )
-            )
+            described.error_code = broker.unknown_topic_error(name)
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = topic.partitions[first : first + remaining]
+        described.topic_id = topic.topic_id
+        described.partitions = [_describe(partition, broker.image.brokers, response) for partition in page]
         remaining -= len(page)
-        if page or first >= len(topic.partitions):
-            answer.topics.append(
-                response.DescribeTopicPartitionsResponseTopic(
-                    name=name,
-                    topic_id=topic.topic_id,
-                    is_internal=topic.is_internal,
-                    partitions=[_describe(partition, broker.image.brokers, response) for partition in page],
-                    topic_authorized_operations=TOPIC_OPERATIONS,
-                )
-            )
         if first + len(page) < len(topic.partitions):
             answer.next_cursor = response.Cursor(topic_name=name, partition_index=first + len(page))
             break

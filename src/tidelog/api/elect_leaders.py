@@ -1,29 +1,38 @@
-"""ElectLeaders, versions 0-2: preferred leaders back, or (from version 1) an unclean election. Null means all."""
+"""ElectLeaders, versions 0-2: preferred leaders back, or (from version 1) an unclean election. Null means all.
+
+Every topic that was asked about is named in the answer. Where all are meant these are all topics, of which only the
+partitions are listed that needed an election.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.leadership import ElectionResult
+from tidelog.api.said import said
+from tidelog.control.leadership import ElectionResult, ElectionType
 from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
 def handle(body: Any, request: Request) -> Any:
+    if body.election_type not in list(ElectionType):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election type {body.election_type}")
     wanted = None
     if body.topic_partitions is not None:
         wanted = [(topic.topic, index) for topic in body.topic_partitions for index in topic.partitions]
 
     def answer(results: list[ElectionResult]) -> None:
         response = messages.ElectLeadersResponse
-        topics: dict[str, Any] = {}
+        everything = body.topic_partitions is None
+        asked = request.broker.image.topics if everything else [topic.topic for topic in body.topic_partitions]
+        topics = {name: response.ReplicaElectionResult(topic=name) for name in asked}
         for result in results:
-            topic = topics.setdefault(result.topic, response.ReplicaElectionResult(topic=result.topic))
-            topic.partition_result.append(
+            topics[result.topic].partition_result.append(
                 response.PartitionResult(
-                    partition_id=result.partition, error_code=result.error.code, error_message=result.error.message
+                    partition_id=result.partition, error_code=result.error.code, error_message=said(result.error)
                 )
             )
         request.reply(response(replica_election_results=list(topics.values())))

@@ -159,7 +159,10 @@ class PendingFetch:
             )
             if partition is not None:
                 data.aborted_transactions = None
-            if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            if (
+                error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+                and self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS
+            ):
                 hint = self.request.broker.leader_of(wanted.topic, wanted.index)
                 if hint is not None:
                     data.current_leader = response.LeaderIdAndEpoch(leader_id=hint[0], leader_epoch=hint[1])

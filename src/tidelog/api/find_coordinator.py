@@ -31,8 +31,6 @@ def handle(body: Any, request: Request) -> Any:
 
 
 def _find(key: str, topic: str, index: int, request: Request) -> Any:
-    if not key:
-        return _unavailable(key, ErrorCode.INVALID_GROUP_ID)
     leader = request.broker.leader_of(topic, index)
     for node in request.broker.nodes(request.exchange.connection):
         if leader is not None and node.id == leader[0]:
@@ -52,9 +50,11 @@ def _answer(coordinators: list[Any], request: Request) -> Any:
     if request.version >= FIRST_BATCHED_VERSION:
         return messages.FindCoordinatorResponse(coordinators=coordinators)
     found = coordinators[0]
+    # These versions name the error even where there is none.
+    message = found.error_message if found.error_code else ErrorCode.NONE.name
     return messages.FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=message,
         node_id=found.node_id,
         host=found.host,
         port=found.port,

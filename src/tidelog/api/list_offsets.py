@@ -16,42 +16,42 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.log.errors import LogError
-from tidelog.replica.partition import CONSUMER_REPLICA, DEBUG_REPLICA
+from tidelog.replica.partition import CONSUMER_REPLICA, DEBUG_REPLICA, READ_COMMITTED
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+READ_UNCOMMITTED: Final = 0
 #: special timestamp -> first version that may ask for it
 FIRST_VERSION_OF: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
 def handle(body: Any, request: Request) -> Any:
-    asked = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
+    if body.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {body.isolation_level}")
     response = messages.ListOffsetsResponse
-    topics = []
+    asked = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
+    #: a partition that is asked for more than once is answered once, with an error
+    answers: dict[str, dict[int, Any]] = {}
     for topic in body.topics:
-        partitions = []
         for partition in topic.partitions:
+            index = partition.partition_index
+            answer = response.ListOffsetsPartitionResponse(partition_index=index)
             try:
-                if asked[topic.name, partition.partition_index] > 1:
+                if asked[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                timestamp, offset, epoch = _look_up(body, topic.name, partition, request)
+                answer.timestamp, answer.offset, answer.leader_epoch = _look_up(body, topic.name, partition, request)
             except (KafkaError, LogError) as error:
-                partitions.append(
-                    response.ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index, error_code=error.code
-                    )
-                )
-                continue
-            partitions.append(
-                response.ListOffsetsPartitionResponse(
-                    partition_index=partition.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
-                )
-            )
-        topics.append(response.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return response(topics=topics)
+                answer.error_code = error.code
+            answers.setdefault(topic.name, {})[index] = answer
+    return response(
+        topics=[
+            response.ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
+            for name, partitions in answers.items()
+        ]
+    )
 
 
 def _look_up(body: Any, topic: str, wanted: Any, request: Request) -> tuple[int, int, int]:

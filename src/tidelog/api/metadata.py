@@ -26,6 +26,8 @@ def handle(body: Any, request: Request) -> Any:
         return _answer(list(request.broker.image.topics.values()), [], body, request)
     if request.version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in wanted):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by name before version 12")
+    if any(topic.name is None and topic.topic_id == NO_TOPIC_ID for topic in wanted):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is asked for by name or by id")
     by_id = [topic.topic_id for topic in wanted if topic.topic_id != NO_TOPIC_ID]
     if by_id:
         return _by_id(by_id, body, request)

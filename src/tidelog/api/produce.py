@@ -236,7 +236,7 @@ class PendingProduce:
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
         if self.body.transactional_id is None and _is_transactional(records):
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records need an id")
         refusal = self.refusals.get(partition.key)
         if refusal is not None:
             raise refusal

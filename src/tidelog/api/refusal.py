@@ -103,6 +103,28 @@ ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
         ),
     ),
     23: (Echo("topics", "topics", _same("topic"), Echo("partitions", "partitions", _same("partition"))),),
+    24: (
+        Echo(
+            "v3_and_below_topics",
+            "results_by_topic_v3_and_below",
+            _same("name"),
+            Echo("partitions", "results_by_partition", ((ITSELF, "partition_index"),)),
+        ),
+    ),
+    27: (
+        Echo(
+            "markers",
+            "markers",
+            _same("producer_id"),
+            Echo(
+                "topics",
+                "topics",
+                _same("name"),
+                Echo("partition_indexes", "partitions", ((ITSELF, "partition_index"),)),
+            ),
+        ),
+    ),
+    28: (Echo("topics", "topics", _same("name"), Echo("partitions", "partitions", _same("partition_index"))),),
     32: (Echo("resources", "results", _same("resource_type", "resource_name")),),
     33: (_RESOURCES,),
     34: (
@@ -132,6 +154,7 @@ ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
             Echo("partition_indexes", "partitions", ((ITSELF, "partition_index"),)),
         ),
     ),
+    65: (Echo("transactional_ids", "transaction_states", ((ITSELF, "transactional_id"),)),),
     69: (_GROUP_IDS,),
     75: (Echo("topics", "topics", _same("name")),),
 }
@@ -171,8 +194,8 @@ class _Refusal:
     def mark(self, answer: Any, struct: Struct) -> None:
         for field in struct.fields:
             if field.in_version(self._version):
-                if field.name == "error_code":
-                    answer.error_code = self._code
+                if field.name in ("error_code", "partition_error_code"):
+                    setattr(answer, field.name, self._code)
                 elif field.name == "error_message":
                     answer.error_message = self._message
 

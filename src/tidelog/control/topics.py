@@ -272,23 +272,28 @@ class Topics:
             error = ApiError(TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             return [TopicDeletion(ref.name, ref.topic_id, error) for ref in refs]
         times = Counter(refs)
-        found: dict[str, TopicRef] = {}
-        results: dict[TopicRef, TopicDeletion] = {}
-        for ref in refs:
-            if ref in results:
-                continue
+        found: dict[str, Topic] = {}
+        #: by name where the topic is known, so that one that is named by both its name and its id is answered once
+        results: dict[TopicRef | str, TopicDeletion] = {}
+        for ref in times:
             try:
                 if times[ref] > 1:
                     kind = "name" if ref.name is not None else "id"
                     raise Rejected(INVALID_REQUEST, f"Duplicate topic {kind}.")
                 topic = self._find(ref)
-                if topic.name in found:
-                    raise Rejected(INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
-                found[topic.name] = ref
-                self.delete_one(topic, draft)
-                results[ref] = TopicDeletion(topic.name, topic.topic_id)
             except Rejected as rejected:
                 results[ref] = TopicDeletion(ref.name, ref.topic_id, rejected.error)
+                continue
+            if topic.name in results:
+                # Whoever says it twice in different words may mean two topics: neither is deleted.
+                found.pop(topic.name, None)
+                error = ApiError(INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
+                results[topic.name] = TopicDeletion(topic.name, topic.topic_id, error)
+            else:
+                found[topic.name] = topic
+                results[topic.name] = TopicDeletion(topic.name, topic.topic_id)
+        for topic in found.values():
+            self.delete_one(topic, draft)
         return list(results.values())
 
     def _find(self, ref: TopicRef) -> Topic:

@@ -55,10 +55,14 @@ def test_a_producer_goes_on_with_a_topic_made_anew(broker: BrokerProcess, topic:
     producer.close()
 
 
-def test_an_unknown_topic_is_unknown_and_stays_so(admin: AdminClient, unique: Callable[[str], str]) -> None:
+def test_a_consumer_that_asks_for_an_unknown_topic_does_not_make_it(
+    admin: AdminClient, confluent: ConfluentClient, unique: Callable[[str], str]
+) -> None:
     name = unique("missing")
+    consumer = confluent.consumer()
     for _ in range(2):
-        assert admin.list_topics(name, timeout=15).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert consumer.list_topics(name, timeout=15).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    consumer.close()
     assert name not in admin.list_topics(timeout=15).topics
 
 

@@ -18,6 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="tidelog",
         help="which broker the compatibility tests judge; kafka proves the tests themselves right",
     )
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="with --broker=kafka: keep what Apache Kafka answers as what the differential tests expect",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

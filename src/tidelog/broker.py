@@ -279,10 +279,6 @@ class Broker:
         partition = self.image.partition(topic, index)
         return None if partition is None else (partition.leader, partition.leader_epoch)
 
-    def hosts_elsewhere(self, topic: str, index: int) -> bool:
-        """Whether the partition exists though no replica of it can be served here."""
-        return self.image.partition(topic, index) is not None
-
     def unknown_topic_error(self, name: str) -> int:
         invalid = why_invalid(name) is not None
         return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -292,13 +288,15 @@ class Broker:
         partition = self.replicas.partitions.get((topic, index))
         if partition is not None:
             return partition
-        if not self.hosts_elsewhere(topic, index):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(self.why_missing(topic, index))
+
+    def why_missing(self, topic: str, index: int) -> ErrorCode:
+        """What a client is told of a partition that has no replica on this broker which could serve it."""
         assigned = self.image.partition(topic, index)
-        if assigned is not None and self.id in assigned.replicas:
-            # Assigned here and yet not there: its log directory has failed.
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if assigned is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # Assigned here and yet not there: its log directory has failed.
+        return ErrorCode.KAFKA_STORAGE_ERROR if self.id in assigned.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     # --- asking the controller ----------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 The answer holds slices of segment files; net sends them from page cache to socket. A fetch that finds fewer
 than `min_bytes` is parked on its partitions until an append or its `max_wait_ms`. An error in any partition
-answers at once. The first partition with data gives at least one whole batch even past `max_bytes`.
+answers at once. The first partition with data gives at least one whole batch even past `max_bytes`; unlike Apache
+Kafka, a batch is never cut in two. A partition that is named twice in a request is answered twice.
 
 Not done: throttling by quota; reading from a follower.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.log.errors import LogError
 from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
-from tidelog.replica.partition import CONSUMER_REPLICA, READ_COMMITTED, Partition, PartitionRead
+from tidelog.replica.partition import READ_COMMITTED, Partition, PartitionRead
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 
@@ -31,6 +32,8 @@ def handle(body: Any, request: Request) -> Any:
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if request.version >= 15 and body.replica_state is not None:
         body.replica_id = body.replica_state.replica_id
+    if body.isolation_level >> 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {body.isolation_level}")
     context = broker.fetch_sessions.begin(body, uses_topic_ids, broker.topic_name, broker.clock.monotonic_ms())
     if context.error_code:
         return messages.FetchResponse(error_code=context.error_code)
@@ -59,7 +62,8 @@ class PendingFetch:
         self.context = context
         self.uses_topic_ids = uses_topic_ids
         self.isolation_level: int = body.isolation_level
-        self.to_log_end = body.replica_id != CONSUMER_REPLICA
+        #: a follower sees what is not committed yet; a replica id below zero is some kind of consumer
+        self.to_log_end = body.replica_id >= 0
         self.reads: list[tuple[FetchPartition, Partition | None, PartitionRead | None, int]] = []
 
     def read(self) -> bool:
@@ -78,6 +82,8 @@ class PendingFetch:
                 answer_now = True
                 continue
             try:
+                if self.to_log_end:
+                    partition.check_follower(body.replica_id, wanted.current_leader_epoch)
                 read = partition.read(
                     wanted.fetch_offset,
                     min(wanted.max_bytes, remaining),
@@ -106,9 +112,7 @@ class PendingFetch:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if self.uses_topic_ids and broker.topic_id(wanted.topic) != wanted.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if broker.hosts_elsewhere(wanted.topic, wanted.index):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return broker.why_missing(wanted.topic, wanted.index)
 
     def try_complete(self) -> bool:
         if self.read():
@@ -153,6 +157,8 @@ class PendingFetch:
             data = response.PartitionData(
                 partition_index=wanted.index, error_code=error, high_watermark=-1, records=EMPTY_RECORDS
             )
+            if partition is not None:
+                data.aborted_transactions = None
             if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
                 hint = self.request.broker.leader_of(wanted.topic, wanted.index)
                 if hint is not None:

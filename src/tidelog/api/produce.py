@@ -5,6 +5,9 @@ compression support off the minimum, and answered with UNSUPPORTED_VERSION. Topi
 acks=0 has no answer; an error then closes the connection, which is the only way to tell the producer.
 acks=all with other replicas in the ISR is parked until the high watermark has passed its records; a topic that
 flushes on append is answered after the flush.
+
+Unlike Apache Kafka, every refusal says why in its error message, and a partition that is named twice in a request is
+written and answered twice: Kafka keeps one of the two and drops the other's records in silence.
 """
 
 from __future__ import annotations
@@ -34,6 +37,22 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_THAT_ADDS: Final = 12
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ADMIN_CLIENT: Final = "__admin_client"
+#: refusals that come before the log is looked at, or that blame it: they do not tell where it begins
+WITHOUT_LOG_START: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    )
+)
 _REPLIES: Final = ProduceReplies()
 
 
@@ -194,7 +213,8 @@ class PendingProduce:
                     partitions.append(
                         self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors)
                     )
-            topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+            if partitions:
+                topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
         if self.failed and request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
             self._add_endpoints()
@@ -216,7 +236,7 @@ class PendingProduce:
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
         if self.body.transactional_id is None and _is_transactional(records):
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records need an id")
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         refusal = self.refusals.get(partition.key)
         if refusal is not None:
             raise refusal
@@ -239,9 +259,7 @@ class PendingProduce:
         broker = self.request.broker
         if not name and self.request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if broker.hosts_elsewhere(name, index):
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(broker.why_missing(name, index))
 
     def _refuse(self, name: str, index: int, code: int, message: str | None, record_errors: Any = ()) -> Any:
         self.failed = True
@@ -251,7 +269,7 @@ class PendingProduce:
             error_code=code,
             base_offset=-1,
             log_append_time_ms=-1,
-            log_start_offset=-1,
+            log_start_offset=self._log_start_offset(name, index, code),
             error_message=message,
             record_errors=[
                 response.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
@@ -263,6 +281,10 @@ class PendingProduce:
             if leader is not None:
                 refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return refusal
+
+    def _log_start_offset(self, name: str, index: int, code: int) -> int:
+        partition = self.request.broker.replicas.partitions.get((name, index))
+        return -1 if partition is None or code in WITHOUT_LOG_START else partition.log.log_start_offset
 
     def _add_endpoints(self) -> None:
         leaders = {

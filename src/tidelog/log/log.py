@@ -301,6 +301,8 @@ class Log:
             # Sealed segments below the recovery point are trusted after a crash, so it may not lie any longer.
             self.directory.checkpoint_recovery_points()
         old.seal()
+        # Its batches may be on the device, its indexes as they are now are not.
+        self.recovery_point = min(self.recovery_point, old.base_offset)
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
@@ -411,10 +413,15 @@ class Log:
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        self._discard(self.segments.drop_from(offset))
+        # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
+        self._discard(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
-        # A batch that held both the log's start and the offset went whole, but the log does not begin earlier for it.
-        self._ends_at(max(end_offset, min(offset, self.log_start_offset)))
+        readable_from = min(offset, self.log_start_offset)
+        if end_offset < readable_from:
+            # A batch that held both the log's start and the offset went whole: nothing that may be read is left.
+            self.truncate_fully_and_start_at(readable_from, now_ms)
+            return True
+        self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         if len(self.producers):

@@ -384,8 +384,10 @@ class LogDirs:
                 except OSError as error:
                     self._lose(directory, error)
 
-    def _checkpoint(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
-        directory.checkpoint_recovery_points()
+    def _checkpoint(
+        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
+    ) -> None:
+        directory.checkpoint_recovery_points(closed)
         starts = {
             key: log.log_start_offset
             for key, log in directory.logs.items()
@@ -436,6 +438,6 @@ class LogDirs:
         for log, work in works:
             log.flush_done(work)
             log.abandon()
-        self._checkpoint(directory, high_watermarks)
+        self._checkpoint(directory, high_watermarks, closed=True)
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

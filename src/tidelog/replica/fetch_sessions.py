@@ -58,7 +58,8 @@ class FetchPartition:
     def update(self, requested: Any) -> None:
         self.fetch_offset: int = requested.fetch_offset
         self.max_bytes: int = requested.partition_max_bytes
-        self.current_leader_epoch: int = requested.current_leader_epoch
+        #: -1 where the fetcher knows none; any other negative number says the same
+        self.current_leader_epoch: int = max(-1, requested.current_leader_epoch)
         self.last_fetched_epoch: int = requested.last_fetched_epoch
         self.log_start_offset: int = requested.log_start_offset
         #: the follower's high watermark as of its request (Fetch v18); only followers send it
@@ -145,7 +146,7 @@ class FetchSessions:
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             partitions = list(_requested(request, uses_topic_ids, topic_name))
-            if request.session_epoch == FINAL_EPOCH or not partitions:
+            if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
             session = self._create(request.replica_id >= 0, uses_topic_ids, len(partitions), now_ms)
             if session is not None:
@@ -164,12 +165,12 @@ class FetchSessions:
             return FetchContext([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        for partition in _requested(request, uses_topic_ids, topic_name, session.partitions):
+            session.partitions.setdefault(key_of(partition, uses_topic_ids), partition)
         for forgotten in request.forgotten_topics_data:
             topic = forgotten.topic_id if uses_topic_ids else forgotten.topic
             for index in forgotten.partitions:
                 session.partitions.pop((topic, index), None)
-        for partition in _requested(request, uses_topic_ids, topic_name, session.partitions):
-            session.partitions.setdefault(key_of(partition, uses_topic_ids), partition)
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext([], error_code=0)

@@ -172,6 +172,14 @@ class Partition:
         if leader_only and self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def check_follower(self, replica: int, current_leader_epoch: int) -> None:
+        """Refuses a fetch in the name of a replica that is not one of this leader's followers."""
+        self.check_leader(current_leader_epoch)
+        if replica not in self.followers:
+            # With the right epoch it may be a replica that this broker has not heard of yet: it is to try again.
+            known = current_leader_epoch != NO_EPOCH
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     # --- writing ------------------------------------------------------------------------------------
 
     def append(

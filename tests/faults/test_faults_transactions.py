@@ -101,6 +101,18 @@ def test_a_produce_after_its_end_is_refused_and_nothing_hangs(
     assert committed(client) == ([b"in time"] if commit else [])
 
 
+def test_a_repeat_that_arrives_between_two_transactions_does_not_hold_up_the_next(client: Client, line: Line) -> None:
+    identity = initialised(line, wire.init_producer_id("x"))
+    requests = [wire.produce("x", *identity, n, 0, [b"%d" % n], version=10) for n in range(3)]
+    for batches in (requests[:2], requests[2:]):
+        assert wire.added(wire.settled(lambda: line.ask(wire.add_partitions("x", *identity, [0])), wire.added)) is E.NONE
+        for request in batches:
+            assert produced(line.ask(request))[0] is E.NONE
+        assert line.ask(wire.end_txn("x", *identity, True, version=4)).error_code == 0
+        assert produced(line.ask(requests[0]))[0] is E.INVALID_TXN_STATE
+    assert committed(client) == [b"0", b"1", b"2"]
+
+
 def test_a_produce_after_its_end_is_fenced_where_every_end_raises_the_epoch(client: Client, line: Line) -> None:
     identity = initialised(line, wire.init_producer_id("x"))
     write(line, identity, 0, b"in time")

@@ -8,8 +8,8 @@ An append checks the batch, gives it its offset and leader epoch in place, and w
 over the wire goes to the file as it is. A read returns a slice of a file, whole batches, for `sendfile`. Finding a
 position costs the same at any log size (`segments.py`).
 
-A write that fails is cut off again and takes the directory offline: nothing half-written stays behind, and nothing that
-failed was ever counted.
+A write that fails is cut off again: nothing half-written stays behind, and nothing that failed was ever counted. On a
+full disk the log goes on as soon as there is room; any other error takes the directory offline.
 """
 
 from __future__ import annotations

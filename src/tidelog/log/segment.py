@@ -14,13 +14,14 @@ right CRC and writes the indexes anew.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import AppendedFile, Disk, File
-from tidelog.log.errors import CorruptMessage
+from tidelog.log.errors import CorruptMessage, WriteRefused
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from tidelog.log.txn_index import TxnIndex
 from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
@@ -37,6 +38,10 @@ _SPAN: Final = struct.Struct(">qi11xi")
 #: what a scan reads at once; the default distance of index entries and a header
 _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
+
+
+#: a disk that is full, not broken: the next write may find room again
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileSlice:
@@ -219,10 +224,12 @@ class Segment:
                 for batch_last, batch_timestamp, batch_size in spans:
                     self._note(at, batch_size, batch_last, batch_timestamp)
                     at += batch_size
-        except OSError:
+        except OSError as error:
             self.size = position
             file.truncate(position)
-            raise
+            if error.errno not in NO_ROOM:
+                raise
+            raise WriteRefused(f"there is no room for a write to {self.log_path}: {error.strerror}") from error
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:

@@ -46,7 +46,8 @@ def main() -> None:
         runner.say("limits of the machine")
         measured = limits.measure(Path(parent), (128 if options.quick else 512) << 20)
         results = runner.run(benchmarks, systems, rounds, scale, Path(parent))
-    print(report.table(results, measured))
+    median_goals = {one.id: one.median_goal for one in benchmarks if one.median_goal is not None}
+    print(report.table(results, measured, median_goals))
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / time.strftime("bench-%Y%m%d-%H%M%S.json", time.localtime(began))
     how = {"rounds": rounds, "quick": options.quick, "systems": systems, "seconds": round(time.time() - began)}

@@ -209,7 +209,9 @@ class CompactionMachine(RuleBasedStateMachine):
     def a_reader_of_the_whole_log_ends_with_the_newest_values(self) -> None:
         if self.log_start == 0 and not self.open:
             expected = table_of((r.offset, r.key or b"", r.value) for r in self._committed())
-            assert table_of((o, k, v) for o, k, v in visible(self.it.log) if self.written[o].key is not None) == expected
+            assert (
+                table_of((o, k, v) for o, k, v in visible(self.it.log) if self.written[o].key is not None) == expected
+            )
 
     def the_newest_record_of_every_key_is_there(self) -> None:
         """But for a tombstone, which may go when `delete.retention.ms` is over, and what DeleteRecords took."""
@@ -317,5 +319,11 @@ def _everything(it: Compacted) -> list[tuple[int, bytes | None, bytes | None]]:
     return found
 
 
-CompactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False, phases=[Phase.generate,Phase.shrink])
+CompactionMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    phases=[Phase.generate, Phase.shrink],
+)
 test_a_compacted_log_keeps_its_promises_through_every_crash = CompactionMachine.TestCase

@@ -18,9 +18,7 @@ touched again (`uncleanable`); a full disk only ends the round.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, TopicPartition, read_offsets, write_offsets
@@ -33,9 +31,8 @@ from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producer_recovery import rebuild_txn_index
+from tidelog.log.segment import NO_ROOM
 from tidelog.log.txn_index import CorruptIndex
-
-_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class CleaningFailed(LogError):
@@ -45,14 +42,14 @@ class CleaningFailed(LogError):
 class CompactionWork:
     """A step of a round."""
 
-    __slots__ = ("compaction", "generation", "log", "sources")
+    __slots__ = ("compaction", "log", "sources", "truncations")
 
     def __init__(self, log: Log, compaction: Compaction, sources: list[Source]) -> None:
         self.log = log
         self.compaction = compaction
         self.sources = sources
-        #: of the log when the round was planned
-        self.generation = log.generation
+        #: the log's, when the round was planned
+        self.truncations = log.truncations
 
     def __call__(self) -> None:
         self.compaction.step()
@@ -224,7 +221,7 @@ class Cleaner:
     def _holds(self, work: CompactionWork) -> bool:
         """Whether the log is what it was when the round was planned, but for retention and what was appended."""
         log = work.log
-        return self._is_here(log) and log.generation == work.generation and log.config.compact
+        return self._is_here(log) and log.truncations == work.truncations and log.config.compact
 
     def _left(self, work: CompactionWork, group: list[Source]) -> int:
         """How many segments of the group are still in the log, as they were."""
@@ -246,7 +243,7 @@ class Cleaner:
         if isinstance(failure, OSError):
             if isinstance(failure, FileNotFoundError) and self._left(work, work.sources) < len(work.sources):
                 return
-            if failure.errno not in _NO_ROOM:
+            if failure.errno not in NO_ROOM:
                 raise log.directory.fail(failure) from failure
             raise CleaningFailed(f"{log.name} was not compacted: the disk is full") from failure
         self.uncleanable[log] = str(failure)

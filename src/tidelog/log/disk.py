@@ -12,7 +12,14 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from typing import ClassVar, NamedTuple, Protocol
+import resource
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from tidelog.log.residents import Residents
+
+#: well below the usual vm.max_map_count
+_MAX_MAPS: Final = 30_000
+_BESIDE: Final = ".tmp"
 
 
 class Entry(NamedTuple):
@@ -63,7 +70,13 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    def open(self, path: str, create: bool = False) -> File: ...
+    #: who holds open log files, and who holds mapped indexes
+    files: Residents
+    maps: Residents
+
+    def open(self, path: str, create: bool = False, empty: bool = False) -> File:
+        """A file to read and write; made where `create` allows it, cut to nothing where it shall be `empty`."""
+        ...
 
     def list(self, path: str) -> list[Entry]: ...
 
@@ -90,6 +103,10 @@ class Disk(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None: ...
+
+    def sync_all(self, path: str) -> None:
+        """Everything on the volume that holds `path` is on the device: cheaper than many files one by one."""
+        ...
 
     def lock(self, path: str) -> Lock | None:
         """An exclusive lock that dies with the process; None where somebody else holds it."""
@@ -163,11 +180,24 @@ class SystemLock:
 
 
 class SystemDisk:
-    __slots__ = ()
+    """The file system. `max_files` bounds the descriptors of log files, and half of it those of index mappings."""
 
-    def open(self, path: str, create: bool = False) -> SystemFile:
+    __slots__ = ("files", "maps")
+
+    def __init__(self, max_files: int | None = None) -> None:
+        if max_files is None:
+            # Half for log files, a quarter for indexes (a mapping holds a descriptor too), a quarter for sockets.
+            max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self.files = Residents(max_files)
+        self.maps = Residents(min(max_files // 2, _MAX_MAPS))
+
+    def open(self, path: str, create: bool = False, empty: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC
-        return SystemFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644))
+        if create:
+            flags |= os.O_CREAT
+        if empty:
+            flags |= os.O_TRUNC
+        return SystemFile(os.open(path, flags, 0o644))
 
     def list(self, path: str) -> list[Entry]:
         with os.scandir(path) as entries:
@@ -216,6 +246,19 @@ class SystemDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> None:
+        # Imported here: it takes longer than a broker's start may, and only a stop needs it.
+        import ctypes
+
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.syncfs(fd) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), path)
         finally:
             os.close(fd)
 
@@ -272,12 +315,21 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 def replace_file(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
     """Old content or new content, never a mixture: written beside, then renamed over."""
-    beside = path + ".tmp"
-    file = disk.open(beside, create=True)
-    file.truncate(0)
-    file.write(data, 0)
+    file = write_beside(disk, path, data)
     if sync:
         file.sync()
-    disk.rename(beside, path)
+    put_in_place(disk, path)
     if sync:
         disk.sync_dir(os.path.dirname(path))
+
+
+def write_beside(disk: Disk, path: str, data: bytes) -> File:
+    """The first half of a replacement."""
+    file = disk.open(path + _BESIDE, create=True, empty=True)
+    file.write(data, 0)
+    return file
+
+
+def put_in_place(disk: Disk, path: str) -> None:
+    """The second half of a replacement."""
+    disk.rename(path + _BESIDE, path)

@@ -35,6 +35,10 @@ class StorageError(LogError):
     code = 56
 
 
+class WriteRefused(StorageError):
+    """There was no room for a write and it was cut off again: the log takes the next one as before."""
+
+
 class LogDirNotFound(LogError):
     code = 57
 

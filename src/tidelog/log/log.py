@@ -8,8 +8,8 @@ An append checks the batch, gives it its offset and leader epoch in place, and w
 over the wire goes to the file as it is. A read returns a slice of a file, whole batches, for `sendfile`. Finding a
 position costs the same at any log size (`segments.py`).
 
-A write that fails is cut off again and takes the directory offline: nothing half-written stays behind, and nothing that
-failed was ever counted.
+A write that fails is cut off again: nothing half-written stays behind, and nothing that failed was ever counted. On a
+full disk the log goes on as soon as there is room; any other error takes the directory offline.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[L
 class Log:
     __slots__ = (
         "_config",
+        "_dirty_since_ms",
         "_disk",
-        "_generation",
         "_rules",
         "cleaned_offset",
         "directory",
@@ -88,6 +88,7 @@ class Log:
         "snapshots",
         "topic",
         "topic_id",
+        "truncations",
     )
 
     def __init__(self, directory: LogDir, path: str, topic: str, partition: int, config: LogConfig) -> None:
@@ -107,8 +108,10 @@ class Log:
         self.snapshots = Snapshots(self._disk, path)
         #: set before the log is handed out
         self.segments: Segments
-        #: counts truncations: a flush that began before one says nothing about bytes written after it
-        self._generation = 0
+        #: a flush or a copy that began before the last one says nothing about what was written after it
+        self.truncations = 0
+        #: when the first append since the last flush was made; -1 where there was none
+        self._dirty_since_ms = -1
         self.config = config
 
     @property
@@ -281,6 +284,8 @@ class Log:
         self.log_end_offset = last_offset + 1
         self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
+        if self._dirty_since_ms < 0:
+            self._dirty_since_ms = now_ms
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             info.flush_due = True
             self.directory.flushes.add(self)
@@ -296,6 +301,8 @@ class Log:
             # Sealed segments below the recovery point are trusted after a crash, so it may not lie any longer.
             self.directory.checkpoint_recovery_points()
         old.seal()
+        # Its batches may be on the device, its indexes as they are now are not.
+        self.recovery_point = min(self.recovery_point, old.base_offset)
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
@@ -406,10 +413,15 @@ class Log:
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        self._discard(self.segments.drop_from(offset))
+        # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
+        self._discard(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
-        # A batch that held both the log's start and the offset went whole, but the log does not begin earlier for it.
-        self._ends_at(max(end_offset, min(offset, self.log_start_offset)))
+        readable_from = min(offset, self.log_start_offset)
+        if end_offset < readable_from:
+            # A batch that held both the log's start and the offset went whole: nothing that may be read is left.
+            self.truncate_fully_and_start_at(readable_from, now_ms)
+            return True
+        self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         if len(self.producers):
@@ -436,7 +448,7 @@ class Log:
     def _ends_at(self, offset: int) -> None:
         """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""
         self.log_end_offset = offset
-        self._generation += 1
+        self.truncations += 1
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, offset)
         base_offset = self.segments.active.base_offset
@@ -444,11 +456,6 @@ class Log:
             self.recovery_point = base_offset
             self.directory.recovery_points_stale = True
         self.segments.forget()
-
-    @property
-    def generation(self) -> int:
-        """Grows whenever something is cut off at the end: what was worked out before may not hold any more."""
-        return self._generation
 
     @_guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
@@ -497,13 +504,18 @@ class Log:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether something has waited for `flush.ms`."""
+        return 0 <= self._dirty_since_ms <= now_ms - self._config.flush_ms
+
     def flush_work(self) -> FlushWork | None:
         """What must be synced for the whole log to be on the device; None if it is already."""
         self.directory.flushes.discard(self)
+        self._dirty_since_ms = -1
         point = self.recovery_point
         if point >= self.log_end_offset and not self.leader_epochs.dirty:
             return None
-        work = FlushWork(self._disk, self.log_end_offset, self._generation, self.leader_epochs.changes)
+        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
         active = self.segments.active
         for segment in self.segments.since(point):
             work.add(segment.file.sync)
@@ -521,7 +533,7 @@ class Log:
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
         self.leader_epochs.written = work.epoch_changes
-        if work.generation == self._generation and work.end_offset > self.recovery_point:
+        if work.truncations == self.truncations and work.end_offset > self.recovery_point:
             self.recovery_point = work.end_offset
 
     def flush(self) -> None:
@@ -542,18 +554,27 @@ class Log:
             segment.moved(path)
 
     @_guarded
-    def close(self) -> None:
-        """Flushes, trims and gives everything back, so that the next opening need not scan."""
-        self.flush()
+    def close_work(self) -> FlushWork:
+        """Seals the log, so that the next opening need not scan; what must be synced for that to be true."""
         active = self.segments.active
-        active.seal()
-        work = FlushWork(self._disk, self.log_end_offset, self._generation, self.leader_epochs.changes)
-        if active.size:
+        sealed = active.dirty
+        if sealed:
+            active.seal()
+        end_offset = self.log_end_offset
+        snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
+        if snapshot:
+            self.snapshots.write(end_offset, self.producers.snapshot())
+        work = self.flush_work() or FlushWork(self._disk, end_offset, self.truncations, self.leader_epochs.changes)
+        if sealed:
             work.add(active.file.sync)
             work.add_files(*active.index_paths)
-        if (len(self.producers) or self.snapshots.offsets) and self.log_end_offset not in self.snapshots.offsets:
-            self.snapshots.write(self.log_end_offset, self.producers.snapshot())
-            work.add_files(self.snapshots.file_path(self.log_end_offset))
+        if snapshot:
+            work.add_files(self.snapshots.file_path(end_offset))
+        return work
+
+    def close(self) -> None:
+        """A clean stop of this log alone."""
+        work = self.close_work()
         work()
         self.flush_done(work)
         self.abandon()
@@ -562,4 +583,4 @@ class Log:
         """Gives descriptors and mappings back without touching the disk."""
         self.directory.flushes.discard(self)
         for segment in self.segments:
-            segment.park()
+            segment.park_all()

@@ -42,7 +42,17 @@ class PendingDeletion:
 
 
 class LogDir:
-    __slots__ = ("deletions", "directory_id", "disk", "failure", "flushes", "logs", "path", "recovery_points_stale")
+    __slots__ = (
+        "deleted",
+        "deletions",
+        "directory_id",
+        "disk",
+        "failure",
+        "flushes",
+        "logs",
+        "path",
+        "recovery_points_stale",
+    )
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk = disk
@@ -53,6 +63,8 @@ class LogDir:
         #: logs that rolled, or whose flush interval is over
         self.flushes: set[Log] = set()
         self.deletions: list[PendingDeletion] = []
+        #: partitions that the life before renamed for deletion
+        self.deleted: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
         self.recovery_points_stale = False
         self.directory_id = bytes(16)
@@ -66,7 +78,11 @@ class LogDir:
     def offline(self) -> StorageError:
         return StorageError(f"log directory {self.path} is offline: {self.failure}")
 
-    def checkpoint_recovery_points(self) -> None:
-        offsets = {key: log.recovery_point for key, log in self.logs.items()}
+    def checkpoint_recovery_points(self, closed: bool = False) -> None:
+        """Segments below a recovery point are trusted with their indexes; none may claim a part of one that grows."""
+        offsets = {
+            key: log.recovery_point if closed else min(log.recovery_point, log.segments.active.base_offset)
+            for key, log in self.logs.items()
+        }
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
         self.recovery_points_stale = False

@@ -1,11 +1,5 @@
 """All logs of a broker, spread over its log directories.
 
-A partition lives in one directory, `topic-partition`. Beside it there may be
-
-    topic-partition.<id>-future     a copy that is being made in another directory, to take the partition's place
-    topic-partition.<id>-delete     a partition that was deleted; its files go after `file.delete.delay.ms`
-    topic-partition.<id>-stray      a partition that the cluster no longer places here; kept until somebody decides
-
 Opening takes the lock of every directory, reads its checkpoints and opens its logs; the clean-shutdown marker, if
 there is one, is removed first, so that a crash from here on is seen as one. A directory that fails, now or later, goes
 offline with its logs and leaves the others alone. Closing flushes, writes checkpoints, and last of all the marker.
@@ -14,7 +8,6 @@ offline with its logs and leaves the others alone. Closing flushes, writes check
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -38,18 +31,17 @@ from tidelog.log.checkpoints import (
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
-from tidelog.log.flush import FlushWork
+from tidelog.log.flush import FlushWork, run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.log.moves import Move
+from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_log
+from tidelog.log.retention import delete_old_segments
 
-DELETE: Final = "-delete"
-FUTURE: Final = "-future"
-STRAY: Final = "-stray"
-_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)(?:\.[^.]+(?P<kind>-delete|-future|-stray))?")
-#: directories that Apache Kafka keeps among its logs and that are none
-_NOT_LOGS: Final = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
-_MAX_NAME: Final = 255
+PROBE: Final = ".tidelog-probe"
+#: from how many logs on it is cheaper to sync a volume than its files
+_MANY: Final = 4
 
 
 class DirDescription(NamedTuple):
@@ -62,24 +54,11 @@ class DirDescription(NamedTuple):
     future_sizes_bytes: dict[TopicPartition, int]
 
 
-def parse_name(name: str) -> tuple[TopicPartition, str] | None:
-    """(topic, partition) and the kind of directory ("" for a live one); None if the name is not a partition's."""
-    match = _NAME.fullmatch(name)
-    if match is None or name in _NOT_LOGS:
-        return None
-    return (match["topic"], int(match["partition"])), match["kind"] or ""
-
-
-def name_of(key: TopicPartition, kind: str = "", unique_id: str = "") -> str:
-    topic, partition = key
-    tail = f"-{partition}.{unique_id}{kind}" if kind else f"-{partition}"
-    return topic[: _MAX_NAME - len(tail)] + tail
-
-
 class LogDirs:
     __slots__ = (
         "_config_for",
         "_locks",
+        "_moves",
         "_new_id",
         "clean_broker_epoch",
         "dirs",
@@ -99,7 +78,9 @@ class LogDirs:
         self.disk = disk
         self.dirs = [LogDir(disk, path) for path in paths]
         self.logs: dict[TopicPartition, Log] = {}
+        #: copies that are being made in another directory
         self.futures: dict[TopicPartition, Log] = {}
+        self._moves: dict[TopicPartition, Move] = {}
         #: as checkpointed by the life before
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
@@ -122,6 +103,7 @@ class LogDirs:
         if all(directory.failure for directory in self.dirs):
             self._release()
             raise self.dirs[0].offline()
+        self._complete_exchanges()
         self.clean_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
 
     def _enter(self, directory: LogDir, node_id: int, cluster_id: str) -> None:
@@ -172,11 +154,45 @@ class LogDirs:
             if kind == DELETE:
                 delay_ms = self._config_for(key[0]).file_delete_delay_ms
                 directory.deletions.append(PendingDeletion(disk, [], delay_ms, f"{path}/{entry.name}"))
+                directory.deleted.add(key)
             elif kind != STRAY:
                 claim = Claim(clean, recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key))
                 config = self._config_for(key[0])
                 self._add(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), kind)
         return clean_epoch
+
+    def _complete_exchanges(self) -> None:
+        """A future log whose current one is already renamed for deletion had caught up: it takes its place."""
+        deleted = {key for directory in self.dirs for key in directory.deleted}
+        for key, future in list(self.futures.items()):
+            if key in deleted and key not in self.logs:
+                self._promote(key, future)
+
+    def _promote(self, key: TopicPartition, future: Log) -> None:
+        directory = future.directory
+        try:
+            future.move(f"{directory.path}/{name_of(key)}")
+        except OSError as error:
+            raise directory.fail(error) from error
+        del self.futures[key]
+        self._add(future, "")
+
+    def reopen(self, path: str, now_ms: int) -> list[TopicPartition]:
+        """Tries a directory that failed once more; returns the partitions that are back. Raises if it still fails."""
+        directory = next((directory for directory in self.dirs if directory.path == path), None)
+        if directory is None or directory.failure is None:
+            raise LogDirNotFound(f"{path} is no log directory of this broker that failed")
+        self._lose(directory, directory.failure)
+        directory.failure = None
+        try:
+            # A disk that was full must take a write again, not only be read.
+            replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
+            self.disk.remove(f"{path}/{PROBE}")
+            self._load(directory, now_ms)
+        except OSError as error:
+            self._lose(directory, error)
+            raise directory.offline() from error
+        return list(directory.logs)
 
     def _offsets(self, path: str) -> dict[TopicPartition, int]:
         """A torn checkpoint counts as none: recovery then starts at 0 and loses nothing but time."""
@@ -214,13 +230,27 @@ class LogDirs:
     def get(self, topic: str, partition: int) -> Log | None:
         return self.logs.get((topic, partition))
 
-    def create(self, key: TopicPartition, now_ms: int, topic_id: bytes | None = None, path: str | None = None) -> Log:
-        """The log of a partition, made in the directory `path`, or in the one with the fewest logs."""
+    def create(
+        self,
+        key: TopicPartition,
+        now_ms: int,
+        topic_id: bytes | None = None,
+        path: str | None = None,
+        is_new: bool = True,
+    ) -> Log:
+        """The log of a partition, made in the directory `path`, or in the one with the fewest logs.
+
+        A partition that is not new may lie in a directory that is offline, and must not be begun anew elsewhere.
+        """
         log = self.logs.get(key)
         if log is not None:
             if topic_id is not None and topic_id != log.topic_id:
                 log.assign_topic_id(topic_id)
             return log
+        if not is_new:
+            for directory in self.dirs:
+                if directory.failure is not None:
+                    raise directory.offline()
         log = create_log(self._dir_for(path), key, self._config_for(key[0]), now_ms, topic_id)
         self._add(log, "")
         return log
@@ -237,6 +267,7 @@ class LogDirs:
 
     def delete(self, key: TopicPartition) -> None:
         """Takes the partition out of service at once; its files go after `file.delete.delay.ms`."""
+        self.cancel_move(key)
         self._retire(key, DELETE)
 
     def mark_stray(self, key: TopicPartition) -> None:
@@ -245,9 +276,12 @@ class LogDirs:
 
     def _retire(self, key: TopicPartition, kind: str) -> None:
         log = self.logs.pop(key)
+        del log.directory.logs[key]
+        self._rename_deleted(log, kind)
+
+    def _rename_deleted(self, log: Log, kind: str) -> None:
         directory = log.directory
-        del directory.logs[key]
-        path = f"{directory.path}/{name_of(key, kind, self._new_id().hex())}"
+        path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
         try:
             log.move(path)
         except OSError as error:
@@ -255,6 +289,44 @@ class LogDirs:
         log.abandon()
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
+
+    # --- moving between directories
+
+    def begin_move(self, key: TopicPartition, path: str, now_ms: int) -> Move | None:
+        """Begins to copy a partition into the directory `path`; None if it is there already."""
+        current = self.logs[key]
+        target = self._dir_for(path)
+        self.cancel_move(key)
+        if current.directory is target:
+            return None
+        suffix = name_of(key, FUTURE, self._new_id().hex())[len(name_of(key)) :]
+        future = create_log(target, key, current.config, now_ms, current.topic_id, suffix)
+        self.futures[key] = future
+        move = self._moves[key] = Move(current, future)
+        return move
+
+    def resume_moves(self) -> list[Move]:
+        """Moves that a restart interrupted; their copies begin anew."""
+        for key, future in self.futures.items():
+            current = self.logs.get(key)
+            if current is not None and key not in self._moves:
+                self._moves[key] = Move(current, future)
+        return list(self._moves.values())
+
+    def finish_move(self, key: TopicPartition) -> Log:
+        """The copy, which has caught up, becomes the partition; what was the partition is deleted."""
+        move = self._moves.pop(key)
+        move.future.flush()
+        self._retire(key, DELETE)
+        self._promote(key, move.future)
+        return move.future
+
+    def cancel_move(self, key: TopicPartition) -> None:
+        """Gives a copy up."""
+        self._moves.pop(key, None)
+        future = self.futures.pop(key, None)
+        if future is not None:
+            self._rename_deleted(future, DELETE)
 
     # --- what must be done from time to time
 
@@ -264,6 +336,26 @@ class LogDirs:
         for directory in self.dirs:
             directory.deletions.clear()
         return taken
+
+    def delete_old_segments(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
+        """Retention, over all logs; returns how many segments went. A log whose disk fails is passed over."""
+        deleted = 0
+        for log in self.logs.values():
+            try:
+                deleted += delete_old_segments(log, now_ms, high_watermark_of(log))
+            except StorageError:
+                continue
+        return deleted
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        for log in self.logs.values():
+            log.producers.expire(now_ms, expiration_ms)
+
+    def want_due_flushes(self, now_ms: int) -> None:
+        """Asks for the flush of every log that has waited for `flush.ms`."""
+        for log in self.logs.values():
+            if log.flush_is_due(now_ms):
+                log.directory.flushes.add(log)
 
     def take_flushes(self) -> list[tuple[Log, FlushWork]]:
         """Flushes to be run on a worker and reported with `log.flush_done(work)`."""
@@ -292,8 +384,10 @@ class LogDirs:
                 except OSError as error:
                     self._lose(directory, error)
 
-    def _checkpoint(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
-        directory.checkpoint_recovery_points()
+    def _checkpoint(
+        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
+    ) -> None:
+        directory.checkpoint_recovery_points(closed)
         starts = {
             key: log.log_start_offset
             for key, log in directory.logs.items()
@@ -334,8 +428,16 @@ class LogDirs:
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
         futures = [log for log in self.futures.values() if log.directory is directory]
-        for log in [*directory.logs.values(), *futures]:
-            log.close()
-        self._checkpoint(directory, high_watermarks)
+        works = [(log, log.close_work()) for log in [*directory.logs.values(), *futures]]
+        pending = [work for _, work in works if work]
+        if len(pending) > _MANY:
+            run_together(pending, self.disk, directory.path)
+        else:
+            for work in pending:
+                work()
+        for log, work in works:
+            log.flush_done(work)
+            log.abandon()
+        self._checkpoint(directory, high_watermarks, closed=True)
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from tidelog.log.disk import Entry, Usage
+from tidelog.log.residents import Residents
 
 _PAGE: Final = 4096
 _GONE: Final = object()
@@ -99,9 +100,23 @@ class MemoryLock:
 
 
 class MemoryDisk:
-    __slots__ = ("_durable", "_failures", "_journal", "_names", "counts", "locked", "now_ms", "room_bytes")
+    __slots__ = (
+        "_durable",
+        "_failures",
+        "_journal",
+        "_names",
+        "counts",
+        "files",
+        "locked",
+        "maps",
+        "now_ms",
+        "room_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, max_files: int = 8) -> None:
+        # Few, so that parking and taking anew is part of every test.
+        self.files = Residents(max_files)
+        self.maps = Residents(max_files // 2)
         #: files by path; a directory is None
         self._names: dict[str, _Inode | None] = {}
         #: the names that every crash finds
@@ -180,7 +195,7 @@ class MemoryDisk:
 
     # --- Disk
 
-    def open(self, path: str, create: bool = False) -> MemoryFile:
+    def open(self, path: str, create: bool = False, empty: bool = False) -> MemoryFile:
         self.count("open", path)
         inode = self._names.get(path)
         if inode is None:
@@ -191,7 +206,10 @@ class MemoryDisk:
             inode = _Inode()
             inode.modified_ms = self.now_ms
             self._change({path: inode})
-        return MemoryFile(self, inode, path)
+        file = MemoryFile(self, inode, path)
+        if empty and inode.data:
+            file.truncate(0)
+        return file
 
     def list(self, path: str) -> list[Entry]:
         self.count("list", path)
@@ -251,6 +269,13 @@ class MemoryDisk:
 
     def sync_dir(self, path: str) -> None:
         self.count("sync_dir", path)
+        self.commit()
+
+    def sync_all(self, path: str) -> None:
+        self.count("sync_all", path)
+        for inode in self._names.values():
+            if inode is not None:
+                inode.synced = bytes(inode.data)
         self.commit()
 
     def lock(self, path: str) -> MemoryLock | None:

@@ -39,7 +39,7 @@ from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
-from tidelog.wire.batch import BatchHeader, crc_matches
+from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
@@ -106,6 +106,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
+    if claim.recovery_point > min(log.recovery_point, log.segments.active.base_offset):
+        # The checkpoint claims what was lost, or a segment that will grow; it must not vouch for what is written there.
+        directory.recovery_points_stale = True
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
     stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
@@ -125,8 +128,8 @@ def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms:
     at_most = recovered[0].base_offset if recovered else end_offset
     start_offset = load_newest(producers, snapshots, at_most, now_ms)
     if start_offset is None:
-        producers.reset(log.log_start_offset)
         start_offset = log.segments.first_base_offset
+        producers.reset(start_offset)
     for segment in recovered:
         segment.txn_index.reset()
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
@@ -162,6 +165,7 @@ def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str
             segment = Segment(disk, f"{path}/{name[:20]}", base_offset, LogConfig(), sizes[name], 0, 0)
             segment.use(disk.open(f"{path}/{name}"))
             end = max(end, segment.next_offset())
+            segment.park()
     for name in list(sizes):
         if name[:20].isdigit() and name.endswith((*_SEGMENT_SUFFIXES, SNAPSHOT)) and first <= int(name[:20]) < end:
             disk.remove(f"{path}/{name}")
@@ -211,7 +215,7 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
         if claim.clean or at < first_unflushed:
-            if segment.base_offset in suspects or (last and not segment.check_indexes()):
+            if segment.base_offset in suspects:
                 segment.rebuild_indexes()
             continue
         bound = None if last else segments[at + 1].base_offset
@@ -260,7 +264,7 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
         end_offset = header.next_offset
 
     for position, header, data in segment.batches(0):
-        if not crc_matches(data, 0, header):
+        if not crc_matches(data, 0, header) or header.leader_epoch < NO_LEADER_EPOCH:
             break
         if header.base_offset < expected or 0 <= header.leader_epoch < epoch:
             if pending is not None and (pending.gap or pending.new_epoch):

@@ -14,13 +14,14 @@ right CRC and writes the indexes anew.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import AppendedFile, Disk, File
-from tidelog.log.errors import CorruptMessage
+from tidelog.log.errors import CorruptMessage, WriteRefused
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from tidelog.log.txn_index import TxnIndex
 from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
@@ -37,6 +38,10 @@ _SPAN: Final = struct.Struct(">qi11xi")
 #: what a scan reads at once; the default distance of index entries and a header
 _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
+
+
+#: a disk that is full, not broken: the next write may find room again
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileSlice:
@@ -86,6 +91,7 @@ class Segment:
         "_txn_file",
         "base_offset",
         "created_ms",
+        "dirty",
         "first_timestamp",
         "offset_index",
         "roll_jitter_ms",
@@ -116,16 +122,21 @@ class Segment:
         #: the largest timestamp of the first batch, by which the segment ages; None until asked for
         self.first_timestamp: int | None = None
         self.created_ms = 0
+        #: the segment changed since it was sealed
+        self.dirty = False
         self.roll_jitter_ms = 0
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """A new, empty segment. The names must be free, or what stands under them is lost."""
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
-        segment._file = file = disk.open(stem + LOG, create=True)
-        file.truncate(config.segment_bytes if config.preallocate else 0)
-        disk.open(stem + INDEX, create=True).truncate(0)
-        disk.open(stem + TIME_INDEX, create=True).truncate(0)
+        segment.use(disk.open(stem + LOG, create=True, empty=True))
+        if config.preallocate:
+            segment.file.truncate(config.segment_bytes)
+            segment.dirty = True
+        disk.open(stem + INDEX, create=True, empty=True)
+        disk.open(stem + TIME_INDEX, create=True, empty=True)
         disk.remove(stem + TXN_INDEX)
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
@@ -139,11 +150,13 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._stem + LOG)
+            self._disk.files.add(self)
         return file
 
     def use(self, file: File) -> None:
-        """Reads from this file, whatever its name is at the moment."""
+        """Goes on with this file, whatever its name is at the moment."""
         self._file = file
+        self._disk.files.add(self)
 
     @property
     def log_path(self) -> str:
@@ -155,8 +168,13 @@ class Segment:
         return self._stem + INDEX, self._stem + TIME_INDEX, self._stem + TXN_INDEX
 
     def park(self) -> None:
-        """Gives descriptors and mappings back; the next use takes them again. Slices handed out stay good."""
-        self._file = None
+        """Gives the log file back; the next use takes it again. Slices handed out stay good."""
+        if self._file is not None:
+            self._file = None
+            self._disk.files.discard(self)
+
+    def park_all(self) -> None:
+        self.park()
         self.offset_index.park()
         self.time_index.park()
 
@@ -169,7 +187,7 @@ class Segment:
 
     def rename_deleted(self) -> list[str]:
         """Takes the segment's files out of the log; returns their new paths, to be removed later."""
-        self.park()
+        self.park_all()
         renamed = []
         for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
             path = self._stem + suffix
@@ -190,29 +208,33 @@ class Segment:
     ) -> int:
         """Writes whole batches in one write and returns their position. Offsets were assigned before.
 
-        `spans` has (last offset, largest timestamp, size) of each batch where there is more than one. If the write
-        raises, the file is cut back and the segment is as it was.
+        `spans` has (last offset, largest timestamp, size) of each batch where there is more than one. If anything
+        raises, the file is cut back to where it was.
         """
         position = self.size
         file = self._file or self.file
         try:
             file.write(records, position)
-        except OSError:
+            size_bytes = len(records)
+            self.size = position + size_bytes
+            if spans is None:
+                self._note(position, size_bytes, last_offset, max_timestamp)
+            else:
+                at = position
+                for batch_last, batch_timestamp, batch_size in spans:
+                    self._note(at, batch_size, batch_last, batch_timestamp)
+                    at += batch_size
+        except OSError as error:
+            self.size = position
             file.truncate(position)
-            raise
-        size_bytes = len(records)
-        self.size = position + size_bytes
-        if spans is None:
-            self._note(position, size_bytes, last_offset, max_timestamp)
-        else:
-            at = position
-            for batch_last, batch_timestamp, batch_size in spans:
-                self._note(at, batch_size, batch_last, batch_timestamp)
-                at += batch_size
+            if error.errno not in NO_ROOM:
+                raise
+            raise WriteRefused(f"there is no room for a write to {self.log_path}: {error.strerror}") from error
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Keeps indexes and the largest timestamp up with a batch that was just written."""
+        self.dirty = True
         largest = self._max or self.largest
         if max_timestamp > largest[0]:
             largest = self._max = TimestampOffset(max_timestamp, last_offset)
@@ -290,6 +312,7 @@ class Segment:
         file = self.file
         if file.size() != self.size:
             file.truncate(self.size)
+        self.dirty = False
 
     # --- finding
 
@@ -415,11 +438,13 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on."""
-        self._trust_indexes()
-        index = self.offset_index
+        position = self.offset_index.last_position(self.size)
+        if position is None:
+            self.rebuild_indexes()
+            position = self.offset_index.last_position(self.size) or 0
         offset = self.base_offset
-        for _, header in self.headers(index.entry(index.count - 1)[1] if index.count else 0):
-            offset = header.last_offset + 1
+        for _, header in self.headers(position):
+            offset = header.next_offset
         return offset
 
     def _corrupt(self, position: int, what: str) -> CorruptMessage:
@@ -445,9 +470,11 @@ class Segment:
             self.first_timestamp = None
         self._bytes_since_index = 0
         self._max = self._scan_largest()
+        self.dirty = True
         return offset
 
     def reset_indexes(self) -> None:
+        self.dirty = True
         self._checked = True
         self.offset_index.reset()
         self.time_index.reset()
@@ -456,11 +483,9 @@ class Segment:
         self.first_timestamp = None
 
     def check_indexes(self) -> bool:
-        """Whether the index files can be those of this segment."""
-        fits = self.offset_index.load() and self.time_index.load()
-        count = self.offset_index.count
+        """Whether the index files of an earlier life can be those of this segment."""
         self._checked = True
-        return fits and (count == 0 or self.offset_index.entry(count - 1)[1] < self.size)
+        return self.offset_index.load(self.size) is not None and self.time_index.load()
 
     def rebuild_indexes(self) -> None:
         """Writes the indexes anew from the batch headers."""

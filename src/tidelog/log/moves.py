@@ -1,0 +1,55 @@
+"""Moving a partition to another log directory while it is in use.
+
+A future log is filled from the current one, batch by batch, as a follower fills itself from a leader. When it has
+caught up the two change places: the current directory is renamed for deletion first, then the future one to the
+partition's name, so that at no moment two directories claim to be the partition. A crash in between leaves a future log
+beside a deleted one, and the next start completes the exchange (`log_dirs.py`).
+
+A step copies a bounded number of bytes and belongs between requests, on the broker's thread: no locks, no torn copies.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.log.log import Log
+from tidelog.wire.batch import read_header
+
+STEP_BYTES: Final = 1 << 20
+
+
+class Move:
+    """The filling of a future log."""
+
+    __slots__ = ("_cuts", "current", "future")
+
+    def __init__(self, current: Log, future: Log) -> None:
+        self.current = current
+        self.future = future
+        #: the current log's count of truncations when the copy began; after another one the copy is not a prefix
+        self._cuts = -1
+
+    @property
+    def lag_bytes(self) -> int:
+        return max(self.current.size_bytes - self.future.size_bytes, 0)
+
+    def step(self, now_ms: int, max_bytes: int = STEP_BYTES) -> bool:
+        """Copies some batches; True if the future log now holds all that the current one does."""
+        current, future = self.current, self.future
+        if self._cuts != current.truncations or future.log_end_offset < current.log_start_offset:
+            self._begin_anew(now_ms)
+        piece = current.read(max(future.log_end_offset, current.log_start_offset), max_bytes, current.log_end_offset)
+        if piece is not None:
+            future.append_as_follower(memoryview(piece.read()), now_ms)
+        future.advance_log_start_offset(min(current.log_start_offset, future.log_end_offset))
+        return future.log_end_offset == current.log_end_offset
+
+    def _begin_anew(self, now_ms: int) -> None:
+        """The future log begins with the batch that holds the current one's first offset."""
+        current = self.current
+        self._cuts = current.truncations
+        first = current.read(current.log_start_offset, 1, current.log_end_offset)
+        start = current.log_start_offset
+        if first is not None:
+            start = min(start, read_header(first.read()).base_offset)
+        self.future.truncate_fully_and_start_at(start, now_ms)

@@ -147,10 +147,6 @@ class Compaction:
         self.stats = CleanerStats()
 
     @property
-    def all_sources(self) -> list[Source]:
-        return self._job.sources
-
-    @property
     def finished(self) -> bool:
         return self._groups is not None and self._group_at >= len(self._groups)
 

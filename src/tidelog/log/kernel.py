@@ -27,6 +27,7 @@ decompression or the state of transactions (`SPECIAL`), and where they cannot go
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 try:
@@ -38,7 +39,15 @@ except ImportError:
     cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from tidelog.log.kernel_primitives import copy_bytes, load_int32, load_int64, load_word, store_int32, store_int64
+    from tidelog.log.kernel_primitives import (
+        copy_bytes,
+        load_int32,
+        load_int64,
+        load_word,
+        prefetch,
+        store_int32,
+        store_int64,
+    )
 
 # Why a loop stopped.
 _CUT = 0
@@ -104,6 +113,7 @@ _EMPTY_FLAGS = 0x38
 _MIN_RECORD_SIZE = 7
 #: what a record may grow by when its timestamp is counted from elsewhere: nine bytes, and its length another
 _REBASED_GROWTH = 12
+_LOOK_AHEAD = 64
 _MAX_SLOTS = 0xFFFFFFFF
 _OFFSET_BITS = 40
 _MAX_OFFSET = (1 << 40) - 1
@@ -120,6 +130,7 @@ class Sieve:
     next_at: int
     key_at: int
     key_length: int
+    offset_delta: int
 
     # --- the map
 
@@ -141,6 +152,7 @@ class Sieve:
         self.seed2 = secret0 ^ 0x6C7967656E657261
         self.seed3 = secret1 ^ 0x7465646279746573
         self.crcs = crcs
+        self.hashes = array("Q", bytes(16 * _LOOK_AHEAD))
         self.start_offset = start_offset
         self.entries = 0
         self.origin = 0
@@ -187,9 +199,38 @@ class Sieve:
             step += 1
         self.hash1 = v0 ^ v1 ^ v2 ^ v3
 
+    def _look_ahead(self, count: int) -> None:
+        """Hashes the keys of the next records, and has memory bring up their slots while others are looked at."""
+        pos = self.pos
+        offset_delta = self.offset_delta
+        self.ahead = 0
+        self.ahead_at = 0
+        while self.ahead < count and self.ahead < _LOOK_AHEAD and self._read_key():
+            if self.key_length >= 0:
+                self._hash_key()
+                self.hashes[2 * self.ahead] = self.hash0
+                self.hashes[2 * self.ahead + 1] = self.hash1
+                prefetch(self.table, 2 * (((self.hash1 >> 32) * self.slots) >> 32))
+            self.ahead += 1
+            self.pos = self.next_at
+        # What is malformed is found again when its turn comes.
+        self.malformed = False
+        self.pos = pos
+        self.offset_delta = offset_delta
+
+    def _next_record(self, left: int) -> bool:
+        """Reads the next record of the batch up to its value; False where it is malformed."""
+        if self.ahead_at >= self.ahead:
+            self._look_ahead(left)
+        if not self._read_key():
+            return False
+        self.hash0 = self.hashes[2 * self.ahead_at]
+        self.hash1 = self.hashes[2 * self.ahead_at + 1]
+        self.ahead_at += 1
+        return True
+
     def _slot(self) -> int:
         """The slot of the key that was just read, or the empty one where it belongs."""
-        self._hash_key()
         tag = self.hash1 & _TAG
         slot = ((self.hash1 >> 32) * self.slots) >> 32
         while True:
@@ -253,6 +294,8 @@ class Sieve:
         self.end = end
         self.malformed = False
         self.offset_delta = -1
+        self.ahead = 0
+        self.ahead_at = 0
         return count * _MIN_RECORD_SIZE <= end - pos
 
     def _read_key(self) -> bool:
@@ -356,7 +399,7 @@ class Sieve:
         if not self._begin_records(at + _HEADER_SIZE, end, left):
             return _BAD_RECORDS
         while left > 0:
-            if not self._read_key():
+            if not self._next_record(left):
                 return _BAD_RECORDS
             offset = base_offset + self.offset_delta
             if self.key_length >= 0 and offset >= self.start_offset:
@@ -466,7 +509,7 @@ class Sieve:
         left = count
         while left > 0:
             record_at = self.pos
-            if not self._read_key():
+            if not self._next_record(left):
                 return False
             if not sift or self._stays(base_offset + self.offset_delta, horizon_over):
                 if self.kept == 0 or self.timestamp_delta > self.max_delta:

@@ -31,3 +31,7 @@ def store_int64(data: Any, pos: int, value: int) -> None:
 
 def copy_bytes(data: Any, pos: int, out: Any, at: int, size: int) -> None:
     out[at : at + size] = data[pos : pos + size]
+
+
+def prefetch(words: Any, at: int) -> None:
+    """Word `at` will soon be asked for. Python has no way to say so, and no need."""

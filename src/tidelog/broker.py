@@ -38,7 +38,8 @@ from tidelog.log.config import LogConfig
 from tidelog.log.errors import LogError
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producers import AppendOrigin
-from tidelog.metadata.store import Refusal
+from tidelog.metadata.store import Refusal, SessionExpired
+from tidelog.moving import Moves
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas
@@ -70,6 +71,8 @@ MARKER_TIMEOUT_MS: Final = 5_000
 #: kinds of coordinators, as FindCoordinator numbers them
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+#: `clean_broker_epoch` of directories that were not stopped in good order
+NOT_CLEAN: Final = -1
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
@@ -146,8 +149,9 @@ class Broker:
         self._new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
-        self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out)
+        self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
+        self.moves = Moves(self)
         self.replicas = Replicas(self.id)
         properties = Properties(config)
         self.groups = Groups(GroupConfig.from_properties(properties))
@@ -168,6 +172,8 @@ class Broker:
             FETCH_SESSION_EVICTION_MS,
             lambda: random.randrange(1, 2**31),
         )
+        #: told once, with the reason, when this broker cannot go on: whoever runs it stops it
+        self.on_fatal: Callable[[str], None] = lambda reason: None
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         self._producer_ids: range = range(0)
@@ -219,11 +225,24 @@ class Broker:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
 
         def joined(error: ApiError) -> None:
-            if not error.is_failure:
-                self._set_strays_aside()
-            done(error)
+            if error.is_failure:
+                done(error)
+                return
+            self._set_strays_aside()
+            self.moves.resume()
+            if self.logs.clean_broker_epoch == NOT_CLEAN:
+                # What the logs lost in a crash must be told from what is written in its place: by a new leader epoch.
+                epoch = self.image.brokers[self.id].epoch
+                self.decide(lambda controller: controller.renew_leadership(self.id, epoch), done)
+            else:
+                done(error)
 
         self.driver.start(Registration(endpoints, self.config.get("broker.rack")), joined)
+
+    def _store_failed(self, refusal: Refusal) -> None:
+        """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
+        why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
+        self.on_fatal(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Start it again")
 
     def _set_strays_aside(self) -> None:
         """Logs of partitions that the cluster does not place here: deleted, or moved, while this broker was down."""
@@ -233,6 +252,7 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
+        self.moves.stop()
         self.driver.close()
         broker_epoch = self.image.brokers[self.id].epoch if self.id in self.image.brokers else -1
         self.logs.close(broker_epoch, self.replicas.high_watermarks())
@@ -485,8 +505,10 @@ class Broker:
         elif resource.type == ResourceType.GROUP:
             self.groups.configure_group(resource.name, effective_group(event.after, self.config) if event.after else {})
         elif resource.type == ResourceType.BROKER and resource.name in ("", str(self.id)):
-            changed = self.config.load_dynamic(event.after, per_broker=bool(resource.name))
-            if changed:
+            defaults = self.config.topic_defaults()
+            for warning in self.config.load_dynamic(event.after, per_broker=bool(resource.name)):
+                self.notice(warning)
+            if self.config.topic_defaults() != defaults:
                 self._reconfigure_logs(self.image.topics.values())
 
     def _reconfigure_logs(self, topics: Any) -> None:

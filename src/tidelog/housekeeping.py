@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelog.timer.wheel import TimerTask
 
 FIRST_RETENTION_MS: Final = 30_000
+FLUSH_CHECK_MS: Final = 1000
 
 
 class Housekeeping:
@@ -33,7 +34,8 @@ class Housekeeping:
         values = self._broker.values
         self._every("retention", lambda: values.log_retention_check_interval_ms, self.retain, FIRST_RETENTION_MS)
         self._every("checkpoint", lambda: values.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
-        self._every("flush", lambda: values.log_flush_scheduler_interval_ms, self.flush)
+        self._every("flush", self._flush_interval_ms, self.flush_due)
+        self._every("producers", lambda: values.producer_id_expiration_check_interval_ms, self.expire_producers)
 
     def stop(self) -> None:
         for task in [*self._tasks.values(), *self._deleting]:
@@ -82,10 +84,34 @@ class Housekeeping:
     def _deletion(self, deletion: PendingDeletion) -> Callable[[], None]:
         return lambda: self._broker.workers.in_worker(deletion, lambda _, error: None)
 
+    def expire_producers(self) -> None:
+        """Forgets producers that were not heard of for `producer.id.expiration.ms`."""
+        now_ms = self._broker.clock.wall_ms()
+        self._broker.logs.expire_producers(now_ms, self._broker.values.producer_id_expiration_ms)
+
     # --- flushes and checkpoints --------------------------------------------------------------------
 
+    def _flush_interval_ms(self) -> int:
+        """`log.flush.scheduler.interval.ms`; where that is never, as by default, once a second will do for the topics
+        that have a `flush.ms` of their own."""
+        interval_ms: int = self._broker.values.log_flush_scheduler_interval_ms
+        return min(interval_ms, FLUSH_CHECK_MS)
+
+    def flush_due(self) -> None:
+        """Syncs the logs in which something has waited for `flush.ms`."""
+        if self._some_flush_in_time():
+            self._broker.logs.want_due_flushes(self._broker.clock.wall_ms())
+        self.flush()
+
+    def _some_flush_in_time(self) -> bool:
+        """Whether any log could be due: few have a `flush.ms`, and an idle broker does not walk through thousands."""
+        broker = self._broker
+        if any(map(broker.config.is_set, ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"))):
+            return True
+        return any("flush.ms" in node.values for node in broker.image.configs.values())
+
     def flush(self) -> None:
-        """Syncs the logs whose `flush.ms` is over and the segments that were sealed."""
+        """Syncs the logs that have asked for it: they have sealed a segment, or are due."""
         for log, work in self._broker.logs.take_flushes():
             self._broker.workers.in_worker(work, self._flushed(log, work))
 
@@ -104,3 +130,5 @@ class Housekeeping:
         self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
         for path in self._broker.logs.lose_failed():
             self._broker.report(f"log directory {path} has failed: its partitions are offline", None)
+        if all(directory.failure is not None for directory in self._broker.logs.dirs):
+            self._broker.on_fatal("every log directory has failed: the broker stops. See that the disks work")

@@ -22,6 +22,7 @@ from tidelog.broker import Broker
 from tidelog.cleaning import Cleaning
 from tidelog.clock import SystemClock
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.checks import connection_overrides
 from tidelog.config.listeners import advertised_listeners, bound_listeners
 from tidelog.config.sources import read_flags
 from tidelog.control.nodes import Endpoint
@@ -41,6 +42,13 @@ if TYPE_CHECKING:
     from tidelog.control.errors import ApiError
 
 DRAIN_MS: Final = 10_000
+#: what can be altered of the network's limits while the broker runs
+LIMIT_NAMES: Final = (
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "max.connection.creation.rate",
+)
 
 
 class StartFailed(Exception):
@@ -70,6 +78,10 @@ class BrokerServer:
         )
         self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker), self.journal.warning)
         self.housekeeping = Housekeeping(self.broker)
+        self.broker.on_fatal = self._fail
+        #: why the broker stopped though nobody told it to
+        self.failure: str | None = None
+        config.on_change(LIMIT_NAMES, lambda names: self._limit())
         self.cleaning = Cleaning(self.broker)
         self.addresses: list[tuple[str, int]] = []
 
@@ -150,6 +162,22 @@ class BrokerServer:
         self._stopping = True
         self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS)
 
+    def _fail(self, reason: str) -> None:
+        """This broker cannot go on: clients are better served by its absence, which they know how to handle."""
+        if self.failure is None:
+            self.failure = reason
+            self.journal.error(reason)
+            self._stopping = True
+            # Without a drain: what waits for the store, or for a disk that is gone, waits in vain.
+            self.loop.stop()
+
+    def _limit(self) -> None:
+        """Limits of the network that were altered while the broker runs hold for what comes next."""
+        fresh = limits_of(self.config)
+        for name in Limits.__dataclass_fields__:
+            setattr(self.sockets.limits, name, getattr(fresh, name))
+        self.sockets.limits_changed()
+
     def _close(self) -> None:
         self._started = False
         self.housekeeping.stop()
@@ -173,8 +201,14 @@ def limits_of(config: BrokerConfig) -> Limits:
     values: Any = config.values
     return Limits(
         socket_request_max_bytes=values.socket_request_max_bytes,
-        max_connections=values.max_connections,
+        queued_max_request_bytes=values.queued_max_request_bytes,
+        # Kafka's default is no limit at all; one process cannot hold that many descriptors.
+        max_connections=values.max_connections if config.is_set("max.connections") else Limits().max_connections,
         max_connections_per_ip=values.max_connections_per_ip,
+        max_connections_per_ip_overrides=connection_overrides(config),
+        max_connection_creation_rate=(
+            values.max_connection_creation_rate if config.is_set("max.connection.creation.rate") else -1
+        ),
         connections_max_idle_ms=values.connections_max_idle_ms,
         socket_listen_backlog_size=values.socket_listen_backlog_size,
         socket_send_buffer_bytes=values.socket_send_buffer_bytes,

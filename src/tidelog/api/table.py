@@ -51,6 +51,7 @@ ROUTES: Final[dict[int, Route]] = {
     44: Route("incremental_alter_configs", 0, 1),
     47: Route("offset_delete", 0, 0),
     60: Route("describe_cluster", 0, 2),
+    61: Route("describe_producers", 0, 0),
     65: Route("describe_transactions", 0, 0),
     66: Route("list_transactions", 0, 2),
     68: Route("consumer_group_heartbeat", 0, 1),

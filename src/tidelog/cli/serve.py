@@ -64,3 +64,7 @@ def command(
         tell_error(str(error))
         ctx.exit(FAILED)
     server.run(lambda ready: click.echo(ready.describe()))
+    if server.failure is not None:
+        from tidelog.cli.failure import FAILED
+
+        ctx.exit(FAILED)

@@ -255,6 +255,15 @@ class LogDirs:
         self._add(log, "")
         return log
 
+    def directory(self, path: str) -> LogDir:
+        """A directory of this broker by its path; raises where there is none, and where it has failed."""
+        for directory in self.dirs:
+            if directory.path == path:
+                if directory.failure is not None:
+                    raise directory.offline()
+                return directory
+        raise LogDirNotFound(f"{path} is no log directory of this broker")
+
     def _dir_for(self, path: str | None) -> LogDir:
         online = [directory for directory in self.dirs if directory.failure is None]
         if path is not None:

@@ -6,6 +6,7 @@ partition's name, so that at no moment two directories claim to be the partition
 beside a deleted one, and the next start completes the exchange (`log_dirs.py`).
 
 A step copies a bounded number of bytes and belongs between requests, on the broker's thread: no locks, no torn copies.
+Only reading a chunk may happen elsewhere.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.log.log import Log
+from tidelog.log.segment import FileSlice
 from tidelog.wire.batch import read_header
 
 STEP_BYTES: Final = 1 << 20
@@ -35,14 +37,29 @@ class Move:
 
     def step(self, now_ms: int, max_bytes: int = STEP_BYTES) -> bool:
         """Copies some batches; True if the future log now holds all that the current one does."""
+        chunk = self.next_chunk(now_ms, max_bytes)
+        if chunk is not None:
+            self.add(chunk.read(), now_ms)
+        return self.future.log_end_offset == self.current.log_end_offset
+
+    def next_chunk(self, now_ms: int, max_bytes: int = STEP_BYTES) -> FileSlice | None:
+        """What is to be copied next; None if the future log holds all that the current one does."""
         current, future = self.current, self.future
         if self._cuts != current.truncations or future.log_end_offset < current.log_start_offset:
             self._begin_anew(now_ms)
-        piece = current.read(max(future.log_end_offset, current.log_start_offset), max_bytes, current.log_end_offset)
-        if piece is not None:
-            future.append_as_follower(memoryview(piece.read()), now_ms)
-        future.advance_log_start_offset(min(current.log_start_offset, future.log_end_offset))
-        return future.log_end_offset == current.log_end_offset
+        offset = max(future.log_end_offset, current.log_start_offset)
+        chunk = current.read(offset, max_bytes, current.log_end_offset)
+        self._follow_start()
+        return chunk
+
+    def add(self, data: bytes, now_ms: int) -> None:
+        """Adds a chunk that was read, possibly on a worker; dropped where the log was cut while that happened."""
+        if self._cuts == self.current.truncations:
+            self.future.append_as_follower(memoryview(data), now_ms)
+            self._follow_start()
+
+    def _follow_start(self) -> None:
+        self.future.advance_log_start_offset(min(self.current.log_start_offset, self.future.log_end_offset))
 
     def _begin_anew(self, now_ms: int) -> None:
         """The future log begins with the batch that holds the current one's first offset."""

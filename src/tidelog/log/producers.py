@@ -383,6 +383,10 @@ class Producers:
         verification.saw(sequence, epoch)
         return verification.guard
 
+    def take_verifications(self, other: Producers) -> None:
+        """Inquiries that began while `other` spoke for the partition are answered here."""
+        self._verifications.update(other._verifications)
+
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         producer = self._producers.get(producer_id)
         return producer is not None and producer.txn_first_offset >= 0 and producer.epoch == epoch

@@ -163,6 +163,16 @@ class Partition:
         self.partition_epoch = partition_epoch
         self.followers = {}
 
+    def adopt_log(self, log: Log) -> None:
+        """The same records in another directory take the place of the log."""
+        log.config = self.log.config
+        log.producers.take_verifications(self.log.producers)
+        if self.is_leader:
+            # An epoch in which nothing was written is not in the copy.
+            log.begin_leader_epoch(self.leader_epoch)
+        self.log = log
+        log.producers.on_high_watermark(self.high_watermark)
+
     def check_leader(self, current_leader_epoch: int = NO_EPOCH, leader_only: bool = True) -> None:
         """Fences a caller that speaks of another leader epoch, or wants a leader where there is none."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:

@@ -1,0 +1,133 @@
+"""Moves partitions between the broker's log directories while they are in use (AlterReplicaLogDirs).
+
+    begin ─▶ read a chunk (worker) ─▶ add it to the future log ─▶ … ─▶ sync it (worker) ─▶ what came meanwhile ─▶ swap
+
+Reading and syncing happen on workers; adding a chunk costs what a produce of its size costs. The future log and the
+partition's log change places on the broker's thread, between requests, so that no reader and no writer sees a moment
+in between. `replica.alter.log.dirs.io.max.bytes.per.second` holds the copying back. A move that a stop interrupted
+begins anew with the next start. A move that fails is given up and reported; the partition stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.log.errors import LogError
+
+if TYPE_CHECKING:
+    from tidelog.broker import Broker
+    from tidelog.log.checkpoints import TopicPartition
+    from tidelog.log.flush import FlushWork
+    from tidelog.log.moves import Move
+
+#: what may be unsynced when the logs change places: syncing it keeps the broker's thread waiting
+SMALL_BYTES: Final = 1 << 20
+
+
+class Moves:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._under_way: dict[TopicPartition, Move] = {}
+        self._stopped = False
+
+    def begin(self, key: TopicPartition, path: str) -> None:
+        """Begins to move a partition, in place of a move that is under way; None is needed where it is there."""
+        present = self._under_way.get(key)
+        if present is not None and present.future.directory.path == path:
+            return
+        self._under_way.pop(key, None)
+        move = self._broker.logs.begin_move(key, path, self._broker.clock.wall_ms())
+        if move is not None:
+            self._start(key, move)
+
+    def resume(self) -> None:
+        """Goes on with what a stop interrupted."""
+        for move in self._broker.logs.resume_moves():
+            self._start((move.current.topic, move.current.partition), move)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _start(self, key: TopicPartition, move: Move) -> None:
+        self._under_way[key] = move
+        self._step(key, move)
+
+    def _goes_on(self, key: TopicPartition, move: Move) -> bool:
+        """False once the partition is gone, the move was replaced, or the broker stops."""
+        return (
+            not self._stopped and self._under_way.get(key) is move and self._broker.logs.logs.get(key) is move.current
+        )
+
+    def _step(self, key: TopicPartition, move: Move) -> None:
+        if not self._goes_on(key, move):
+            return
+        try:
+            chunk = move.next_chunk(self._broker.clock.wall_ms())
+        except LogError as error:
+            self._give_up(key, move, error)
+            return
+        if chunk is None:
+            self._sync(key, move)
+        else:
+            self._broker.workers.in_worker(chunk.read, self._then(key, move, self._add))
+
+    def _add(self, key: TopicPartition, move: Move, data: bytes) -> None:
+        move.add(data, self._broker.clock.wall_ms())
+        per_second = self._broker.values.replica_alter_log_dirs_io_max_bytes_per_second
+        pause_ms = len(data) * 1000 // per_second
+        if pause_ms:
+            deadline_ms = self._broker.clock.monotonic_ms() + pause_ms
+            self._broker.timer.add(deadline_ms, lambda: self._step(key, move))
+        else:
+            self._step(key, move)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def _sync(self, key: TopicPartition, move: Move) -> None:
+        work = move.future.flush_work()
+        if work is None:
+            self._swap(key, move)
+        else:
+            self._broker.workers.in_worker(work, self._then(key, move, lambda *_: self._synced(key, move, work)))
+
+    def _synced(self, key: TopicPartition, move: Move, work: FlushWork) -> None:
+        move.future.flush_done(work)
+        if move.lag_bytes > SMALL_BYTES:
+            self._step(key, move)
+        else:
+            self._swap(key, move)
+
+    def _swap(self, key: TopicPartition, move: Move) -> None:
+        broker = self._broker
+        while (rest := move.next_chunk(broker.clock.wall_ms())) is not None:
+            move.add(rest.read(), broker.clock.wall_ms())
+        log = broker.logs.finish_move(key)
+        del self._under_way[key]
+        partition = broker.replicas.partitions[key]
+        partition.adopt_log(log)
+        broker.parking.wake(key)
+        broker.on_housekeeping_due()
+
+    def _then(
+        self, key: TopicPartition, move: Move, go_on: Callable[[TopicPartition, Move, Any], None]
+    ) -> Callable[[Any, BaseException | None], None]:
+        def done(result: Any, error: BaseException | None) -> None:
+            if not self._goes_on(key, move):
+                return
+            try:
+                if error is not None:
+                    raise error
+                go_on(key, move, result)
+            except (LogError, OSError) as failure:
+                self._give_up(key, move, failure)
+
+        return done
+
+    def _give_up(self, key: TopicPartition, move: Move, error: BaseException) -> None:
+        self._broker.report(f"{move.current.name} could not be moved to {move.future.directory.path}", error)
+        self._under_way.pop(key, None)
+        try:
+            self._broker.logs.cancel_move(key)
+        except LogError as failure:
+            self._broker.report(f"the copy of {move.current.name} could not be removed", failure)

@@ -90,6 +90,11 @@ def tenures(member: MemberHistory) -> list[Tenure]:
                 if partition in held:
                     held[partition].ended = event["at"]
                     held.pop(partition).lost = event["event"] == "lost"
+        elif event["event"] == "leaving":
+            # It reads no more from here on; not every client tells that a leaving member gives its partitions back.
+            for tenure in held.values():
+                tenure.ended = event["at"]
+            held.clear()
     return made
 
 

@@ -31,8 +31,7 @@ class MemberHistory:
 
     def processed(self) -> Iterator[tuple[int, int]]:
         for event in self.of("processed"):
-            for partition, offset in event["records"]:
-                yield partition, offset
+            yield from ((partition, offset) for partition, offset in event["records"])
 
     def acknowledged(self) -> Iterator[tuple[float, int, int]]:
         """Time, partition and offset of each commit that the broker acknowledged."""

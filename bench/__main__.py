@@ -8,12 +8,33 @@ import time
 from pathlib import Path
 
 from bench import limits, picture, report, runner
-from bench.cases import b1_produce, b2_fetch, b3_latency, b4_small_requests, b5_start, b6_memory, b14_growth
+from bench.cases import (
+    b1_produce,
+    b2_fetch,
+    b3_latency,
+    b4_small_requests,
+    b5_start,
+    b6_memory,
+    b10_groups,
+    b11_transactions,
+    b14_growth,
+)
 from bench.measure import Benchmark, Scale
 from bench.systems.java import classpath
 
 ALL: tuple[Benchmark, ...] = tuple(
-    case.BENCHMARK for case in (b1_produce, b2_fetch, b3_latency, b4_small_requests, b5_start, b6_memory, b14_growth)
+    case.BENCHMARK
+    for case in (
+        b1_produce,
+        b2_fetch,
+        b3_latency,
+        b4_small_requests,
+        b5_start,
+        b6_memory,
+        b10_groups,
+        b11_transactions,
+        b14_growth,
+    )
 )
 QUICK_WORK = 0.3
 

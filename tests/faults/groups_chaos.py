@@ -46,6 +46,8 @@ BROKER_CONFIG = {
     "offsets.topic.num.partitions": "4",
 }
 MOST_MEMBERS = 5
+#: More of what keeps a group going, or it would only shrink.
+FAULTS = ("kill", "pause", "leave", "join", "join")
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -236,33 +238,39 @@ class Arena:
     # --- what is done to the members ------------------------------------------------------------
 
     def rage(self, seconds: float) -> None:
-        """Something happens to some member of each group about once a second."""
+        """Something happens about twice a second: first each fault to each group, then what chance says."""
+        first = [(group, fault) for fault in ("pause", "join", "kill", "leave") for group in self.groups]
         deadline = time.monotonic() + seconds
         while (now := time.monotonic()) < deadline:
             for group in self.groups:
                 group.resume_due(now)
                 group.check_members_live()
-            group = self.chance.choice(self.groups)
-            fault = self._fault(group)
-            self.faults[fault] += 1
+            if first:
+                group, fault = first.pop(0)
+                # The first pauses outlast the session.
+                self._strike(group, fault, sessions=1.5)
+            else:
+                group, fault = self.chance.choice(self.groups), self.chance.choice(FAULTS)
+                self._strike(group, fault, sessions=self.chance.uniform(0.3, 1.7))
             time.sleep(self.chance.uniform(0.2, 0.9))
 
-    def _fault(self, group: Group) -> str:
+    def _strike(self, group: Group, fault: str, sessions: float) -> None:
         awake = [member for member in group.members if not member.paused]
-        wanted = self.chance.choice(("kill", "pause", "leave", "join", "join"))
-        if len(awake) < 2 or (wanted == "join" and len(group.members) < MOST_MEMBERS):
+        if len(awake) < 2:
+            fault = "join"
+        elif fault == "join" and len(group.members) >= MOST_MEMBERS:
+            fault = "pause"
+        self.faults[fault] += 1
+        if fault == "join":
             group.join()
-            return "join"
+            return
         victim = self.chance.choice(awake)
-        if wanted == "kill":
+        if fault == "kill":
             group.kill(victim)
-        elif wanted == "leave":
+        elif fault == "leave":
             group.dismiss(victim)
         else:
-            wanted = "pause"
-            # Half of the pauses outlast the session.
-            group.pause(victim, SESSION_TIMEOUT_MS / 1_000 * self.chance.uniform(0.3, 1.7))
-        return wanted
+            group.pause(victim, SESSION_TIMEOUT_MS / 1_000 * sessions)
 
     # --- the end ----------------------------------------------------------------------------------
 

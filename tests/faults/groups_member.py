@@ -33,7 +33,7 @@ BETWEEN_S = 0.02
 
 class Journal:
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def write(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, "at": time.monotonic(), **fields})
@@ -106,6 +106,7 @@ class ConfluentMember(Member):
             self._read_batch()
             if self.pending:
                 self._settle()
+        self.journal.write("leaving")
         self.consumer.close()
 
     def _identity(self) -> tuple[int, str]:
@@ -157,15 +158,20 @@ class ConfluentMember(Member):
 
 
 class KafkaPythonMember(Member):
+    """It asks for the committed offsets itself: the client goes on at its old position where it was expelled while it
+    joined again, and is given a partition that it had before (kafka-python 3.0.12)."""
+
     def run(self) -> None:
         import kafka
         from kafka.coordinator.assignors.range import RangePartitionAssignor
 
         member = self
+        fresh: set[Any] = set()
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
             def on_partitions_assigned(self, assigned: Any) -> None:
                 generation = consumer._coordinator._generation
+                fresh.update(assigned)
                 member.assigned((at.partition for at in assigned), generation.generation_id, generation.member_id)
 
             def on_partitions_revoked(self, revoked: Any) -> None:
@@ -188,6 +194,11 @@ class KafkaPythonMember(Member):
         consumer.subscribe([self.settings["topic"]], listener=Listener())
         while not self.stopping:
             read = consumer.poll(timeout_ms=int(BATCH_S * 1_000), max_records=BATCH_RECORDS)
+            while fresh:
+                at = fresh.pop()
+                read.pop(at, None)
+                if at in consumer.assignment():
+                    consumer.seek(at, consumer.committed(at) or 0)
             self.pending = [(record.partition, record.offset) for records in read.values() for record in records]
             if self.pending:
                 offsets = self.offsets_to_commit()
@@ -198,6 +209,7 @@ class KafkaPythonMember(Member):
                 elif self._commit(consumer, offsets):
                     time.sleep(BETWEEN_S)
                     self.process()
+        self.journal.write("leaving")
         consumer.close()
 
     def _commit(self, consumer: Any, offsets: dict[int, int]) -> bool:
@@ -213,7 +225,7 @@ class KafkaPythonMember(Member):
         try:
             consumer.commit(wanted, timeout_ms=COMMIT_TIMEOUT_MS)
         except KafkaError as error:
-            self.committed(began, offsets, [error.errno, type(error).__name__])
+            self.committed(began, offsets, [getattr(error, "errno", None), type(error).__name__])
             return False
         self.committed(began, offsets)
         return True
@@ -260,6 +272,7 @@ class AioKafkaMember(Member):
                 if self.pending:
                     await self._settle(consumer)
             await asyncio.sleep(0.02)
+        self.journal.write("leaving")
         await consumer.stop()
 
     async def _settle(self, consumer: Any) -> None:

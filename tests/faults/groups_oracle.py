@@ -31,7 +31,7 @@ class MemberHistory:
 
     def processed(self) -> Iterator[tuple[int, int]]:
         for event in self.of("processed"):
-            yield from event["records"]
+            yield from ((partition, offset) for partition, offset in event["records"])
 
     def acknowledged(self) -> Iterator[tuple[float, int, int]]:
         """Time, partition and offset of each commit that the broker acknowledged."""
@@ -89,6 +89,11 @@ def tenures(member: MemberHistory) -> list[Tenure]:
                 if partition in held:
                     held[partition].ended = event["at"]
                     held.pop(partition).lost = event["event"] == "lost"
+        elif event["event"] == "leaving":
+            # It reads no more from here on; not every client tells that a leaving member gives its partitions back.
+            for tenure in held.values():
+                tenure.ended = event["at"]
+            held.clear()
     return made
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
-from bench.systems.kafka import ApacheKafka
-from bench.systems.tidelog import Tidelog
-from groups_chaos import BROKER_CONFIG, Arena
-from groups_oracle import errors_of, refused_commits, violations
-from groups_variants import VARIANTS
+from bench.systems.kafka import ApacheKafka  # noqa: E402
+from bench.systems.tidelog import Tidelog  # noqa: E402
+from groups_chaos import BROKER_CONFIG, Arena  # noqa: E402
+from groups_oracle import GroupHistory, errors_of, lost_without_a_reason, refused_commits, violations  # noqa: E402
+from groups_variants import VARIANTS  # noqa: E402
 
 
 def main() -> int:
@@ -47,13 +47,13 @@ def main() -> int:
     return int(failed)
 
 
-def tell(group: str, history, commit: str) -> bool:  # type: ignore[no-untyped-def]
+def tell(group: str, history: GroupHistory, commit: str) -> bool:
     found = violations(history, commit)
     processed = sum(1 for member in history.members for _ in member.processed())
     print(
         f"  {group}: commits {commit} processing, {len(history.members)} members, {processed} processed, "
         f"{len(history.commits)} commits, refused: {sorted(refused_commits(history.members), key=str)}, "
-        f"errors: {sorted(errors_of(history.members))}"
+        f"errors: {sorted(errors_of(history.members))}, lost for no reason: {len(lost_without_a_reason(history))}"
     )
     for violation in found[:20]:
         print(f"    VIOLATED: {violation}")

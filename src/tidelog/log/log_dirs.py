@@ -38,6 +38,7 @@ from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_log
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.segment import NO_ROOM
 
 PROBE: Final = ".tidelog-probe"
 #: from how many logs on it is cheaper to sync a volume than its files
@@ -391,7 +392,9 @@ class LogDirs:
                 try:
                     self._checkpoint(directory, high_watermarks)
                 except OSError as error:
-                    self._lose(directory, error)
+                    # The checkpoints of before are still true, only older.
+                    if error.errno not in NO_ROOM:
+                        self._lose(directory, error)
 
     def _checkpoint(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False

@@ -134,6 +134,8 @@ def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms:
         segment.txn_index.reset()
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
     producers.on_log_start_offset(log.log_start_offset)
+    if recovered and len(producers):
+        snapshots.write(end_offset, producers.snapshot())
     snapshots.prune({segment.base_offset for segment in log.segments})
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
-from bench.systems.kafka import ApacheKafka  # noqa: E402
-from bench.systems.tidelog import Tidelog  # noqa: E402
-from groups_chaos import BROKER_CONFIG, Arena  # noqa: E402
-from groups_oracle import GroupHistory, errors_of, lost_without_a_reason, refused_commits, violations  # noqa: E402
-from groups_variants import VARIANTS  # noqa: E402
+from bench.systems.kafka import ApacheKafka
+from bench.systems.tidelog import Tidelog
+from groups_chaos import BROKER_CONFIG, Arena
+from groups_oracle import GroupHistory, errors_of, lost_without_a_reason, refused_commits, violations
+from groups_variants import VARIANTS
 
 
 def main() -> int:

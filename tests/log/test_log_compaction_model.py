@@ -12,7 +12,7 @@ from random import Random
 
 import hypothesis.strategies as st
 from compaction_kit import COMPACT, KEY, NOW_MS, Compacted, FragileDisk, PowerLoss, open_dirs, run, table_of, visible
-from hypothesis import settings, Phase
+from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tidelog.log.producers import Producers

@@ -311,7 +311,7 @@ class PendingProduce:
                 self.parked.cancel()
 
         self.flushing += 1
-        self.request.broker.flush(partition, flushed)
+        self.request.broker.flushing.flush(partition.log, flushed)
 
     def park(self) -> None:
         request = self.request

@@ -31,7 +31,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
-from tidelog.log.flush import FlushWork, run_together
+from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.moves import Move
@@ -367,16 +367,12 @@ class LogDirs:
             if log.flush_is_due(now_ms):
                 log.directory.flushes.add(log)
 
-    def take_flushes(self) -> list[tuple[Log, FlushWork]]:
-        """Flushes to be run on a worker and reported with `log.flush_done(work)`."""
-        works = []
+    def take_flushes(self) -> list[Log]:
+        """The logs that want to be synced; each is told once."""
+        wanting = [log for directory in self.dirs for log in sorted(directory.flushes, key=lambda log: log.name)]
         for directory in self.dirs:
-            for log in sorted(directory.flushes, key=lambda log: log.name):
-                work = log.flush_work()
-                if work is not None:
-                    works.append((log, work))
             directory.flushes.clear()
-        return works
+        return wanting
 
     def lose_failed(self) -> list[str]:
         """Takes the logs of directories that failed meanwhile out of service; returns the paths of these."""

@@ -12,7 +12,7 @@ from random import Random
 
 import hypothesis.strategies as st
 from compaction_kit import COMPACT, KEY, NOW_MS, Compacted, FragileDisk, PowerLoss, open_dirs, run, table_of, visible
-from hypothesis import settings, Phase
+from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tidelog.log.producers import Producers
@@ -117,7 +117,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for _ in run(self.it.cleaner, self.now_ms):
             self._completed()
 
-    @rule(operations=st.integers(0, 60), power=st.booleans())
+    @rule(operations=st.integers(0, 150), power=st.booleans())
     def lose_power_while_compacting(self, operations: int, power: bool) -> None:
         """The power goes, or the process is killed, before any one of the operations on the disk."""
         self.disk.operations_left = operations

@@ -117,7 +117,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for _ in run(self.it.cleaner, self.now_ms):
             self._completed()
 
-    @rule(operations=st.integers(0, 60), power=st.booleans())
+    @rule(operations=st.integers(0, 150), power=st.booleans())
     def lose_power_while_compacting(self, operations: int, power: bool) -> None:
         """The power goes, or the process is killed, before any one of the operations on the disk."""
         self.disk.operations_left = operations

@@ -140,13 +140,10 @@ cdef class Sieve:
     @cython.locals(start=cython.Py_ssize_t, base_timestamp="long long")
     cdef void _rewrite(self, Py_ssize_t at, int attributes, bint marked) noexcept nogil
 
-    @cython.locals(run=cython.Py_ssize_t, size=cython.Py_ssize_t)
-    cdef void _gather(self) noexcept nogil
-
     @cython.locals(
-        run=cython.Py_ssize_t, length="long long", attributes="unsigned char", delta="long long", rest="long long"
+        run=cython.Py_ssize_t, end=cython.Py_ssize_t, length="long long", delta="long long", rest="long long"
     )
-    cdef void _gather_rebased(self, long long shift) noexcept nogil
+    cdef void _gather(self, bint marked, long long shift) noexcept nogil
 
     @cython.locals(half="long long", byte="long long")
     cdef void _write_number(self, long long value) noexcept nogil

@@ -33,10 +33,7 @@ from typing import Any
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from contextlib import nullcontext
-    from types import SimpleNamespace
-
-    cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())  # type: ignore[no-redef]
+    from tidelog.log.kernel_primitives import cython
 
 if not cython.compiled:
     from tidelog.log.kernel_primitives import (
@@ -60,16 +57,6 @@ _BAD_RECORDS = 6
 #: the one batch that was asked for is done
 _DONE = 7
 
-REASONS = (
-    "the file ends inside a batch",
-    "the batch needs special care",
-    "the map is full",
-    "the output is full",
-    "what stands there cannot be the header of a batch",
-    "the batch fails its CRC",
-    "the records of the batch are malformed",
-)
-
 # What `sift_one` does with a batch.
 _SIFT = 0
 _KEEP = 1
@@ -84,6 +71,7 @@ class Stop:
     """The codes for those outside: the compiled loops have them as C numbers, which nobody else sees."""
 
     CUT, SPECIAL, FULL, NO_ROOM, DONE = _CUT, _SPECIAL, _FULL, _NO_ROOM, _DONE
+    BAD_BATCH, BAD_CRC, BAD_RECORDS = _BAD_BATCH, _BAD_CRC, _BAD_RECORDS
 
 
 class How:
@@ -552,38 +540,31 @@ class Sieve:
             if marked:
                 attributes = attributes | _DELETE_HORIZON_FLAG
                 store_int64(self.out, start + _BASE_TIMESTAMP_AT, self.horizon_ms)
-                self._gather_rebased(base_timestamp - self.horizon_ms)
-            else:
-                self._gather()
+            self._gather(marked, base_timestamp - self.horizon_ms)
         self.out[start + _ATTRIBUTES_AT + 1] = attributes
         store_int32(self.out, start + _LENGTH_AT, self.out_at - start - _LOG_OVERHEAD)
         store_int32(self.out, start + _RECORD_COUNT_AT, self.kept)
         store_int32(self.out, start + _CRC_AT, self._crc32c(self.out, start + _ATTRIBUTES_AT, self.out_at))
 
-    def _gather(self) -> None:
-        """Copies the records that stay."""
-        run = 0
-        while run < self.run_count:
-            size = self.runs[run + 1] - self.runs[run]
-            copy_bytes(self.buf, self.runs[run], self.out, self.out_at, size)
-            self.out_at += size
-            run += 2
-
-    def _gather_rebased(self, shift: int) -> None:
-        """Copies the records that stay, their timestamp deltas moved by `shift`. They are known to be well formed."""
+    def _gather(self, marked: bool, shift: int) -> None:
+        """Copies the records that stay; of a batch that is marked with their timestamp deltas moved by `shift`."""
         run = 0
         while run < self.run_count:
             self.pos = self.runs[run]
-            while self.pos < self.runs[run + 1]:
-                self.next_at = self.runs[run + 1]
+            end = self.runs[run + 1]
+            if not marked:
+                copy_bytes(self.buf, self.pos, self.out, self.out_at, end - self.pos)
+                self.out_at += end - self.pos
+                self.pos = end
+            while self.pos < end:
+                self.next_at = end
                 length = self._number()
                 self.next_at = self.pos + length
-                attributes = self.buf[self.pos]
                 self.pos += 1
                 delta = self._number() + shift
                 rest = self.next_at - self.pos
                 self._write_number(1 + _number_size(delta) + rest)
-                self.out[self.out_at] = attributes
+                self.out[self.out_at] = self.buf[self.next_at - length]
                 self.out_at += 1
                 self._write_number(delta)
                 copy_bytes(self.buf, self.pos, self.out, self.out_at, rest)

@@ -5,7 +5,12 @@ Compiled, it takes them from `kernel.pxd`, as inline C of the same names.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
+
+#: stands in for Cython's module of that name, where that is not installed
+cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())
 
 
 def load_int32(data: Any, pos: int) -> int:

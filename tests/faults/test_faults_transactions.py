@@ -105,7 +105,9 @@ def test_a_repeat_that_arrives_between_two_transactions_does_not_hold_up_the_nex
     identity = initialised(line, wire.init_producer_id("x"))
     requests = [wire.produce("x", *identity, n, 0, [b"%d" % n], version=10) for n in range(3)]
     for batches in (requests[:2], requests[2:]):
-        assert wire.added(wire.settled(lambda: line.ask(wire.add_partitions("x", *identity, [0])), wire.added)) is E.NONE
+        assert (
+            wire.added(wire.settled(lambda: line.ask(wire.add_partitions("x", *identity, [0])), wire.added)) is E.NONE
+        )
         for request in batches:
             assert produced(line.ask(request))[0] is E.NONE
         assert line.ask(wire.end_txn("x", *identity, True, version=4)).error_code == 0

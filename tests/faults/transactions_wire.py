@@ -73,7 +73,7 @@ class Line:
 
 
 def init_producer_id(
-    transactional_id: str, timeout_ms: int = 60_000, producer_id: int = -1, producer_epoch: int = -1
+    transactional_id: str | None, timeout_ms: int = 60_000, producer_id: int = -1, producer_epoch: int = -1
 ) -> Request:
     return Request(
         ApiKey.INIT_PRODUCER_ID,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin import Admin
     from tidelog.client.groups import Groups
     from tidelog.client.share_groups import ShareGroups
+    from tidelog.client.transactions import Transactions
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -93,6 +94,12 @@ class Client:
         from tidelog.client.share_groups import ShareGroups  # late, as above
 
         return ShareGroups(self.cluster)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        from tidelog.client.transactions import Transactions  # late, as above
+
+        return Transactions(self.cluster)
 
     # --- writing ------------------------------------------------------------------------------------
 

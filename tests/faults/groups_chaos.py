@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.systems.process import BrokerProcess
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from groups_oracle import FOREVER, GroupHistory, MemberHistory, Poll, read_journal
 
@@ -49,6 +49,16 @@ MOST_MEMBERS = 5
 #: More of what keeps a group going, or it would only shrink.
 FAULTS = ("kill", "pause", "leave", "join", "join")
 OFFSETS_TOPIC = "__consumer_offsets"
+#: What a client may see of a coordinator that goes and comes back; all of it is tried again.
+PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
@@ -111,9 +121,13 @@ class Load:
                 self._producer.produce(TOPIC, b"%d" % at, partition=at % PARTITIONS, on_delivery=self._delivered)
             self._producer.poll(0)
 
-    def stop(self) -> dict[int, int]:
+    def end(self) -> None:
         self._stopping.set()
         self._thread.join()
+
+    def stop(self) -> dict[int, int]:
+        """Ends the load and gives the number of records per partition."""
+        self.end()
         assert self._producer.flush(60) == 0, "records were not acknowledged"
         assert not self.failed, self.failed[0]
         return dict(self.acknowledged)
@@ -128,6 +142,18 @@ class Group:
         self._bootstrap = broker.bootstrap
         self._directory = directory
         self._clients = itertools.cycle(plan.clients)
+        # It never subscribes, so it is no member: it only asks.
+        self._observer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": plan.group, "enable.auto.commit": False, "log_level": 0}
+        )
+
+    def committed_offsets(self) -> dict[int, int]:
+        asked = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
+        told = self._observer.committed(asked, timeout=10)
+        failed = [at.error for at in told if at.error is not None]
+        if failed:
+            raise KafkaException(failed[0])
+        return {at.partition: at.offset for at in told if at.offset >= 0}
 
     def join(self) -> LivingMember:
         client = next(self._clients)
@@ -213,14 +239,14 @@ class Arena:
         self.chance = random.Random(seed)
         self.groups = [Group(plan, broker, directory) for plan in plans]
         self.ends: dict[int, int] = {}
-        self.longest_poll_s = 0.0
+        self.poll_failures: list[str] = []
         self._commits: dict[str, list[tuple[int, int]]] = {}
         self._polling = threading.Event()
         self._poller = threading.Thread(target=self._poll, daemon=True)
-        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def __enter__(self) -> Self:
-        self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
         for group in self.groups:
             group.join()
             group.join()
@@ -232,6 +258,7 @@ class Arena:
     def __exit__(self, *exc: object) -> None:
         self._polling.set()
         self._poller.join(60)
+        self.load.end()
         for group in self.groups:
             group.abandon()
 
@@ -290,6 +317,7 @@ class Arena:
             )
         self._polling.set()
         self._poller.join(60)
+        assert not self.poll_failures, self.poll_failures[0]
         for group in self.groups:
             group.check_members_live()
             group.end()
@@ -313,18 +341,12 @@ class Arena:
     def poll_once(self, group: Group) -> None:
         began = time.monotonic()
         try:
-            offsets = committed_offsets(self.admin, group.plan.group)
+            offsets = group.committed_offsets()
         except KafkaException as error:
-            assert error.args[0].retriable() or error.args[0].code() < 0, error
+            if error.args[0].code() not in PASSING:
+                self.poll_failures.append(str(error))
             return
-        ended = time.monotonic()
-        self.longest_poll_s = max(self.longest_poll_s, ended - began)
-        group.polls.append(Poll(began, ended, offsets))
-
-
-def committed_offsets(admin: AdminClient, group: str) -> dict[int, int]:
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=10)
-    return {at.partition: at.offset for at in asked[group].result(30).topic_partitions if at.topic == TOPIC}
+        group.polls.append(Poll(began, time.monotonic(), offsets))
 
 
 def logged_commits(bootstrap: str, topic: str) -> dict[str, list[tuple[int, int]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_values import all_codecs, by_schema, label, random_message
 
+import tidelog
 from tidelog.wire import messages
 from tidelog.wire.codec import Codec, request_codec, response_codec, schema_of, stored_codec
 from tidelog.wire.ids import ZERO_UUID
@@ -117,7 +119,9 @@ def test_importing_the_codec_reads_no_table() -> None:
         "print([name for name in sys.modules if name.startswith('tidelog.wire.schema.')])\n"
         "print([name for name in ('asyncio', 'dataclasses', 'inspect') if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
+    # Without site, so that nothing but the package itself can have imported anything.
+    env = {"PYTHONPATH": str(Path(tidelog.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=env)
     assert done.stdout.split("\n")[:2] == ["[]", "[]"]
 
 

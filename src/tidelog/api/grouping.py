@@ -20,14 +20,15 @@ def context_of(request: Request) -> RequestContext:
     return RequestContext(request.client_id, f"/{request.exchange.connection.peer[0]}", request.version)
 
 
-def decide(name: str, body: Any, request: Request) -> None:
+def decide(name: str, body: Any, request: Request, ticket: Any = None) -> None:
     """Hands the request to the method `name` of the group room; the answer comes through its ticket."""
+    ticket = ticket or request
     broker = request.broker
     clock = broker.clock
     method = getattr(broker.groups, name)
     broker.group_coordination.carry_out(
-        method(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+        method(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
     )
     if not request.exchange.answered:
         # A parked join or sync: if the client goes, its place in the group stays and the answer is dropped.
-        request.exchange.on_abandoned = lambda: broker.groups.cancel(request)
+        request.exchange.on_abandoned = lambda: broker.groups.cancel(ticket)

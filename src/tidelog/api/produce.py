@@ -21,7 +21,7 @@ from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, ProducerRefused
 from tidelog.transacting import producer_error
 from tidelog.wire import messages
-from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, read_header
+from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -111,7 +111,18 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
 
 
 class PendingProduce:
-    __slots__ = ("body", "failed", "flushing", "guards", "parked", "refusals", "request", "response", "waits")
+    __slots__ = (
+        "body",
+        "failed",
+        "flushing",
+        "guards",
+        "parked",
+        "refusals",
+        "request",
+        "response",
+        "unverified",
+        "waits",
+    )
 
     def __init__(self, request: Request, body: Any) -> None:
         self.request = request
@@ -125,6 +136,7 @@ class PendingProduce:
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
         self.guards: dict[tuple[str, int], int] = {}
         self.refusals: dict[tuple[str, int], Exception] = {}
+        self.unverified: set[tuple[str, int]] = set()
         self.parked: Parked | None = None
 
     def finish(self) -> None:
@@ -157,6 +169,7 @@ class PendingProduce:
             for key, code in codes.items():
                 if code is not ErrorCode.NONE:
                     self.refusals[key] = producer_error(code, request.version >= FIRST_VERSION_WITH_ABORTABLE, adds)
+                    self.unverified.add(key)
             self.append_all()
             self.finish()
 
@@ -191,7 +204,8 @@ class PendingProduce:
                         now_ms=broker.clock.monotonic_ms(),
                     )
                 except ProducerRefused as refused:
-                    self.refusals[partition.key] = KafkaError(ErrorCode.of(refused.code), refused.message)
+                    self.refusals[partition.key] = refused
+                    self.unverified.add(partition.key)
                     continue
                 if guard != NO_GUARD:
                     self.guards[partition.key] = guard
@@ -211,12 +225,8 @@ class PendingProduce:
             for data in topic.partition_data:
                 try:
                     partitions.append(self._append(name, data, now_ms))
-                except (KafkaError, LogError, ProducerRefused) as error:
-                    partitions.append(self._refuse(name, data.index, error.code, str(error)))
-                except InvalidBatch as invalid:
-                    partitions.append(
-                        self._refuse(name, data.index, invalid.code, invalid.message, invalid.record_errors)
-                    )
+                except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
+                    partitions.append(self._refuse(name, data.index, error))
             if partitions:
                 topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
@@ -265,19 +275,20 @@ class PendingProduce:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(broker.why_missing(name, index))
 
-    def _refuse(self, name: str, index: int, code: int, message: str | None, record_errors: Any = ()) -> Any:
+    def _refuse(self, name: str, index: int, error: KafkaError | LogError | ProducerRefused | InvalidBatch) -> Any:
         self.failed = True
         response = messages.ProduceResponse
+        code = error.code
         refusal = response.PartitionProduceResponse(
             index=index,
             error_code=code,
             base_offset=-1,
             log_append_time_ms=-1,
-            log_start_offset=self._log_start_offset(name, index, code),
-            error_message=message,
+            log_start_offset=self._log_start_offset(name, index, error),
+            error_message=str(error),
             record_errors=[
                 response.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
-                for at, why in record_errors
+                for at, why in getattr(error, "record_errors", ())
             ],
         )
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -286,9 +297,15 @@ class PendingProduce:
                 refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return refusal
 
-    def _log_start_offset(self, name: str, index: int, code: int) -> int:
+    def _log_start_offset(
+        self, name: str, index: int, error: KafkaError | LogError | ProducerRefused | InvalidBatch
+    ) -> int:
+        """Where the log begins, told with a refusal that came from the log; -1 with one that came before it."""
         partition = self.request.broker.replicas.partitions.get((name, index))
-        return -1 if partition is None or code in WITHOUT_LOG_START else partition.log.log_start_offset
+        before_log = isinstance(error, NotOneBatch) or error.code in WITHOUT_LOG_START
+        if partition is None or before_log or (name, index) in self.unverified:
+            return -1
+        return partition.log.log_start_offset
 
     def _add_endpoints(self) -> None:
         leaders = {

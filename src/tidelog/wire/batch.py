@@ -88,6 +88,10 @@ class InvalidBatch(Exception):
         self.record_errors = record_errors
 
 
+class NotOneBatch(InvalidBatch):
+    """What came is not a single whole batch: seen before any log is looked at."""
+
+
 class BatchHeader(NamedTuple):
     """The fixed part of a batch, as `HEADER` unpacks it: `BatchHeader._make(HEADER.unpack_from(view, pos))`."""
 

@@ -48,6 +48,7 @@ from tidelog.wire.batch import (
     BatchHeader,
     Buffer,
     InvalidBatch,
+    NotOneBatch,
     computed_crc,
     crc32c,
     crc_matches,
@@ -238,10 +239,10 @@ def _too_large(size: int, rules: AppendRules) -> InvalidBatch:
 def _only_batch(records: memoryview) -> BatchHeader:
     header = next_header(records, 0, len(records))
     if header is None:
-        raise InvalidBatch(INVALID_RECORD, "the message set holds no whole batch")
+        raise NotOneBatch(INVALID_RECORD, "the message set holds no whole batch")
     size = LOG_OVERHEAD + header.length
     if size != len(records) and next_header(records, size, len(records)) is not None:
-        raise InvalidBatch(INVALID_RECORD, "a produce request may hold one batch per partition, not more")
+        raise NotOneBatch(INVALID_RECORD, "a produce request may hold one batch per partition, not more")
     return header
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from conftest import Shell
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 from tidelog.wire.batch import iter_headers
 from tidelog.wire.records import build_batch
+
+if TYPE_CHECKING:
+    from cli_shell import Shell
 
 LOST_PRODUCER = 123_456
 
@@ -48,7 +51,7 @@ def test_transactions_are_listed_by_state_producer_and_age(run: Shell, ongoing: 
     assert [r["transactional_id"] for r in same] == [name]
     assert run.json("transaction", "list", name, "--longer-than", "1h") == []
     assert run("transaction", "list", "nothing-*").stderr == "no transactions\n"
-    assert "for example Ongoing" in run("transaction", "list", "--state", "Sleeping", code=1).stderr
+    assert "for example Ongoing" in run("transaction", "list", "--state", "Sleeping", code=2).stderr
     run("transaction", "list", "--longer-than", "soon", code=2)
     producer.abort_transaction(30)
 
@@ -94,7 +97,7 @@ def test_what_a_coordinator_will_end_is_not_hanging_and_not_torn(
 
 
 @pytest.fixture
-def hanging() -> Iterator[Shell]:
+def hanging(alone: Shell) -> Iterator[Shell]:
     """A broker whose topic `t` has a transaction in partition 1, from offset 1, that no coordinator knows."""
     with RunningBroker() as broker, Client(broker.bootstrap) as client:
         client.admin.create_topic("t", 2)
@@ -116,7 +119,7 @@ def hanging() -> Iterator[Shell]:
         path.write_bytes(data + lost)
         broker.start()
         client.produce("t", [b"after"], partition=1)
-        yield Shell(broker.bootstrap)
+        yield type(alone)(broker.bootstrap)
 
 
 def committed(run: Shell) -> list[str]:

@@ -145,7 +145,7 @@ class World:
                 self.replace,
                 self.wait,
             ),
-            (40, 8, 25, 6, 8, 4, 5, 2),
+            (40, 8, 25, 6, 12, 4, 5, 2),
         )[0]
         act()
 
@@ -175,7 +175,8 @@ class World:
             # Known as a repeat, or refused because its transaction is over; appended it is not.
             assert (code, told) == (E.NONE, offset) or code in OVER, (code, told, offset)
         elif producer.past and producer.version == 2:
-            self.refused(producer, self.rng.choice(producer.past[-8:]))
+            # The last of them is the end before: the one that could be taken for an end of what is open now.
+            self.refused(producer, self.rng.choice((producer.past[-1], self.rng.choice(producer.past[-8:]))))
 
     def die(self) -> None:
         """A producer is gone without a word; perhaps with its last words on the way."""

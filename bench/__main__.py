@@ -8,12 +8,33 @@ import time
 from pathlib import Path
 
 from bench import limits, picture, report, runner
-from bench.cases import b1_produce, b2_fetch, b3_latency, b4_small_requests, b5_start, b6_memory, b14_growth
+from bench.cases import (
+    b1_produce,
+    b2_fetch,
+    b3_latency,
+    b4_small_requests,
+    b5_start,
+    b6_memory,
+    b10_groups,
+    b11_transactions,
+    b14_growth,
+)
 from bench.measure import Benchmark, Scale
 from bench.systems.java import classpath
 
 ALL: tuple[Benchmark, ...] = tuple(
-    case.BENCHMARK for case in (b1_produce, b2_fetch, b3_latency, b4_small_requests, b5_start, b6_memory, b14_growth)
+    case.BENCHMARK
+    for case in (
+        b1_produce,
+        b2_fetch,
+        b3_latency,
+        b4_small_requests,
+        b5_start,
+        b6_memory,
+        b10_groups,
+        b11_transactions,
+        b14_growth,
+    )
 )
 QUICK_WORK = 0.3
 
@@ -46,7 +67,8 @@ def main() -> None:
         runner.say("limits of the machine")
         measured = limits.measure(Path(parent), (128 if options.quick else 512) << 20)
         results = runner.run(benchmarks, systems, rounds, scale, Path(parent))
-    print(report.table(results, measured))
+    median_goals = {one.id: one.median_goal for one in benchmarks if one.median_goal is not None}
+    print(report.table(results, measured, median_goals))
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / time.strftime("bench-%Y%m%d-%H%M%S.json", time.localtime(began))
     how = {"rounds": rounds, "quick": options.quick, "systems": systems, "seconds": round(time.time() - began)}

@@ -71,7 +71,9 @@ def end_offsets(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> int
     return total
 
 
-def librdkafka_produce(bootstrap: str, topic: str, values: list[bytes], count: int, acks: str, codec: str) -> float:
+def librdkafka_produce(
+    bootstrap: str, topic: str, values: list[bytes], count: int, acks: str, codec: str, idempotent: bool = False
+) -> float:
     """Seconds from the first record handed over to the last acknowledgement."""
     failures: list[KafkaError] = []
     producer = Producer(
@@ -79,6 +81,7 @@ def librdkafka_produce(bootstrap: str, topic: str, values: list[bytes], count: i
             "bootstrap.servers": bootstrap,
             "acks": acks,
             "compression.type": codec,
+            "enable.idempotence": idempotent,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 524_288,
             "error_cb": failures.append,

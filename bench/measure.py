@@ -11,6 +11,7 @@ from typing import Literal
 from bench.systems.process import BrokerProcess
 
 Better = Literal["higher", "lower"]
+GoalOf = Literal["ratio", "value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,10 @@ class Sample:
     value: float
     unit: str
     better: Better
-    #: Tidelog divided by Kafka: at least this where higher is better, at most this where lower is better.
-    goal: float = 1.0
+    #: At least this where higher is better, at most this where lower is better; None where no goal was set.
+    goal: float | None = 1.0
+    #: What the goal is about: Tidelog divided by Kafka, or Tidelog's own value whatever Kafka's is.
+    goal_of: GoalOf = "ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Benchmark:
     title: str
     run: Callable[[BrokerProcess, Scale, Path], Iterator[Sample]]
     started: bool = True
+    #: What the median of all its ratios should be, where more than each single goal is asked.
+    median_goal: float | None = None
     config: dict[str, str] = field(default_factory=dict)
 
 
@@ -61,7 +66,8 @@ class Series:
     variant: str
     unit: str
     better: Better
-    goal: float
+    goal: float | None
+    goal_of: GoalOf
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def median(self, system: str) -> float | None:
@@ -74,15 +80,19 @@ class Series:
 
     @property
     def ratio(self) -> float | None:
-        """Tidelog ÷ Kafka, of the medians."""
+        """Tidelog ÷ Kafka, of the medians; none for a value that is judged by itself."""
         ours, theirs = self.median("tidelog"), self.median("kafka")
-        return ours / theirs if ours is not None and theirs else None
+        if self.goal_of == "value" or ours is None or not theirs:
+            return None
+        return ours / theirs
 
     @property
     def reached(self) -> bool | None:
-        if self.ratio is None:
+        """Whether the goal was reached; None where there is none, or not enough was measured to say."""
+        judged = self.ratio if self.goal_of == "ratio" else self.median("tidelog")
+        if judged is None or self.goal is None:
             return None
-        return self.ratio >= self.goal if self.better == "higher" else self.ratio <= self.goal
+        return judged >= self.goal if self.better == "higher" else judged <= self.goal
 
 
 def percentile(sorted_values: list[float], share: float) -> float:

@@ -46,32 +46,37 @@ def row(series: Series) -> str:
         band = f"[{number(spread[0])}–{number(spread[1])}]" if spread else ""
         cells.append(f"{number(series.median(system)):>9} {band:19}")
     cells.append(f"{series.unit:10}")
-    if series.ratio is not None:
+    cells.append(f"{series.ratio:6.2f}  " if series.ratio is not None else " " * 8)
+    if series.reached is not None:
         sign = "≥" if series.better == "higher" else "≤"
-        verdict = "yes" if series.reached else "NO"
-        cells.append(f"{series.ratio:6.2f}  {sign} {series.goal:<4} {verdict}")
-    return "".join(cells)
+        own = " itself" if series.goal_of == "value" else ""
+        cells.append(f"{sign} {series.goal}{own}: {'yes' if series.reached else 'NO'}")
+    return "".join(cells).rstrip()
 
 
-def summary(all_series: list[Series]) -> list[str]:
+def summary(all_series: list[Series], median_goals: dict[str, float]) -> list[str]:
     """Per benchmark: the median ratio and how many goals were reached."""
     lines = []
     for benchmark in dict.fromkeys(series.benchmark for series in all_series):
-        of_one = [series for series in all_series if series.benchmark == benchmark and series.ratio is not None]
-        if of_one:
-            ratios = [series.ratio for series in of_one if series.ratio is not None]
-            reached = sum(bool(series.reached) for series in of_one)
-            lines.append(
-                f"{benchmark:4} median ratio {statistics.median(ratios):.2f}, {reached} of {len(of_one)} goals reached"
-            )
+        of_one = [series for series in all_series if series.benchmark == benchmark]
+        ratios = [series.ratio for series in of_one if series.ratio is not None]
+        judged = [series.reached for series in of_one if series.reached is not None]
+        if not ratios:
+            continue
+        middle = statistics.median(ratios)
+        line = f"{benchmark:4} median ratio {middle:.2f}"
+        if benchmark in median_goals:
+            goal = median_goals[benchmark]
+            line += f" (≥ {goal}: {'yes' if middle >= goal else 'NO'})"
+        lines.append(f"{line}, {sum(judged)} of {len(judged)} goals reached")
     return lines
 
 
-def table(results: Iterable[Series], limits: dict[str, float]) -> str:
+def table(results: Iterable[Series], limits: dict[str, float], median_goals: dict[str, float]) -> str:
     all_series = list(results)
     lines = [f"{'':51}{'kafka':>9} {'[min–max]':19}{'tidelog':>9} {'[min–max]':19}{'unit':10} ratio  goal"]
     lines += [row(series) for series in all_series]
-    lines += ["", *summary(all_series), ""]
+    lines += ["", *summary(all_series, median_goals), ""]
     lines.append("limits of the machine: " + ", ".join(f"{name} {value:,.0f} MB/s" for name, value in limits.items()))
     return "\n".join(lines)
 
@@ -87,6 +92,7 @@ def save(path: Path, results: Iterable[Series], limits: dict[str, float], how: d
             "median": {system: series.median(system) for system in series.values},
             "ratio": series.ratio,
             "goal": series.goal,
+            "goal_of": series.goal_of,
             "reached": series.reached,
         }
         for series in results

@@ -28,7 +28,8 @@ class Results:
     def add(self, benchmark: str, system: str, sample: Sample) -> None:
         key = (benchmark, sample.variant)
         if key not in self.series:
-            self.series[key] = Series(benchmark, sample.variant, sample.unit, sample.better, sample.goal)
+            described = (sample.variant, sample.unit, sample.better, sample.goal, sample.goal_of)
+            self.series[key] = Series(benchmark, *described)
         self.series[key].values.setdefault(system, []).append(sample.value)
 
     def __iter__(self) -> Iterator[Series]:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from examples import group_demo
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
@@ -152,6 +153,7 @@ def main() -> int:
             )
         tell("topic", "describe", TOPIC, bootstrap=broker.bootstrap)
         tell("group", "describe", GROUP, bootstrap=broker.bootstrap)
+        group_demo.show(broker.bootstrap, console)
     table = Table("step", "events", "seconds", "events/s", title="every event came back, once and in order")
     for step, seconds in took.items():
         table.add_row(step, f"{events:,}", f"{seconds:.2f}", f"{events / seconds:,.0f}")

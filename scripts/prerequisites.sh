@@ -14,6 +14,8 @@ case "${1:-}" in
   java)
     java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' ||
       say "Java 17 or newer (Apache Kafka's own tools run beside us)" "on Debian: apt-get install openjdk-17-jre-headless"
+    command -v javac >/dev/null ||
+      say "a JDK (javac compiles the small Java drivers of the tests)" "on Debian: apt-get install openjdk-17-jdk-headless"
     command -v mvn >/dev/null ||
       say "Maven (fetches Apache Kafka's jars)" "on Debian: apt-get install maven"
     ;;

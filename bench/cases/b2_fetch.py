@@ -28,4 +28,4 @@ def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample
             clients.delete_topic(broker.bootstrap, topic)
 
 
-BENCHMARK = Benchmark("B2", "fetch throughput", run)
+BENCHMARK = Benchmark("B2", "fetch throughput", run, median_goal=1.3)

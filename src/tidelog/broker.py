@@ -29,6 +29,7 @@ from tidelog.control.nodes import Endpoint
 from tidelog.control.settings import Settings
 from tidelog.control.topics import NewTopic, TopicCreation
 from tidelog.coordination import Coordination, GroupCoordination
+from tidelog.flushing import Flushing
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.regex import matching
@@ -40,6 +41,7 @@ from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producers import AppendOrigin
 from tidelog.metadata.store import Refusal, SessionExpired
 from tidelog.moving import Moves
+from tidelog.producer_ids import ProducerIds
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas
@@ -147,6 +149,7 @@ class Broker:
         self._disk = disk
         random = random or Random()
         self._new_id: Callable[[], bytes] = lambda: random.randbytes(16)
+        self.flushing = Flushing(workers, report)
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
@@ -158,7 +161,8 @@ class Broker:
         self.group_coordination = GroupCoordination(
             self, OFFSETS_TOPIC, self.groups, lambda: self.values.offsets_commit_timeout_ms
         )
-        self.transactions = Transactions(TxnConfig.from_properties(properties), self._take_producer_id, pattern)
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self.transactions = Transactions(TxnConfig.from_properties(properties), self.producer_ids.take, pattern)
         self.transaction_coordination = TransactionCoordination(
             self, TRANSACTIONS_TOPIC, self.transactions, lambda: MARKER_TIMEOUT_MS
         )
@@ -176,10 +180,6 @@ class Broker:
         self.on_fatal: Callable[[str], None] = lambda reason: None
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
-        self._producer_ids: range = range(0)
-        #: taken from the block and not used
-        self._returned_ids: list[int] = []
-        self._waiting_for_ids: list[Callable[[int, int], None]] = []
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
 
     def _settings(self) -> Settings:
@@ -390,49 +390,9 @@ class Broker:
             },
         )
 
-    def next_producer_id(self, done: Callable[[int, int], None]) -> None:
-        """`done(producer id, error code)`; ids come in blocks, each written down before one of it is used."""
-        if self._producer_ids:
-            self._give_producer_id(done)
-            return
-        self._waiting_for_ids.append(done)
-        if len(self._waiting_for_ids) == 1:
-            epoch = self.image.brokers[self.id].epoch
-            self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), self._got_producer_ids)
-
-    def with_producer_ids(self, then: Callable[[], None]) -> None:
-        """Calls `then` when there are ids to give out without waiting, or none could be had."""
-        if self._producer_ids:
-            then()
-            return
-
-        def got(producer_id: int, error_code: int) -> None:
-            if not error_code:
-                self._returned_ids.append(producer_id)
-            then()
-
-        self.next_producer_id(got)
-
-    def _take_producer_id(self) -> int | None:
-        if self._returned_ids:
-            return self._returned_ids.pop()
-        if not self._producer_ids:
-            return None
-        first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-        return first
-
-    def _give_producer_id(self, done: Callable[[int, int], None]) -> None:
-        first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-        done(first, 0)
-
-    def _got_producer_ids(self, block: ProducerIdBlock) -> None:
-        waiting, self._waiting_for_ids = self._waiting_for_ids, []
-        self._producer_ids = range(block.first, block.first + block.size)
-        for done in waiting:
-            if block.error.is_failure:
-                done(-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            else:
-                self.next_producer_id(done)
+    def _allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
+        epoch = self.image.brokers[self.id].epoch
+        self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), done)
 
     # --- carrying out what the controller decided ---------------------------------------------------
 
@@ -552,27 +512,6 @@ class Broker:
             self.appended(partition)
 
         return marker_error(self, at, write)
-
-    def flush(self, partition: Partition, done: Callable[[int], None]) -> None:
-        """Syncs a log on a worker; `done` gets an error code, 0 once everything appended so far is on the device."""
-        work = partition.log.flush_work()
-        if work is None:
-            done(0)
-            return
-
-        def finished(_: Any, error: BaseException | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                partition.log.flush_done(work)
-            except LogError as failure:
-                done(failure.code)
-            except OSError:
-                done(ErrorCode.KAFKA_STORAGE_ERROR)
-            else:
-                done(0)
-
-        self.workers.in_worker(work, finished)
 
 
 def _auto_create_error(code: int) -> int:

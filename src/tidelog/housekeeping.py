@@ -7,15 +7,13 @@ removing files happens on workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.errors import LogError
 from tidelog.log.retention import delete_old_segments
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
-    from tidelog.log.flush import FlushWork
-    from tidelog.log.log import Log
     from tidelog.log.log_dir import PendingDeletion
     from tidelog.timer.wheel import TimerTask
 
@@ -112,19 +110,8 @@ class Housekeeping:
 
     def flush(self) -> None:
         """Syncs the logs that have asked for it: they have sealed a segment, or are due."""
-        for log, work in self._broker.logs.take_flushes():
-            self._broker.workers.in_worker(work, self._flushed(log, work))
-
-    def _flushed(self, log: Log, work: FlushWork) -> Callable[[Any, BaseException | None], None]:
-        def done(_: Any, error: BaseException | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                log.flush_done(work)
-            except (LogError, OSError) as failure:
-                self._broker.report(f"{log.name} could not be flushed", failure)
-
-        return done
+        for log in self._broker.logs.take_flushes():
+            self._broker.flushing.flush(log)
 
     def checkpoint(self) -> None:
         self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())

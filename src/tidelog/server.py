@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -65,6 +66,7 @@ class BrokerServer:
         #: while the broker starts, work is done at once: there is nobody to keep waiting
         self._started = False
         self._stopping = False
+        self._raise_file_limit()
         self.store = self._open_store()
         self.broker = Broker(
             config,
@@ -84,6 +86,13 @@ class BrokerServer:
         config.on_change(LIMIT_NAMES, lambda names: self._limit())
         self.cleaning = Cleaning(self.broker)
         self.addresses: list[tuple[str, int]] = []
+
+    @staticmethod
+    def _raise_file_limit() -> None:
+        """As many open files as the system lets this process have: partitions and connections both take them."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def _open_store(self) -> EmbeddedStore:
         directory = self.config.log_dirs[0]

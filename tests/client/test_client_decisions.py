@@ -15,6 +15,7 @@ from tidelog.client.errors import ClientError, InDoubt, LogTruncated, Refused, U
 from tidelog.client.partitioner import STICKY_BYTES, Partitioner, murmur2, partition_of_key
 from tidelog.client.producer import Producer
 from tidelog.client.reader import Fetched, Reader, Span, visible_records
+from tidelog.client.share_groups import ShareGroups
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.batch import patch_place, read_header
@@ -210,6 +211,9 @@ class ScriptedCluster(Cluster):
         info = self.known_topic(topic)
         return self.connection, info, info.partitions[0]
 
+    def coordinator(self, key: str, kind: int = 0) -> Connection:
+        return self.connection  # type: ignore[no-any-return]
+
     def passes(self, error: ClientError, topic_may_appear: bool = False) -> bool:
         return isinstance(error, Unreachable) or super().passes(error, topic_may_appear)
 
@@ -247,14 +251,15 @@ Scripted = Callable[..., tuple[Producer, ScriptedConnection]]
 
 def test_a_batch_keeps_its_sequence_however_often_it_is_sent(scripted: Scripted) -> None:
     producer, connection = scripted(
-        produced(), produced(ErrorCode.NOT_LEADER_OR_FOLLOWER), Unreachable("cut"), produced(base_offset=2), produced()
+        produced(), produced(ErrorCode.NOT_LEADER_OR_FOLLOWER), Unreachable("cut"), produced(0, 2), produced(0, 9)
     )
     for count in (2, 3, 1):
         for _ in range(count):
             producer.send("t", b"x", partition=0)
         producer.flush()
     assert sequences(connection) == [(7, 0), (7, 2), (7, 2), (7, 2), (7, 5)]
-    assert [delivered.record_count for delivered in producer.delivered] == [2, 3, 1]
+    # Runs that follow one another are one: somebody else wrote in between before the last.
+    assert producer.delivered == [("t", 0, 0, 5), ("t", 0, 9, 1)]
 
 
 def test_a_duplicate_counts_as_written(scripted: Scripted) -> None:
@@ -358,3 +363,38 @@ def test_an_error_says_what_was_asked_and_its_name() -> None:
     error = error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "writing to t-0")
     assert str(error) == "writing to t-0: not authorized for the topic (TOPIC_AUTHORIZATION_FAILED)"
     assert "error code 9999" in str(error_for(9999, "x"))
+
+
+def test_a_share_group_is_asked_moved_and_forgotten_by_its_coordinator() -> None:
+    described, altered, deleted = (
+        messages.DescribeShareGroupOffsetsResponse,
+        messages.AlterShareGroupOffsetsResponse,
+        messages.DeleteShareGroupOffsetsResponse,
+    )
+    partitions = [
+        described.DescribeShareGroupOffsetsResponsePartition(partition_index=1, start_offset=4, lag=2),
+        described.DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=-1),
+    ]
+    topics = [described.DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=partitions)]
+    refused = altered.AlterShareGroupOffsetsResponsePartition(partition_index=1, error_code=ErrorCode.NON_EMPTY_GROUP)
+    connection = ScriptedConnection(
+        {
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: [
+                described(groups=[described.DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=topics)])
+            ],
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: [
+                altered(),
+                altered(responses=[altered.AlterShareGroupOffsetsResponseTopic(topic_name="t", partitions=[refused])]),
+            ],
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: [deleted()],
+        }
+    )
+    groups = ShareGroups(ScriptedCluster(connection))
+    assert groups.offsets("g") == {("t", 1): (4, 2)}
+    groups.move("g", {("t", 0): 7, ("t", 1): 8})
+    with pytest.raises(Refused, match="moving group g in t-1"):
+        groups.move("g", {("t", 1): 8})
+    groups.forget("g", ["t"])
+    moved = connection.asked[1][1].topics[0]
+    assert [(p.partition_index, p.start_offset) for p in moved.partitions] == [(0, 7), (1, 8)]
+    assert connection.asked[-1][1].topics[0].topic_name == "t"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tidelog.client import Client, Message
 from tidelog.client.errors import NotFound, OffsetOutOfRange, Refused
+from tidelog.client.reader import Isolation
 from tidelog.wire.batch import iter_headers
 from tidelog.wire.compression import CODEC_NAMES
 
@@ -138,6 +139,35 @@ def test_offsets_are_found_by_word_and_time(client: Client, topic: str) -> None:
     assert client.offsets(topic, when="max-timestamp")[0][:2] == (1, 1_700_000_005_000)
     assert client.offsets(topic, when=1_700_000_000_001)[0][:2] == (1, 1_700_000_005_000)
     assert client.offsets(topic, when=1_700_000_005_001)[0].offset == -1
+
+
+def test_read_committed_leaves_out_what_was_aborted_or_is_open(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"of-{topic}"})
+    producer.init_transactions(20)
+    for number in range(4):
+        producer.begin_transaction()
+        for part in range(3):
+            producer.produce(topic, b"%d-%d" % (number, part), partition=0)
+        producer.flush(20)
+        if number % 2:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(20)
+
+    def values(isolation: Isolation) -> list[bytes | None]:
+        return [record.value for record in client.read(topic, 0, isolation=isolation)]
+
+    committed = [b"%d-%d" % (number, part) for number in (0, 2) for part in range(3)]
+    assert values("read_committed") == committed
+    assert values("read_uncommitted") == [b"%d-%d" % (n, p) for n in range(4) for p in range(3)] + [b"open"]
+    assert client.offsets(topic, isolation="read_committed")[0].offset < client.offsets(topic)[0].offset
+    producer.abort_transaction(20)
+    assert values("read_committed") == committed
 
 
 def test_what_does_not_exist_is_not_found(client: Client, topic: str) -> None:

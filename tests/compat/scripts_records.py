@@ -181,14 +181,7 @@ def produce_by_topic_rules(wire: Wire) -> Steps:
 
 def produce_idempotent(wire: Wire) -> Steps:
     create(wire, "idempotent")
-    answer = wire.raw(
-        InitProducerIdRequest,
-        4,
-        transactional_id=None,
-        transaction_timeout_ms=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
-    )
+    answer = new_producer(wire)
     yield "producer id", wire.seen(answer)
     producer_id = answer.producer_id
 

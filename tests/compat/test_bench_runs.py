@@ -47,9 +47,10 @@ def test_results_become_ratios_a_table_a_file_and_a_picture(tmp_path: Path) -> N
     fast, slow = results
     assert (fast.ratio, fast.reached) == (1.5, True)
     assert (slow.ratio, slow.reached) == (1.5, False)
-    shown = report.table(results, {"loopback": 1_000.0})
-    assert "1.50  ≥ 1.3  yes" in shown
-    assert "1.50  ≤ 0.1  NO" in shown
+    shown = report.table(results, {"loopback": 1_000.0}, {"B1": 2.0})
+    assert "1.50  ≥ 1.3: yes" in shown
+    assert "1.50  ≤ 0.1: NO" in shown
+    assert "B1   median ratio 1.50 (≥ 2.0: NO), 1 of 1 goals reached" in shown
     path = tmp_path / "results.json"
     report.save(path, results, {"loopback": 1_000.0}, {"rounds": 3})
     kept = json.loads(path.read_text())
@@ -57,6 +58,18 @@ def test_results_become_ratios_a_table_a_file_and_a_picture(tmp_path: Path) -> N
     assert picture.draw(results, path, "a picture")
     assert path.with_suffix(".svg").stat().st_size > 1_000
     assert path.with_suffix(".png").stat().st_size > 1_000
+
+
+def test_a_goal_about_tidelogs_own_value_does_not_ask_for_kafkas() -> None:
+    results = Results()
+    results.add("B14", "tidelog", Sample("flat", 1.1, "", "lower", goal=1.5, goal_of="value"))
+    results.add("B14", "tidelog", Sample("steep", 1.9, "", "lower", goal=1.5, goal_of="value"))
+    results.add("B14", "kafka", Sample("steep", 9.9, "", "lower", goal=1.5, goal_of="value"))
+    results.add("B14", "tidelog", Sample("no goal", 5.0, "µs", "lower", goal=None))
+    flat, steep, without = results
+    assert (flat.ratio, flat.reached) == (None, True)
+    assert (steep.ratio, steep.reached) == (None, False)
+    assert without.reached is None
 
 
 def test_the_limits_of_the_machine_are_measured(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def differences(expected: dict[str, Any], seen: dict[str, Any]) -> list[str]:
     lines = []
     for label in dict.fromkeys((*expected, *seen)):
         if expected.get(label) != seen.get(label):
-            lines += [f"{label}:", f"  kafka:   {expected.get(label)}", f"  tidelog: {seen.get(label)}"]
+            lines += [f"{label}:", f"  kafka:   {expected.get(label)}", f"  seen:    {seen.get(label)}"]
     return lines
 
 

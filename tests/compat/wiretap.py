@@ -94,11 +94,13 @@ class Wire:
 
     def normal(self, value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
-            return {key: self.normal(one, key) for key, one in value.items() if key not in _DROPPED}
+            # Null or empty, it says nothing beside an error; Apache Kafka itself does both.
+            dropped = _DROPPED | ({"aborted_transactions"} if value.get("error_code") else set())
+            return {key: self.normal(one, key) for key, one in value.items() if key not in dropped}
         if isinstance(value, set | frozenset):
             return sorted(str(one) for one in value)
         if isinstance(value, list | tuple):
-            return [self.normal(one, name) for one in value]
+            return [self.normal(one, name) for one in sorted(value, key=_identity)]
         if isinstance(value, bytes | bytearray | memoryview):
             return batches(bytes(value)) if name == "records" else bytes(value).hex()
         if name in _NAMED and value not in (None, "", -1):
@@ -120,6 +122,15 @@ class Wire:
         return self._seen[kind, plain]
 
 
+def _identity(one: Any) -> tuple[str, int]:
+    """What an answer's lists are sorted by, where they are about named things: their order has no meaning."""
+    if not isinstance(one, dict):
+        return ("", 0)
+    name = next((str(one[key]) for key in ("name", "topic", "group_id", "resource_name") if one.get(key)), "")
+    number = next((one[key] for key in ("partition_index", "index", "partition", "api_key") if key in one), 0)
+    return (name, number)
+
+
 _responses: dict[str, type[ApiMessage]] = {}
 
 
@@ -137,7 +148,7 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 
 def batches(data: bytes) -> list[dict[str, int]]:
-    """A record set as its batches; a cut last one is told, too."""
+    """A record set as its whole batches: whether a cut one follows them is the broker's choice."""
     found = []
     at = 0
     while at + 61 <= len(data):
@@ -148,8 +159,6 @@ def batches(data: bytes) -> list[dict[str, int]]:
         names = ("base", "last", "count", "epoch", "magic", "attributes")
         found.append(dict(zip(names, (base, base + delta, count, epoch, magic, attributes), strict=True)))
         at += 12 + length
-    if at < len(data):
-        found.append({"cut": 1})
     return found
 
 

@@ -136,19 +136,37 @@ def test_a_full_disk_leaves_nothing_half_written_and_the_log_goes_on_when_there_
     assert values(log) == kept and values(reopened(log)) == kept
 
 
-def test_a_full_disk_while_an_index_is_written_undoes_the_append() -> None:
+def test_index_entries_wait_in_memory_while_the_disk_is_full() -> None:
     disk = MemoryDisk()
     log = new_log(disk, "/data", LogConfig(index_interval_bytes=0))
-    for _ in range(64):
+    for _ in range(100):
+        # Only an index opens its file for an append.
+        disk.fail("open", errno.ENOSPC)
         append(log, 1)
-    size = log.size_bytes
-    batch = produced(1)
-    disk.fail_writes_after(len(batch) + 100)
-    with pytest.raises(StorageError):
-        log.append_as_leader(batch, 0, NOW_MS)
-    assert len(disk.content(log.segments.active.log_path)) == size
-    disk.room_bytes = None
-    assert len(values(reopened(log))) == 64
+    disk.fail("open", None)
+    assert [offset for offset, _ in values(log)] == list(range(100))
+    append(log, 1)
+    log.close()
+    assert len(disk.content(log.segments.active.index_paths[0])) == 100 * 8
+    assert len(values(reopened(log, clean=True))) == 101
+
+
+@pytest.mark.parametrize("room", [0, 300, 700])
+def test_a_roll_that_finds_no_room_is_made_up_for_later(room: int) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data", LogConfig(segment_bytes=500, index_interval_bytes=0))
+    written = []
+    for number in range(40):
+        disk.room_bytes = room if number % 7 == 3 else None
+        try:
+            append(log, 1, value=b"%02d" % number * 60)
+        except StorageError:
+            assert log.directory.failure is None
+        else:
+            written.append(b"%02d" % number * 60)
+    assert len(written) > 30
+    assert values(log) == list(enumerate(written))
+    assert values(reopened(log)) == list(enumerate(written))
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "sync"])

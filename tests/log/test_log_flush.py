@@ -136,3 +136,29 @@ def test_a_truncation_below_the_recovery_point_is_checkpointed_before_the_next_r
         append(log, 1, value=bytes(50))
     claimed = disk.content("/data/recovery-point-offset-checkpoint").decode().split()[-1]
     assert int(claimed) <= 2
+
+
+def test_a_flush_that_finds_no_room_moves_nothing_and_is_made_again() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    append(log, 3)
+    disk.fail_writes_after(0)
+    with pytest.raises(StorageError):
+        log.flush()
+    assert log.recovery_point == 0 and log.directory.failure is None
+    disk.room_bytes = None
+    log.flush()
+    assert log.recovery_point == 3
+
+
+def test_checkpoints_that_find_no_room_leave_those_of_before() -> None:
+    disk = MemoryDisk()
+    dirs = LogDirs(["/data"], disk, lambda topic: LogConfig())
+    dirs.open(1, "c", NOW_MS)
+    dirs.create(KEY, NOW_MS)
+    dirs.checkpoint({KEY: 0})
+    before = bytes(disk.content("/data/replication-offset-checkpoint"))
+    disk.fail_writes_after(3)
+    dirs.checkpoint({KEY: 99})
+    assert dirs.dirs[0].failure is None
+    assert disk.content("/data/replication-offset-checkpoint") == before

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
-    request.broker.with_producer_ids(lambda: decide("init_producer_id", body, request))
+    request.broker.producer_ids.when_ready(lambda: decide("init_producer_id", body, request))

@@ -71,7 +71,7 @@ def handle(body: Any, request: Request) -> Any:
 def _append_single(body: Any, topic: Any, request: Request) -> bool:
     """One partition, acknowledged at once: most requests are this, and it is answered without building a message.
 
-    False where it is anything else, an error included; nothing has happened then, and the general way is taken.
+    False where it is anything else; nothing has happened then, and the general way is taken.
     """
     version, acks = request.version, body.acks
     if version < FIRST_VERSION or acks not in (1, -1):
@@ -89,9 +89,13 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
         return False
     try:
         info = partition.append(data.records, acks, broker.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
-    except (KafkaError, LogError, ProducerRefused, InvalidBatch):
-        # Appending again gives the same refusal, and there the answer is shaped.
-        return False
+    except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
+        # Not to be tried a second time: a write that failed has left its offset in the batch.
+        produce = PendingProduce(request, body)
+        produce.refusals[partition.key] = error
+        produce.append_all()
+        produce.finish()
+        return True
     broker.appended(partition)
     frame = _REPLIES.frame(
         version,
@@ -120,7 +124,7 @@ class PendingProduce:
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
         self.guards: dict[tuple[str, int], int] = {}
-        self.refusals: dict[tuple[str, int], KafkaError] = {}
+        self.refusals: dict[tuple[str, int], Exception] = {}
         self.parked: Parked | None = None
 
     def finish(self) -> None:
@@ -311,7 +315,7 @@ class PendingProduce:
                 self.parked.cancel()
 
         self.flushing += 1
-        self.request.broker.flush(partition, flushed)
+        self.request.broker.flushing.flush(partition.log, flushed)
 
     def park(self) -> None:
         request = self.request

@@ -1,4 +1,4 @@
-"""Completion of topic, group and configuration names in the shell: one quick question, silence where it fails."""
+"""Completion of names of topics, groups and so on in the shell: one quick question, silence where it fails."""
 
 from __future__ import annotations
 
@@ -35,6 +35,17 @@ def complete_group(ctx: click.Context, _: click.Parameter, typed: str) -> list[C
     except ClientError:
         return []
     return _matching((group.group_id for group in groups), typed)
+
+
+def complete_transactional_id(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
+    from tidelog.client import Client, ClientError
+
+    try:
+        with Client(_bootstrap(ctx), "tidelog-completion", PATIENCE_S) as client:
+            listed = client.transactions.list_all()
+    except ClientError:
+        return []
+    return _matching((row.transactional_id for row in listed), typed)
 
 
 def complete_broker_setting(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:

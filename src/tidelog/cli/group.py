@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -25,6 +25,8 @@ from tidelog.cli.places import Ends, Place, ends_of, resolve, where
 if TYPE_CHECKING:
     from tidelog.client import Client
     from tidelog.client.groups import DescribedGroup, TopicPartition
+
+SHARE: Final = "share"
 
 command = noun("Consumer groups: members, lag, moving their offsets.")
 group_argument = click.argument("group", shell_complete=complete_group)
@@ -77,12 +79,40 @@ def _described(client: Client, group: str) -> DescribedGroup:
         raise error
 
 
+class Position(NamedTuple):
+    """Where a group stands in a partition."""
+
+    offset: int
+    #: None where it follows from the end of the partition
+    lag: int | None = None
+    metadata: str | None = None
+
+
+def _positions(client: Client, group: str, kind: str) -> dict[TopicPartition, Position]:
+    if kind == SHARE:
+        # What lies behind the start of a share group may be done with in part: the broker knows.
+        started = client.share_groups.offsets(group).items()
+        return {at: Position(start.offset, start.lag if start.lag >= 0 else None) for at, start in started}
+    committed = client.groups.offsets(group).items()
+    return {at: Position(position.offset, None, position.metadata) for at, position in committed}
+
+
+def _lag(position: Position | None, ends: Ends | None) -> int | None:
+    if position is None or ends is None:
+        return None
+    return max(0, ends.end - position.offset) if position.lag is None else position.lag
+
+
 def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, Ends]:
     """What each partition holds; one of a topic that is gone is left out."""
     known = client.describe().topics
     found: dict[TopicPartition, Ends] = {}
     for topic in {topic for topic, _ in partitions} & known.keys():
-        led = [p for t, p in partitions if t == topic and p in known[topic].partitions]
+        led = [
+            p.partition
+            for p in known[topic].partitions.values()
+            if p.leader >= 0 and (topic, p.partition) in partitions
+        ]
         for partition, ends in ends_of(client, topic, led).items():
             found[topic, partition] = ends
     return found
@@ -95,20 +125,21 @@ def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartitio
 def describe(client: Client, group: str, output: str) -> None:
     """Describe a group: its state, its members, and how far behind they are."""
     about = _described(client, group)
-    committed = client.groups.offsets(group)
+    positions = _positions(client, group, about.type)
     owners = {where: member for member in about.members for where in member.assignment}
-    places = {*committed, *owners}
+    places = {*positions, *owners}
     ends = _ends(client, places)
     rows: list[Row] = []
     for topic, partition in sorted(places):
-        at, end, owner = committed.get((topic, partition)), ends.get((topic, partition)), owners.get((topic, partition))
+        where = (topic, partition)
+        at, end, owner = positions.get(where), ends.get(where), owners.get(where)
         rows.append(
             {
                 "topic": topic,
                 "partition": partition,
                 "committed": at.offset if at else None,
                 "end_offset": end.end if end else None,
-                "lag": max(0, end.end - at.offset) if at and end else None,
+                "lag": _lag(at, end),
                 "member": owner.member_id if owner else None,
                 "client": owner.client_id if owner else None,
                 "host": owner.host if owner else None,
@@ -219,8 +250,8 @@ def reset(
         raise click.UsageError("Say where to: either --to or --shift.")
     if bool(topics) == all_topics:
         raise click.UsageError("Say what to move: either --topic or --all-topics.")
-    _refuse_members(client, group)
-    committed = client.groups.offsets(group)
+    kind = _kind_without_members(client, group)
+    committed = _positions(client, group, kind)
     wanted = _chosen(client, topics) if topics else set(committed)
     if not wanted:
         tell(f"group {group} has committed nothing")
@@ -252,24 +283,29 @@ def reset(
     if dry_run or not rows:
         return
     confirm(f"Move group {group} in {plural(len(rows), 'partition')}?", yes)
-    client.groups.commit(group, targets)
+    if kind == SHARE:
+        client.share_groups.move(group, targets)
+    else:
+        client.groups.commit(group, targets)
     tell(f"group {group} moved in {plural(len(rows), 'partition')}")
 
 
-def _refuse_members(client: Client, group: str) -> None:
+def _kind_without_members(client: Client, group: str) -> str:
+    """The type of a group that may be moved: one that has no members, or does not exist yet."""
     from tidelog.client.errors import ClientError, NotFound
 
     try:
-        members = client.groups.describe(group).members
+        about = client.groups.describe(group)
     except NotFound:
         # Committing makes the group.
-        return
-    if members:
-        clients = ", ".join(sorted({member.client_id for member in members}))
+        return "classic"
+    if about.members:
+        clients = ", ".join(sorted({member.client_id for member in about.members}))
         raise ClientError(
-            f"group {group} has {plural(len(members), 'member')} ({clients}) that would overwrite the offsets",
+            f"group {group} has {plural(len(about.members), 'member')} ({clients}) that would overwrite the offsets",
             hint="stop its consumers first",
         )
+    return about.type
 
 
 def _chosen(client: Client, topics: tuple[str, ...]) -> set[TopicPartition]:
@@ -326,17 +362,19 @@ def _targets(
 def delete(client: Client, groups: tuple[str, ...], topics: tuple[str, ...], yes: bool, dry_run: bool) -> None:
     """Delete groups that have no members, with what they have committed."""
     wanted = _chosen(client, topics)
-    for group in groups:
-        _described(client, group)
-        committed = client.groups.offsets(group)
+    kinds = {group: _described(client, group).type for group in groups}
+    for group, kind in kinds.items():
+        committed = _positions(client, group, kind)
         lost = len(committed.keys() & wanted) if topics else len(committed)
         tell(f"group {group}: {plural(lost, 'committed offset')}")
     if dry_run:
         return
     what = "the offsets of" if topics else ""
     confirm(f"Delete {what} {', '.join(groups)}? This cannot be undone.".replace("  ", " "), yes)
-    for group in groups:
-        if topics:
+    for group, kind in kinds.items():
+        if topics and kind == SHARE:
+            client.share_groups.forget(group, sorted({topic for topic, _ in wanted}))
+        elif topics:
             client.groups.delete_offsets(group, sorted(wanted))
         else:
             client.groups.delete(group)

@@ -269,24 +269,16 @@ def _lines(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
 
 
 def _report(topic: str, delivered: list[Delivered], output: str) -> None:
-    runs: list[list[int]] = []
-    for d in delivered:
-        # Runs that follow one another in a partition are one.
-        last = next((run for run in reversed(runs) if run[0] == d.partition), None)
-        if last is not None and d.base_offset >= 0 and last[1] + last[2] == d.base_offset:
-            last[2] += d.record_count
-        else:
-            runs.append([d.partition, d.base_offset, d.record_count])
     if output == "json":
-        for partition, offset, count in runs:
+        for _, partition, offset, count in delivered:
             known = offset if offset >= 0 else None
             click.echo(json_line({"topic": topic, "partition": partition, "offset": known, "count": count}))
         return
     where = [
         f"{partition} at {offset}" + (f"–{offset + count - 1}" if count > 1 else "")
-        for partition, offset, count in sorted(runs)
+        for _, partition, offset, count in sorted(delivered)
         if offset >= 0
     ]
-    many = plural(sum(run[2] for run in runs), "record")
+    many = plural(sum(run.record_count for run in delivered), "record")
     told = f" (partition {', '.join(where[:8])}{' …' if len(where) > 8 else ''})" if where else ""
     tell(f"{many} written to {topic}{told}")

@@ -35,6 +35,8 @@ from tidelog.wire.records import Record
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin
     from tidelog.client.groups import Groups
+    from tidelog.client.share_groups import ShareGroups
+    from tidelog.client.transactions import Transactions
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -86,6 +88,18 @@ class Client:
         from tidelog.client.groups import Groups  # late, as above
 
         return Groups(self.cluster)
+
+    @cached_property
+    def share_groups(self) -> ShareGroups:
+        from tidelog.client.share_groups import ShareGroups  # late, as above
+
+        return ShareGroups(self.cluster)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        from tidelog.client.transactions import Transactions  # late, as above
+
+        return Transactions(self.cluster)
 
     # --- writing ------------------------------------------------------------------------------------
 

@@ -172,7 +172,10 @@ class Cluster:
     # --- metadata -----------------------------------------------------------------------------------
 
     def describe(self, topics: Iterable[str] | None = None, auto_create: bool = False) -> ClusterInfo:
-        """The cluster, with the topics named; all of them for None. One question, not tried again."""
+        """The cluster, with the topics named; all of them for None. One question, not tried again.
+
+        A topic that was named and cannot be described is an error; among all topics it is left out.
+        """
         request = messages.MetadataRequest(
             topics=None if topics is None else [messages.MetadataRequest.MetadataRequestTopic(name=n) for n in topics],
             allow_auto_topic_creation=auto_create,
@@ -182,6 +185,8 @@ class Cluster:
         self._controller_id = answer.controller_id
         found = {}
         for topic in answer.topics:
+            if topics is None and topic.error_code:
+                continue
             missing = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             check(topic.error_code, f"topic {topic.name}", "there is no such topic" if missing else None)
             found[topic.name] = _topic_info(topic)

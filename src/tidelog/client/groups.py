@@ -133,12 +133,12 @@ class Groups:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, Committed]:
         """What the group has committed; for None all of it. A partition without a commit is left out."""
-        by_topic = None if partitions is None else _by_topic(partitions)
+        wanted = None if partitions is None else by_topic(partitions)
 
         def attempt() -> dict[TopicPartition, Committed]:
             connection = self._cluster.coordinator(group_id)
             version = min(connection.version_of(ApiKey.OFFSET_FETCH), _LAST_FETCH_WITH_NAMES)
-            message = _offset_fetch(group_id, by_topic, require_stable, version)
+            message = _offset_fetch(group_id, wanted, require_stable, version)
             answer = connection.call(ApiKey.OFFSET_FETCH, message, _LAST_FETCH_WITH_NAMES)
             group = answer.groups[0] if version >= _FIRST_FETCH_OF_GROUPS else answer
             check(group.error_code, f"the offsets of group {group_id}")
@@ -161,7 +161,7 @@ class Groups:
         def attempt() -> None:
             topics = []
             by_name = False
-            for topic, partitions in _by_topic(wanted).items():
+            for topic, partitions in by_topic(wanted).items():
                 topic_id = self._cluster.known_topic(topic).topic_id
                 by_name |= topic_id == NO_TOPIC_ID
                 rows = [
@@ -193,7 +193,7 @@ class Groups:
             request.OffsetDeleteRequestTopic(
                 name=topic, partitions=[request.OffsetDeleteRequestPartition(partition_index=p) for p in indexes]
             )
-            for topic, indexes in _by_topic(partitions).items()
+            for topic, indexes in by_topic(partitions).items()
         ]
 
         def attempt() -> None:
@@ -217,30 +217,30 @@ _REQUESTS: Final = {
 }
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
     for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
-def _offset_fetch(group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, version: int) -> Any:
+def _offset_fetch(group_id: str, wanted: Mapping[str, list[int]] | None, require_stable: bool, version: int) -> Any:
     request = messages.OffsetFetchRequest
     if version < _FIRST_FETCH_OF_GROUPS:
         topics = (
             None
-            if by_topic is None
+            if wanted is None
             else [
                 request.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
-                for name, indexes in by_topic.items()
+                for name, indexes in wanted.items()
             ]
         )
         return request(group_id=group_id, topics=topics, require_stable=require_stable and version >= 7)
     named = (
         None
-        if by_topic is None
+        if wanted is None
         else [
-            request.OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()
+            request.OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in wanted.items()
         ]
     )
     group = request.OffsetFetchRequestGroup(group_id=group_id, topics=named)

@@ -63,14 +63,12 @@ class Message(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """Records that were acknowledged: they are `base_offset`, `base_offset` + 1, …; -1 with acks=0."""
+    """Records that were acknowledged: they are `base_offset`, `base_offset` + 1, …; -1 where nobody knows (acks=0)."""
 
     topic: str
     partition: int
     base_offset: int
     record_count: int
-    #: the broker's time where the topic stamps records itself, else -1
-    log_append_time_ms: int
 
 
 class Batch:
@@ -120,7 +118,9 @@ class Producer:
         self._queued_bytes = 0
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
+        #: runs of offsets; one that goes on where the last of its partition ended is part of that one
         self.delivered: list[Delivered] = []
+        self._last_run: dict[TopicPartition, int] = {}
 
     # --- taking records -----------------------------------------------------------------------------
 
@@ -352,8 +352,17 @@ class Producer:
         count = len(batch.records)
         if batch.producer is not None and batch.producer == self._producer:
             self._sequences[batch.where] = advance_sequence(batch.base_sequence, count)
-        offset, stamp = (NO_OFFSET, -1) if result is None else (result.base_offset, result.log_append_time_ms)
-        self.delivered.append(Delivered(*batch.where, offset, count, stamp))
+        self._deliver(batch.where, NO_OFFSET if result is None else result.base_offset, count)
+
+    def _deliver(self, where: TopicPartition, offset: int, count: int) -> None:
+        at = self._last_run.get(where)
+        if at is not None:
+            _, _, begun, so_far = self.delivered[at]
+            if offset == (NO_OFFSET if begun == NO_OFFSET else begun + so_far):
+                self.delivered[at] = Delivered(*where, begun, so_far + count)
+                return
+        self._last_run[where] = len(self.delivered)
+        self.delivered.append(Delivered(*where, offset, count))
 
     def _split(self, batch: Batch) -> None:
         """The broker takes less than we thought: halves take the place of the batch, with its sequence numbers."""

@@ -104,7 +104,8 @@ class Reader:
         self._isolation: Isolation = isolation
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
-        self._max_wait_ms = max_wait_ms
+        # The answer must come before we stop waiting for it.
+        self._max_wait_ms = min(max_wait_ms, int(cluster.timeout_s * 500))
         self._min_bytes = min_bytes
 
     def records(self) -> Iterator[tuple[Span, Record]]:

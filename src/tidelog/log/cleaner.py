@@ -18,9 +18,7 @@ touched again (`uncleanable`); a full disk only ends the round.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, TopicPartition, read_offsets, write_offsets
@@ -28,14 +26,13 @@ from tidelog.log.cleaner_throttle import Cancelled, Throttle
 from tidelog.log.compaction import CleanerConfig, CleanerStats, Compaction, Job
 from tidelog.log.compaction_plan import LogToClean, Source, dirtiest, measure, sources
 from tidelog.log.disk import Disk
-from tidelog.log.errors import LogError
+from tidelog.log.errors import LogError, StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producer_recovery import rebuild_txn_index
+from tidelog.log.segment import NO_ROOM
 from tidelog.log.txn_index import CorruptIndex
-
-_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class CleaningFailed(LogError):
@@ -45,13 +42,13 @@ class CleaningFailed(LogError):
 class CompactionWork:
     """A step of a round."""
 
-    __slots__ = ("compaction", "key", "log", "truncations")
+    __slots__ = ("compaction", "log", "sources", "truncations")
 
-    def __init__(self, key: TopicPartition, log: Log, compaction: Compaction) -> None:
-        self.key = key
+    def __init__(self, log: Log, compaction: Compaction, sources: list[Source]) -> None:
         self.log = log
         self.compaction = compaction
-        #: of the log when the round was planned
+        self.sources = sources
+        #: the log's, when the round was planned
         self.truncations = log.truncations
 
     def __call__(self) -> None:
@@ -163,7 +160,7 @@ class Cleaner:
         except OSError as error:
             log.directory.fail(error)
             return None
-        self._round = CompactionWork((log.topic, log.partition), log, Compaction(job, self._config, self._throttle))
+        self._round = CompactionWork(log, Compaction(job, self._config, self._throttle), job.sources)
         return self._round
 
     def _measure(self, log: Log, stable_offset: int, now_ms: int) -> LogToClean | None:
@@ -188,15 +185,16 @@ class Cleaner:
                 raise work.directory.fail(error) from error
             self._on_disk[work.directory.path] = work.offsets
             return None
-        try:
-            if error is not None:
-                raise error
-            return self._advance(work)
-        except BaseException as failure:
-            self._round = None
-            self._rests = True
-            self._judge(work, failure)
-            return None
+        failure = error
+        if failure is None:
+            try:
+                return self._advance(work)
+            except (LogError, Cancelled) as raised:
+                failure = raised
+        self._round = None
+        self._rests = True
+        self._judge(work, failure)
+        return None
 
     def _advance(self, work: CompactionWork) -> CleanerStats | None:
         """Swaps in what a step has made; the stats of the round if it is over."""
@@ -237,23 +235,29 @@ class Cleaner:
         log = work.log
         if isinstance(failure, Cancelled) or not self._holds(work):
             return
-        if isinstance(failure, FileNotFoundError) and self._left(work, work.compaction.all_sources) < len(
-            work.compaction.all_sources
-        ):
-            return
+        if isinstance(failure, StorageError):
+            raise failure
         if isinstance(failure, CorruptIndex):
-            for source in work.compaction.all_sources:
-                try:
-                    source.segment.txn_index.check()
-                except CorruptIndex:
-                    rebuild_txn_index(log.segments, log.snapshots, source.segment, 0)
+            self._mend(work)
             return
         if isinstance(failure, OSError):
-            if failure.errno not in _NO_ROOM:
+            if isinstance(failure, FileNotFoundError) and self._left(work, work.sources) < len(work.sources):
+                return
+            if failure.errno not in NO_ROOM:
                 raise log.directory.fail(failure) from failure
             raise CleaningFailed(f"{log.name} was not compacted: the disk is full") from failure
         self.uncleanable[log] = str(failure)
         raise CleaningFailed(f"{log.name} is not compacted any more: {failure}") from failure
+
+    @staticmethod
+    def _mend(work: CompactionWork) -> None:
+        """Writes the transaction indexes anew that cannot be right; the next round goes by them."""
+        log = work.log
+        for source in work.sources:
+            try:
+                source.segment.txn_index.check()
+            except CorruptIndex:
+                rebuild_txn_index(log.segments, log.snapshots, source.segment, 0)
 
 
 def _job(plan: LogToClean, now_ms: int) -> Job:

@@ -60,6 +60,14 @@ _MAX_SLOTS: Final = 0xFFFFFFFF
 _LEAST_BUFFER_BYTES: Final = 16 << 10
 _MIN_RECORD_SIZE: Final = 7
 
+#: by the kernel's codes
+_FAULTS: Final = {
+    kernel.Stop.CUT: "the file ends inside a batch",
+    kernel.Stop.BAD_BATCH: "what stands there cannot be the header of a batch",
+    kernel.Stop.BAD_CRC: "the batch fails its CRC",
+    kernel.Stop.BAD_RECORDS: "the records of the batch are malformed",
+}
+
 #: takes whole batches from a piece of a segment that was read from a position on; returns how many bytes, -1 to stop
 Step = Callable[[Source, int, bytes], int]
 
@@ -147,10 +155,6 @@ class Compaction:
         self.stats = CleanerStats()
 
     @property
-    def all_sources(self) -> list[Source]:
-        return self._job.sources
-
-    @property
     def finished(self) -> bool:
         return self._groups is not None and self._group_at >= len(self._groups)
 
@@ -192,7 +196,7 @@ class Compaction:
         """The size of a batch that was not read as a whole, and must be in the file."""
         size = LOG_OVERHEAD + int.from_bytes(data[LENGTH_AT:LOG_OVERHEAD], "big") if len(data) >= LOG_OVERHEAD else 0
         if size <= len(data) or size > source.size - position:
-            raise _corrupt(source, position, kernel.REASONS[kernel.Stop.CUT])
+            raise _corrupt(source, position, kernel.Stop.CUT)
         return size
 
     # --- the first step: which offset of each key is the newest
@@ -249,7 +253,7 @@ class Compaction:
                 self.stats.map_bytes_read += at
                 return at
             if stop != kernel.Stop.DONE:
-                raise _corrupt(source, position + at, kernel.REASONS[stop])
+                raise _corrupt(source, position + at, stop)
 
     def _fill_special(self, header: BatchHeader, batch: memoryview) -> int:
         if header.is_control:
@@ -331,7 +335,7 @@ class Compaction:
                 self.stats.bytes_read += at
                 return at
             if stop != kernel.Stop.DONE:
-                raise _corrupt(source, position + at, kernel.REASONS[stop])
+                raise _corrupt(source, position + at, stop)
 
     def _sift_special(self, header: BatchHeader, batch: memoryview) -> int:
         how = self._judge(header, batch)
@@ -394,7 +398,8 @@ def _marker_kind(header: BatchHeader, batch: memoryview) -> int | None:
     return None if marker is None else marker.type
 
 
-def _corrupt(source: Source, position: int, what: str) -> CorruptMessage:
+def _corrupt(source: Source, position: int, fault: int | str) -> CorruptMessage:
+    what = fault if isinstance(fault, str) else _FAULTS[fault]
     return CorruptMessage(f"{source.log_path} at position {position}: {what}")
 
 

@@ -89,8 +89,7 @@ class Output:
         self._stem = f"{directory}/{offset_name(base_offset)}"
         self._base_offset = base_offset
         self._config = config
-        self._file: File = disk.open(self._stem + LOG + CLEANED, create=True)
-        self._file.truncate(0)
+        self._file: File = disk.open(self._stem + LOG + CLEANED, create=True, empty=True)
         self.size = 0
         self._offset_entries = bytearray()
         self._time_entries = bytearray()
@@ -132,8 +131,7 @@ class Output:
         self._file.sync()
         self._disk.set_modified_ms(self._stem + LOG + CLEANED, modified_ms)
         for suffix, content in files.items():
-            file = self._disk.open(self._stem + suffix + CLEANED, create=True)
-            file.truncate(0)
+            file = self._disk.open(self._stem + suffix + CLEANED, create=True, empty=True)
             file.write(content, 0)
             file.sync()
         sizes = self.size, len(self._offset_entries), len(self._time_entries)

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from functools import partial
 
 from tidelog.log.disk import Disk, put_in_place, replace_file, write_beside
+from tidelog.log.segment import NO_ROOM
 
 
 class FlushWork:
-    __slots__ = ("_disk", "_replacements", "_syncs", "end_offset", "epoch_changes", "error", "truncations")
+    __slots__ = ("_disk", "_replacements", "_syncs", "end_offset", "epoch_changes", "error", "refused", "truncations")
 
     def __init__(self, disk: Disk, end_offset: int, truncations: int, epoch_changes: int) -> None:
         self._disk = disk
@@ -29,6 +30,8 @@ class FlushWork:
         #: up to which change the leader epochs are written with it
         self.epoch_changes = epoch_changes
         self.error: OSError | None = None
+        #: there was no room for a file to be replaced: nothing is lost, and nothing was flushed
+        self.refused: OSError | None = None
         self._syncs: list[Callable[[], None]] = []
         #: files to be replaced, by their paths
         self._replacements: dict[str, bytes] = {}
@@ -52,20 +55,21 @@ class FlushWork:
         return bool(self._syncs or self._replacements)
 
     def __call__(self) -> None:
-        for path, data in self._replacements.items():
-            self._attempt(partial(replace_file, self._disk, path, data))
-        for sync in self._syncs:
-            self._attempt(sync)
-
-    def _attempt(self, step: Callable[[], None]) -> None:
-        if self.error is None:
-            try:
-                step()
-            except FileNotFoundError:
-                # It was removed or renamed meanwhile, and with it the need to flush it.
-                return
-            except OSError as error:
+        try:
+            for path, data in self._replacements.items():
+                _if_there(partial(replace_file, self._disk, path, data))
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self.refused = error
+            else:
                 self.error = error
+            return
+        try:
+            for sync in self._syncs:
+                _if_there(sync)
+        except OSError as error:
+            # A sync that fails, even for want of room, may have dropped what it should have written.
+            self.error = error
 
 
 def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:
@@ -78,6 +82,14 @@ def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:
         for target, _ in replacements:
             put_in_place(disk, target)
         disk.sync_all(path)
+
+
+def _if_there(step: Callable[[], None]) -> None:
+    try:
+        step()
+    except FileNotFoundError:
+        # It was removed or renamed meanwhile, and with it the need to flush it.
+        pass
 
 
 def _sync_file(disk: Disk, path: str) -> None:

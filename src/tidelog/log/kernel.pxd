@@ -7,7 +7,7 @@ cdef int _SIFT, _KEEP, _KEEP_FOR_NOW, _DISCARD, _EMPTY
 cdef int _HEADER_SIZE, _LOG_OVERHEAD, _LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT
 cdef int _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT, _RECORD_COUNT_AT
 cdef int _LOG_APPEND_TIME_FLAG, _DELETE_HORIZON_FLAG, _SPECIAL_FLAGS, _EMPTY_FLAGS
-cdef int _MIN_RECORD_SIZE, _REBASED_GROWTH, _OFFSET_BITS
+cdef int _MIN_RECORD_SIZE, _REBASED_GROWTH, _OFFSET_BITS, _LOOK_AHEAD
 cdef unsigned int _LOW32
 cdef unsigned long long _MAX_SLOTS, _TAG, _ALL64
 cdef long long _MAX_OFFSET
@@ -18,6 +18,7 @@ cdef class Sieve:
     cdef const unsigned char[::1] buf
     cdef unsigned char[::1] out
     cdef unsigned long long[::1] table
+    cdef unsigned long long[::1] hashes
     cdef const unsigned int[::1] crcs
     cdef long long[::1] runs
     cdef const long long[::1] keep_ends
@@ -28,6 +29,7 @@ cdef class Sieve:
     # the record at hand
     cdef Py_ssize_t pos, end, next_at, key_at
     cdef long long timestamp_delta, offset_delta, key_length
+    cdef Py_ssize_t ahead, ahead_at
     cdef bint malformed
     # the batch at hand
     cdef readonly int stop
@@ -65,6 +67,11 @@ cdef class Sieve:
         word="unsigned long long",
     )
     cdef void _hash_key(self) noexcept nogil
+
+    @cython.locals(pos=cython.Py_ssize_t, offset_delta="long long")
+    cdef void _look_ahead(self, long long count) noexcept nogil
+
+    cdef bint _next_record(self, long long left) noexcept nogil
 
     @cython.locals(tag="unsigned long long", slot="unsigned long long", word="unsigned long long")
     cdef unsigned long long _slot(self) noexcept nogil
@@ -133,13 +140,10 @@ cdef class Sieve:
     @cython.locals(start=cython.Py_ssize_t, base_timestamp="long long")
     cdef void _rewrite(self, Py_ssize_t at, int attributes, bint marked) noexcept nogil
 
-    @cython.locals(run=cython.Py_ssize_t, size=cython.Py_ssize_t)
-    cdef void _gather(self) noexcept nogil
-
     @cython.locals(
-        run=cython.Py_ssize_t, length="long long", attributes="unsigned char", delta="long long", rest="long long"
+        run=cython.Py_ssize_t, end=cython.Py_ssize_t, length="long long", delta="long long", rest="long long"
     )
-    cdef void _gather_rebased(self, long long shift) noexcept nogil
+    cdef void _gather(self, bint marked, long long shift) noexcept nogil
 
     @cython.locals(half="long long", byte="long long")
     cdef void _write_number(self, long long value) noexcept nogil
@@ -150,6 +154,14 @@ cdef int _number_size(long long value) noexcept nogil
 
 
 # The primitives, which kernel_primitives.py has in Python.
+
+cdef extern from *:
+    void __builtin_prefetch(const void* address) noexcept nogil
+
+
+cdef inline void prefetch(unsigned long long[::1] words, Py_ssize_t at) noexcept nogil:
+    __builtin_prefetch(&words[at])
+
 
 cdef inline long long load_int32(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
     cdef const unsigned char* p = &data[pos]

@@ -27,18 +27,24 @@ decompression or the state of transactions (`SPECIAL`), and where they cannot go
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from contextlib import nullcontext
-    from types import SimpleNamespace
-
-    cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())  # type: ignore[no-redef]
+    from tidelog.log.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.log.kernel_primitives import copy_bytes, load_int32, load_int64, load_word, store_int32, store_int64
+    from tidelog.log.kernel_primitives import (
+        copy_bytes,
+        load_int32,
+        load_int64,
+        load_word,
+        prefetch,
+        store_int32,
+        store_int64,
+    )
 
 # Why a loop stopped.
 _CUT = 0
@@ -50,16 +56,6 @@ _BAD_CRC = 5
 _BAD_RECORDS = 6
 #: the one batch that was asked for is done
 _DONE = 7
-
-REASONS = (
-    "the file ends inside a batch",
-    "the batch needs special care",
-    "the map is full",
-    "the output is full",
-    "what stands there cannot be the header of a batch",
-    "the batch fails its CRC",
-    "the records of the batch are malformed",
-)
 
 # What `sift_one` does with a batch.
 _SIFT = 0
@@ -75,6 +71,7 @@ class Stop:
     """The codes for those outside: the compiled loops have them as C numbers, which nobody else sees."""
 
     CUT, SPECIAL, FULL, NO_ROOM, DONE = _CUT, _SPECIAL, _FULL, _NO_ROOM, _DONE
+    BAD_BATCH, BAD_CRC, BAD_RECORDS = _BAD_BATCH, _BAD_CRC, _BAD_RECORDS
 
 
 class How:
@@ -104,6 +101,7 @@ _EMPTY_FLAGS = 0x38
 _MIN_RECORD_SIZE = 7
 #: what a record may grow by when its timestamp is counted from elsewhere: nine bytes, and its length another
 _REBASED_GROWTH = 12
+_LOOK_AHEAD = 64
 _MAX_SLOTS = 0xFFFFFFFF
 _OFFSET_BITS = 40
 _MAX_OFFSET = (1 << 40) - 1
@@ -120,6 +118,7 @@ class Sieve:
     next_at: int
     key_at: int
     key_length: int
+    offset_delta: int
 
     # --- the map
 
@@ -141,6 +140,7 @@ class Sieve:
         self.seed2 = secret0 ^ 0x6C7967656E657261
         self.seed3 = secret1 ^ 0x7465646279746573
         self.crcs = crcs
+        self.hashes = array("Q", bytes(16 * _LOOK_AHEAD))
         self.start_offset = start_offset
         self.entries = 0
         self.origin = 0
@@ -187,9 +187,38 @@ class Sieve:
             step += 1
         self.hash1 = v0 ^ v1 ^ v2 ^ v3
 
+    def _look_ahead(self, count: int) -> None:
+        """Hashes the keys of the next records, and has memory bring up their slots while others are looked at."""
+        pos = self.pos
+        offset_delta = self.offset_delta
+        self.ahead = 0
+        self.ahead_at = 0
+        while self.ahead < count and self.ahead < _LOOK_AHEAD and self._read_key():
+            if self.key_length >= 0:
+                self._hash_key()
+                self.hashes[2 * self.ahead] = self.hash0
+                self.hashes[2 * self.ahead + 1] = self.hash1
+                prefetch(self.table, 2 * (((self.hash1 >> 32) * self.slots) >> 32))
+            self.ahead += 1
+            self.pos = self.next_at
+        # What is malformed is found again when its turn comes.
+        self.malformed = False
+        self.pos = pos
+        self.offset_delta = offset_delta
+
+    def _next_record(self, left: int) -> bool:
+        """Reads the next record of the batch up to its value; False where it is malformed."""
+        if self.ahead_at >= self.ahead:
+            self._look_ahead(left)
+        if not self._read_key():
+            return False
+        self.hash0 = self.hashes[2 * self.ahead_at]
+        self.hash1 = self.hashes[2 * self.ahead_at + 1]
+        self.ahead_at += 1
+        return True
+
     def _slot(self) -> int:
         """The slot of the key that was just read, or the empty one where it belongs."""
-        self._hash_key()
         tag = self.hash1 & _TAG
         slot = ((self.hash1 >> 32) * self.slots) >> 32
         while True:
@@ -253,6 +282,8 @@ class Sieve:
         self.end = end
         self.malformed = False
         self.offset_delta = -1
+        self.ahead = 0
+        self.ahead_at = 0
         return count * _MIN_RECORD_SIZE <= end - pos
 
     def _read_key(self) -> bool:
@@ -356,7 +387,7 @@ class Sieve:
         if not self._begin_records(at + _HEADER_SIZE, end, left):
             return _BAD_RECORDS
         while left > 0:
-            if not self._read_key():
+            if not self._next_record(left):
                 return _BAD_RECORDS
             offset = base_offset + self.offset_delta
             if self.key_length >= 0 and offset >= self.start_offset:
@@ -466,7 +497,7 @@ class Sieve:
         left = count
         while left > 0:
             record_at = self.pos
-            if not self._read_key():
+            if not self._next_record(left):
                 return False
             if not sift or self._stays(base_offset + self.offset_delta, horizon_over):
                 if self.kept == 0 or self.timestamp_delta > self.max_delta:
@@ -509,38 +540,31 @@ class Sieve:
             if marked:
                 attributes = attributes | _DELETE_HORIZON_FLAG
                 store_int64(self.out, start + _BASE_TIMESTAMP_AT, self.horizon_ms)
-                self._gather_rebased(base_timestamp - self.horizon_ms)
-            else:
-                self._gather()
+            self._gather(marked, base_timestamp - self.horizon_ms)
         self.out[start + _ATTRIBUTES_AT + 1] = attributes
         store_int32(self.out, start + _LENGTH_AT, self.out_at - start - _LOG_OVERHEAD)
         store_int32(self.out, start + _RECORD_COUNT_AT, self.kept)
         store_int32(self.out, start + _CRC_AT, self._crc32c(self.out, start + _ATTRIBUTES_AT, self.out_at))
 
-    def _gather(self) -> None:
-        """Copies the records that stay."""
-        run = 0
-        while run < self.run_count:
-            size = self.runs[run + 1] - self.runs[run]
-            copy_bytes(self.buf, self.runs[run], self.out, self.out_at, size)
-            self.out_at += size
-            run += 2
-
-    def _gather_rebased(self, shift: int) -> None:
-        """Copies the records that stay, their timestamp deltas moved by `shift`. They are known to be well formed."""
+    def _gather(self, marked: bool, shift: int) -> None:
+        """Copies the records that stay; of a batch that is marked with their timestamp deltas moved by `shift`."""
         run = 0
         while run < self.run_count:
             self.pos = self.runs[run]
-            while self.pos < self.runs[run + 1]:
-                self.next_at = self.runs[run + 1]
+            end = self.runs[run + 1]
+            if not marked:
+                copy_bytes(self.buf, self.pos, self.out, self.out_at, end - self.pos)
+                self.out_at += end - self.pos
+                self.pos = end
+            while self.pos < end:
+                self.next_at = end
                 length = self._number()
                 self.next_at = self.pos + length
-                attributes = self.buf[self.pos]
                 self.pos += 1
                 delta = self._number() + shift
                 rest = self.next_at - self.pos
                 self._write_number(1 + _number_size(delta) + rest)
-                self.out[self.out_at] = attributes
+                self.out[self.out_at] = self.buf[self.next_at - length]
                 self.out_at += 1
                 self._write_number(delta)
                 copy_bytes(self.buf, self.pos, self.out, self.out_at, rest)

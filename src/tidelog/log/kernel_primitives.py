@@ -5,7 +5,12 @@ Compiled, it takes them from `kernel.pxd`, as inline C of the same names.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
+
+#: stands in for Cython's module of that name, where that is not installed
+cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())
 
 
 def load_int32(data: Any, pos: int) -> int:
@@ -31,3 +36,7 @@ def store_int64(data: Any, pos: int, value: int) -> None:
 
 def copy_bytes(data: Any, pos: int, out: Any, at: int, size: int) -> None:
     out[at : at + size] = data[pos : pos + size]
+
+
+def prefetch(words: Any, at: int) -> None:
+    """Word `at` will soon be asked for. Python has no way to say so, and no need."""

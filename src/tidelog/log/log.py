@@ -23,7 +23,14 @@ from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadat
 from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, replace_file
-from tidelog.log.errors import InconsistentTopicId, OffsetOutOfRange, RecordListTooLarge, UnexpectedAppendOffset
+from tidelog.log.errors import (
+    InconsistentTopicId,
+    OffsetOutOfRange,
+    RecordListTooLarge,
+    StorageError,
+    UnexpectedAppendOffset,
+    WriteRefused,
+)
 from tidelog.log.flush import FlushWork
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -31,7 +38,7 @@ from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
 from tidelog.log.rules import roll_jitter_ms, rules_of
-from tidelog.log.segment import FileSlice, Segment
+from tidelog.log.segment import NO_ROOM, FileSlice, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
@@ -280,7 +287,7 @@ class Log:
                 segment = self.roll(now_ms, first_offset)
             position = segment.append(records, last_offset, info.max_timestamp, spans)
         except OSError as error:
-            raise self.directory.fail(error) from error
+            raise self._refused(error) from error
         self.log_end_offset = last_offset + 1
         self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
@@ -289,6 +296,12 @@ class Log:
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             info.flush_due = True
             self.directory.flushes.add(self)
+
+    def _refused(self, error: OSError) -> StorageError:
+        """What an append raises when the disk does: a full one is no reason to go offline."""
+        if error.errno in NO_ROOM:
+            return WriteRefused(f"there is no room for {self.name}: {error.strerror}")
+        return self.directory.fail(error)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and opens the next one; an empty one that begins there already stays."""
@@ -301,12 +314,14 @@ class Log:
             # Sealed segments below the recovery point are trusted after a crash, so it may not lie any longer.
             self.directory.checkpoint_recovery_points()
         old.seal()
+        # Its batches may be on the device, its indexes as they are now are not.
+        self.recovery_point = min(self.recovery_point, old.base_offset)
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
+        self.directory.flushes.add(self)
         self.producers.end_offset = base_offset
         self.snapshots.write(base_offset, self.producers.snapshot())
-        self.directory.flushes.add(self)
         return segment
 
     # --- reading
@@ -411,10 +426,15 @@ class Log:
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        self._discard(self.segments.drop_from(offset))
+        # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
+        self._discard(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
-        # A batch that held both the log's start and the offset went whole, but the log does not begin earlier for it.
-        self._ends_at(max(end_offset, min(offset, self.log_start_offset)))
+        readable_from = min(offset, self.log_start_offset)
+        if end_offset < readable_from:
+            # A batch that held both the log's start and the offset went whole: nothing that may be read is left.
+            self.truncate_fully_and_start_at(readable_from, now_ms)
+            return True
+        self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         if len(self.producers):
@@ -523,6 +543,8 @@ class Log:
 
     def flush_done(self, work: FlushWork) -> None:
         """Takes note of work that ran; raises if it failed."""
+        if work.refused is not None:
+            raise WriteRefused(f"there is no room to flush {self.name}: {work.refused.strerror}") from work.refused
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
         self.leader_epochs.written = work.epoch_changes

@@ -78,7 +78,11 @@ class LogDir:
     def offline(self) -> StorageError:
         return StorageError(f"log directory {self.path} is offline: {self.failure}")
 
-    def checkpoint_recovery_points(self) -> None:
-        offsets = {key: log.recovery_point for key, log in self.logs.items()}
+    def checkpoint_recovery_points(self, closed: bool = False) -> None:
+        """Segments below a recovery point are trusted with their indexes; none may claim a part of one that grows."""
+        offsets = {
+            key: log.recovery_point if closed else min(log.recovery_point, log.segments.active.base_offset)
+            for key, log in self.logs.items()
+        }
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
         self.recovery_points_stale = False

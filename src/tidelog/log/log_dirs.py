@@ -31,13 +31,14 @@ from tidelog.log.checkpoints import (
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
-from tidelog.log.flush import FlushWork, run_together
+from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_log
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.segment import NO_ROOM
 
 PROBE: Final = ".tidelog-probe"
 #: from how many logs on it is cheaper to sync a volume than its files
@@ -366,16 +367,12 @@ class LogDirs:
             if log.flush_is_due(now_ms):
                 log.directory.flushes.add(log)
 
-    def take_flushes(self) -> list[tuple[Log, FlushWork]]:
-        """Flushes to be run on a worker and reported with `log.flush_done(work)`."""
-        works = []
+    def take_flushes(self) -> list[Log]:
+        """The logs that want to be synced; each is told once."""
+        wanting = [log for directory in self.dirs for log in sorted(directory.flushes, key=lambda log: log.name)]
         for directory in self.dirs:
-            for log in sorted(directory.flushes, key=lambda log: log.name):
-                work = log.flush_work()
-                if work is not None:
-                    works.append((log, work))
             directory.flushes.clear()
-        return works
+        return wanting
 
     def lose_failed(self) -> list[str]:
         """Takes the logs of directories that failed meanwhile out of service; returns the paths of these."""
@@ -391,10 +388,14 @@ class LogDirs:
                 try:
                     self._checkpoint(directory, high_watermarks)
                 except OSError as error:
-                    self._lose(directory, error)
+                    # The checkpoints of before are still true, only older.
+                    if error.errno not in NO_ROOM:
+                        self._lose(directory, error)
 
-    def _checkpoint(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
-        directory.checkpoint_recovery_points()
+    def _checkpoint(
+        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
+    ) -> None:
+        directory.checkpoint_recovery_points(closed)
         starts = {
             key: log.log_start_offset
             for key, log in directory.logs.items()
@@ -445,6 +446,6 @@ class LogDirs:
         for log, work in works:
             log.flush_done(work)
             log.abandon()
-        self._checkpoint(directory, high_watermarks)
+        self._checkpoint(directory, high_watermarks, closed=True)
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

@@ -134,9 +134,11 @@ class MemoryDisk:
 
     # --- failing
 
-    def fail(self, operation: str, error: int = errno.EIO) -> None:
-        """The next `operation` (a method's name) raises this error, once."""
-        self._failures[operation] = OSError(error, os.strerror(error))
+    def fail(self, operation: str, error: int | None = errno.EIO) -> None:
+        """The next `operation` (a method's name) raises this error, once; None takes the threat back."""
+        self._failures.pop(operation, None)
+        if error is not None:
+            self._failures[operation] = OSError(error, os.strerror(error))
 
     def fail_writes_after(self, room_bytes: int) -> None:
         """The disk has room for so many bytes more."""

@@ -75,13 +75,16 @@ def _replay_segment(
 def rebuild_producers(
     producers: Producers, segments: Segments, snapshots: Snapshots, log_start_offset: int, end_offset: int, now_ms: int
 ) -> None:
-    """Brings the producers to `end_offset`, whatever they knew before."""
+    """Brings the producers to `end_offset`, whatever they knew before.
+
+    Batches below the log's start that are still there are asked too: they may be the last of their producers.
+    """
     snapshots.drop_above(end_offset)
     start_offset = load_newest(producers, snapshots, end_offset, now_ms)
     if start_offset is None:
-        producers.reset(log_start_offset)
-        start_offset = log_start_offset
-    replay_segments(producers, segments, max(start_offset, log_start_offset), end_offset, now_ms)
+        start_offset = segments.first_base_offset
+        producers.reset(start_offset)
+    replay_segments(producers, segments, start_offset, end_offset, now_ms)
     producers.on_log_start_offset(log_start_offset)
 
 

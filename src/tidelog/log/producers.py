@@ -373,6 +373,9 @@ class Producers:
             raise _fenced(producer_id, epoch, producer.epoch)
         if self.has_open_transaction(producer_id, epoch):
             return NO_GUARD
+        if producer is not None and producer.epoch == epoch:
+            # A repeat that arrives between two transactions is refused; it must not hold up the next one.
+            sequence = max(sequence, producer.next_sequence)
         verification = self._verifications.get(producer_id)
         if verification is None:
             verification = Verification(sequence, epoch, supports_epoch_bump, now_ms)

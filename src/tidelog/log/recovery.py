@@ -106,8 +106,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
-    if claim.recovery_point > log.recovery_point:
-        # The checkpoint claims what was lost; it must not vouch for what will be written there.
+    if claim.recovery_point > min(log.recovery_point, log.segments.active.base_offset):
+        # The checkpoint claims what was lost, or a segment that will grow; it must not vouch for what is written there.
         directory.recovery_points_stale = True
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
@@ -128,12 +128,14 @@ def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms:
     at_most = recovered[0].base_offset if recovered else end_offset
     start_offset = load_newest(producers, snapshots, at_most, now_ms)
     if start_offset is None:
-        producers.reset(log.log_start_offset)
         start_offset = log.segments.first_base_offset
+        producers.reset(start_offset)
     for segment in recovered:
         segment.txn_index.reset()
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
     producers.on_log_start_offset(log.log_start_offset)
+    if recovered and len(producers):
+        snapshots.write(end_offset, producers.snapshot())
     snapshots.prune({segment.base_offset for segment in log.segments})
 
 

@@ -241,8 +241,13 @@ class Segment:
         if self.first_timestamp is None and position == 0:
             self.first_timestamp = max_timestamp
         if self._bytes_since_index > self._index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(largest[0], largest[1])
+            try:
+                self.offset_index.append(last_offset, position)
+                self.time_index.append(largest[0], largest[1])
+            except OSError as error:
+                # The batch is written; index entries can wait in memory until the disk has room again.
+                if error.errno not in NO_ROOM:
+                    raise
             self._bytes_since_index = size_bytes
         else:
             self._bytes_since_index += size_bytes

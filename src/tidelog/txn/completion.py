@@ -31,6 +31,7 @@ from tidelog.wire.errors import ErrorCode
 _E = ErrorCode
 
 # The partition has moved on to a later epoch of the producer, or never held transactions: there is nothing to mark.
+# (At a later epoch Kafka gives the whole transaction up, and its id is blocked for as long as it is remembered.)
 _NEEDS_NO_MARKER = frozenset(
     {_E.NONE, _E.INVALID_PRODUCER_EPOCH, _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, _E.UNSUPPORTED_VERSION}
 )

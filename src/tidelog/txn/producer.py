@@ -73,7 +73,8 @@ def _next_epoch(
         last_epoch = shard.last_epoch(transaction)
         if expected.producer_epoch != last_epoch:
             raise Refusal(_E.PRODUCER_FENCED)
-        # A repeat: had another producer initialised in between, it would have left no last epoch.
+        # A repeat: had another producer initialised in between, it would have left no last epoch. (Where the epochs are
+        # used up Kafka has no answer to a repeat nor to the fenced, but an unknown server error.)
         return transaction.initialised(epoch, timeout_ms, turn.wall_ms), last_epoch
     last_epoch = NO_PRODUCER_EPOCH if expected is None else epoch
     if transaction.is_epoch_exhausted:

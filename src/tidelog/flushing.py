@@ -1,0 +1,61 @@
+"""Syncs logs on workers, one sync of a log at a time.
+
+Whoever asks while a sync of the same log is under way shares the next one: a hundred producers that wait for the same
+log cost two syncs, not a hundred. And the steps of two syncs of one log can never overtake each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidelog.log.errors import LogError
+from tidelog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker import Workers
+    from tidelog.log.log import Log
+
+Done = Callable[[int], None]
+
+
+class Flushing:
+    __slots__ = ("_report", "_running", "_waiting", "_workers")
+
+    def __init__(self, workers: Workers, report: Callable[[str, BaseException | None], None]) -> None:
+        self._workers = workers
+        self._report = report
+        self._running: set[Log] = set()
+        self._waiting: dict[Log, list[Done]] = {}
+
+    def flush(self, log: Log, done: Done = lambda error_code: None) -> None:
+        """`done` gets an error code, 0 once everything that the log holds now is on the device."""
+        self._waiting.setdefault(log, []).append(done)
+        if log not in self._running:
+            self._start(log)
+
+    def _start(self, log: Log) -> None:
+        asked = self._waiting.pop(log)
+        work = log.flush_work()
+        if work is None:
+            for done in asked:
+                done(0)
+            return
+
+        def finished(_: Any, error: BaseException | None) -> None:
+            self._running.discard(log)
+            code = 0
+            try:
+                if error is not None:
+                    raise error
+                log.flush_done(work)
+            except (LogError, OSError) as failure:
+                self._report(f"{log.name} could not be flushed", failure)
+                code = failure.code if isinstance(failure, LogError) else int(ErrorCode.KAFKA_STORAGE_ERROR)
+            for done in asked:
+                done(code)
+            if log in self._waiting:
+                self._start(log)
+
+        self._running.add(log)
+        self._workers.in_worker(work, finished)

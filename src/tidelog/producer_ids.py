@@ -1,0 +1,44 @@
+"""Producer ids, handed out from blocks. A block is written down by the controller before any of its ids is used, so no
+id is ever given twice, whatever becomes of this broker; what is left of a block at the end of its life is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.control.controller import ProducerIdBlock
+
+
+class ProducerIds:
+    """`allocate(done)` asks the controller for the next block."""
+
+    __slots__ = ("_allocate", "_left", "_waiting")
+
+    def __init__(self, allocate: Callable[[Callable[[ProducerIdBlock], None]], None]) -> None:
+        self._allocate = allocate
+        self._left: range = range(0)
+        self._waiting: list[Callable[[], None]] = []
+
+    def take(self) -> int | None:
+        """The next id; None where the block is used up, and `when_ready` fetches the next one."""
+        if not self._left:
+            return None
+        first, self._left = self._left[0], self._left[1:]
+        return first
+
+    def when_ready(self, then: Callable[[], None]) -> None:
+        """Calls `then` when there are ids to take, or none could be had."""
+        if self._left:
+            then()
+            return
+        self._waiting.append(then)
+        if len(self._waiting) == 1:
+            self._allocate(self._got)
+
+    def _got(self, block: ProducerIdBlock) -> None:
+        if not block.error.is_failure:
+            self._left = range(block.first, block.first + block.size)
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()

@@ -1,0 +1,80 @@
+"""Syncs of a log are shared and never overtake each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.flushing import Flushing
+from tidelog.log.errors import StorageError
+
+
+class Log:
+    """Counts the syncs that it is asked for."""
+
+    name = "t-0"
+
+    def __init__(self) -> None:
+        self.collected = 0
+        self.done: list[int] = []
+        self.clean = False
+        self.failure: StorageError | None = None
+
+    def flush_work(self) -> Callable[[], None] | None:
+        if self.clean:
+            return None
+        self.collected += 1
+        number = self.collected
+        work: Any = lambda: None  # noqa: E731
+        work.number = number
+        return work  # type: ignore[no-any-return]
+
+    def flush_done(self, work: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.done.append(work.number)
+
+
+class Workers:
+    """Holds the jobs until the test lets one finish."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Any, Any]] = []
+
+    def in_worker(self, work: Any, done: Any) -> None:
+        self.jobs.append((work, done))
+
+    def finish_one(self) -> None:
+        work, done = self.jobs.pop(0)
+        work()
+        done(None, None)
+
+
+def test_those_who_ask_while_a_sync_is_under_way_share_the_next_one() -> None:
+    log, workers, told = Log(), Workers(), []
+    flushing = Flushing(workers, lambda what, error: None)
+    flushing.flush(log, lambda code: told.append(("first", code)))  # type: ignore[arg-type]
+    for name in ("second", "third"):
+        flushing.flush(log, lambda code, name=name: told.append((name, code)))  # type: ignore[arg-type, misc]
+    assert (log.collected, len(workers.jobs), told) == (1, 1, [])
+    workers.finish_one()
+    assert told == [("first", 0)] and log.collected == 2
+    workers.finish_one()
+    assert told == [("first", 0), ("second", 0), ("third", 0)]
+    assert (log.done, workers.jobs) == ([1, 2], [])
+
+
+def test_a_log_that_is_clean_is_not_synced() -> None:
+    log, workers, told = Log(), Workers(), []
+    log.clean = True
+    Flushing(workers, lambda what, error: None).flush(log, told.append)  # type: ignore[arg-type]
+    assert (told, workers.jobs) == ([0], [])
+
+
+def test_a_sync_that_fails_is_told_to_everyone_who_waited_for_it() -> None:
+    log, workers, told, reported = Log(), Workers(), [], []
+    flushing = Flushing(workers, lambda what, error: reported.append(what))
+    log.failure = StorageError("the disk is gone")
+    flushing.flush(log, told.append)  # type: ignore[arg-type]
+    workers.finish_one()
+    assert told == [56] and len(reported) == 1

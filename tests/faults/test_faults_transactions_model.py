@@ -1,0 +1,14 @@
+"""A few seeds of the transactions' model; `transactions_soak.py` runs as many as one likes."""
+
+from __future__ import annotations
+
+import pytest
+from transactions_model import CONFIG, World
+
+from tidelog.testing.broker import RunningBroker
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_random_lives_of_producers_leave_exactly_what_was_committed(seed: int) -> None:
+    with RunningBroker(CONFIG) as broker:
+        World(broker, seed).run(steps=120, crashes=2)

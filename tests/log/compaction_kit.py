@@ -135,6 +135,13 @@ class Compacted:
         self.dirs.close()
         self.adopt(open_dirs(self.disk, self.config))
 
+    def reopen_after_crash(self) -> None:
+        """As after the process was killed, or ended without a word."""
+        self.log.abandon()
+        if isinstance(self.disk, MemoryDisk):
+            self.disk.locked.clear()
+        self.adopt(open_dirs(self.disk, self.config))
+
     def adopt(self, dirs: LogDirs) -> None:
         self.dirs = dirs
         self.log = dirs.logs[KEY]

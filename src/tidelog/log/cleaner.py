@@ -199,20 +199,20 @@ class Cleaner:
     def _advance(self, work: CompactionWork) -> CleanerStats | None:
         """Swaps in what a step has made; the stats of the round if it is over."""
         compaction, log = work.compaction, work.log
-        if compaction.result is not None:
-            replaced, cleaned = compaction.result
-            compaction.result = None
-            left = self._left(work, replaced)
-            if left == len(replaced):
-                log.replace_segments([source.segment for source in replaced], cleaned)
+        made, compaction.result = compaction.result, None
+        holds = self._holds(work)
+        if made is not None:
+            group, cleaned = made
+            left = self._left(log, group) if holds else 0
+            if left == len(group):
+                log.replace_segments([source.segment for source in group], cleaned)
             else:
                 cleaned.remove()
-                if left:
-                    raise Cancelled
+                holds = holds and not left
+        if not holds:
+            raise Cancelled
         if not compaction.finished:
             return None
-        if not self._holds(work):
-            raise Cancelled
         self._round = None
         log.cleaned_offset = compaction.end_offset
         self.last_stats = compaction.stats
@@ -223,11 +223,10 @@ class Cleaner:
         log = work.log
         return self._is_here(log) and log.truncations == work.truncations and log.config.compact
 
-    def _left(self, work: CompactionWork, group: list[Source]) -> int:
-        """How many segments of the group are still in the log, as they were."""
-        if not self._holds(work):
-            return 0
-        here = {id(segment) for segment in work.log.segments}
+    @staticmethod
+    def _left(log: Log, group: list[Source]) -> int:
+        """How many of these segments are still in the log."""
+        here = {id(segment) for segment in log.segments}
         return sum(id(source.segment) in here for source in group)
 
     def _judge(self, work: CompactionWork, failure: BaseException) -> None:
@@ -241,7 +240,7 @@ class Cleaner:
             self._mend(work)
             return
         if isinstance(failure, OSError):
-            if isinstance(failure, FileNotFoundError) and self._left(work, work.sources) < len(work.sources):
+            if isinstance(failure, FileNotFoundError) and self._left(log, work.sources) < len(work.sources):
                 return
             if failure.errno not in NO_ROOM:
                 raise log.directory.fail(failure) from failure

@@ -179,6 +179,7 @@ class Compaction:
     def _walk(self, source: Source, position: int, step: Step) -> None:
         """Reads a segment from a batch boundary on, and hands it over piece by piece until all of it is taken."""
         file = self._job.disk.open(source.log_path)
+        self._sieve.use_bounds(source.base_offset, source.end_offset)
         want = self._chunk_bytes
         while position < source.size:
             data = file.pread(min(want, source.size - position), position)
@@ -218,12 +219,11 @@ class Compaction:
         ahead = [txn for txn in self._all_aborted() if txn.last_offset >= job.first_dirty_offset]
         self._txns = Transactions(ahead)
         first = max((at for at, s in enumerate(job.sources) if s.base_offset <= job.first_dirty_offset), default=0)
-        for at, source in enumerate(job.sources[first:], first):
-            self._walk(source, job.first_dirty_position if at == first else 0, self._fill_from)
+        for at, source in enumerate(job.sources[first:]):
+            self._walk(source, 0 if at else job.first_dirty_position, self._fill_from)
             if self._sieve.stop == kernel.Stop.FULL:
                 break
-            later = job.sources[at + 1 :]
-            self._sieve.pass_over((later[0].base_offset if later else job.first_uncleanable_offset) - 1)
+            self._sieve.pass_over(source.end_offset - 1)
         self.end_offset = max(self._sieve.latest_offset + 1, job.first_dirty_offset)
         self.stats.map_entries = self._sieve.entries
         self.stats.map_slots = slots
@@ -270,9 +270,7 @@ class Compaction:
 
     def _begin_sifting(self) -> None:
         job = self._job
-        reached = [source for source in job.sources if source.base_offset < self.end_offset]
-        end = job.sources[len(reached)].base_offset if len(reached) < len(job.sources) else job.first_uncleanable_offset
-        self._groups = group(reached, job.config, end)
+        self._groups = group([source for source in job.sources if source.base_offset < self.end_offset], job.config)
         self._txns = Transactions(self._all_aborted())
         keep_ends = sorted({*job.last_data_offsets, job.first_uncleanable_offset - 1})
         self._sieve.use_rules(array("q", keep_ends), job.now_ms, job.now_ms + job.config.delete_retention_ms)

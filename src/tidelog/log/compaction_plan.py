@@ -111,6 +111,8 @@ class Source(NamedTuple):
 
     segment: Segment
     base_offset: int
+    #: where the next segment begins
+    end_offset: int
     log_path: str
     txn_index_path: str
     size: int
@@ -120,43 +122,44 @@ class Source(NamedTuple):
 
 def sources(log: Log, end_offset: int) -> list[Source]:
     """All segments that begin before an offset, which must be the start of one."""
+    segments = [segment for segment in log.segments if segment.base_offset < end_offset]
+    ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     return [
         Source(
             segment,
             segment.base_offset,
+            end,
             segment.log_path,
             segment.index_paths[2],
             segment.size,
             segment.offset_index.count * OFFSET_ENTRY_SIZE,
             segment.time_index.count * TIME_ENTRY_SIZE,
         )
-        for segment in log.segments
-        if segment.base_offset < end_offset
+        for segment, end in zip(segments, ends, strict=True)
     ]
 
 
-def group(sources: Sequence[Source], config: LogConfig, first_uncleanable_offset: int) -> list[list[Source]]:
+def group(sources: Sequence[Source], config: LogConfig) -> list[list[Source]]:
     """The segments in groups, each of which becomes one segment.
 
     A group is as large as `segment.bytes`, `segment.index.bytes` and the reach of an index entry allow, judged by what
     the segments are before the compaction: so they do not become ever smaller.
     """
     groups: list[list[Source]] = []
-    ends = [source.base_offset for source in sources[1:]] + [first_uncleanable_offset]
-    for source, end in zip(sources, ends, strict=True):
-        if groups and _fits(groups[-1], source, end - 1, config):
+    for source in sources:
+        if groups and _fits(groups[-1], source, config):
             groups[-1].append(source)
         else:
             groups.append([source])
     return groups
 
 
-def _fits(members: list[Source], source: Source, last_offset: int, config: LogConfig) -> bool:
+def _fits(members: list[Source], source: Source, config: LogConfig) -> bool:
     together = [*members, source]
     return (
         sum(member.size for member in together) <= config.segment_bytes
         and sum(member.index_bytes for member in together) <= config.segment_index_bytes
         and sum(member.time_index_bytes for member in together) <= config.segment_index_bytes
         # An empty segment adds no entry, however far it reaches.
-        and (source.size == 0 or last_offset - members[0].base_offset <= MAX_RELATIVE_OFFSET)
+        and (source.size == 0 or source.end_offset - 1 - members[0].base_offset <= MAX_RELATIVE_OFFSET)
     )

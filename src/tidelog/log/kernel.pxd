@@ -28,10 +28,11 @@ cdef class Sieve:
     cdef readonly long long entries, latest_offset
     # the record at hand
     cdef Py_ssize_t pos, end, next_at, key_at
-    cdef long long timestamp_delta, offset_delta, key_length
+    cdef long long timestamp_delta, offset_delta, last_delta, key_length
     cdef Py_ssize_t ahead, ahead_at
     cdef bint malformed
     # the batch at hand
+    cdef long long least_offset, end_offset
     cdef readonly int stop
     cdef readonly bint untouched
     cdef long long kept, max_delta
@@ -87,13 +88,17 @@ cdef class Sieve:
     )
     cdef long long _number(self) noexcept nogil
 
-    cdef bint _begin_records(self, Py_ssize_t pos, Py_ssize_t end, long long count) noexcept nogil
+    cdef bint _begin_records(self, Py_ssize_t at, Py_ssize_t end, long long count) noexcept nogil
 
     @cython.locals(length="long long", previous="long long")
     cdef bint _read_key(self) noexcept nogil
 
     @cython.locals(length="long long", size="long long")
     cdef Py_ssize_t _check_batch(self, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
+
+    cpdef void use_bounds(self, long long first_offset, long long end_offset) noexcept
+
+    cdef bint _is_within(self, long long base_offset, long long last_offset_delta) noexcept nogil
 
     @cython.locals(crc="unsigned int")
     cdef unsigned int _crc32c(self, const unsigned char[::1] data, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
@@ -149,14 +154,23 @@ cdef class Sieve:
     cdef void _write_number(self, long long value) noexcept nogil
 
 
-@cython.locals(half="long long", size=cython.int)
-cdef int _number_size(long long value) noexcept nogil
-
-
 # The primitives, which kernel_primitives.py has in Python.
 
 cdef extern from *:
     void __builtin_prefetch(const void* address) noexcept nogil
+
+
+cdef inline int number_size(long long value) noexcept nogil:
+    cdef unsigned long long rest = <unsigned long long>(value if value >= 0 else -1 - value) >> 6
+    cdef int size = 1
+    while rest:
+        rest >>= 7
+        size += 1
+    return size
+
+
+cdef inline long long wrap(long long value) noexcept nogil:
+    return value
 
 
 cdef inline void prefetch(unsigned long long[::1] words, Py_ssize_t at) noexcept nogil:

@@ -36,15 +36,8 @@ except ImportError:
     from tidelog.log.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.log.kernel_primitives import (
-        copy_bytes,
-        load_int32,
-        load_int64,
-        load_word,
-        prefetch,
-        store_int32,
-        store_int64,
-    )
+    from tidelog.log.kernel_primitives import copy_bytes, load_int32, load_int64, load_word  # isort: skip
+    from tidelog.log.kernel_primitives import number_size, prefetch, store_int32, store_int64, wrap  # isort: skip
 
 # Why a loop stopped.
 _CUT = 0
@@ -148,6 +141,7 @@ class Sieve:
         self.records_read = 0
         self.records_kept = 0
         self.changed = False
+        self.use_bounds(0, _ALL64 >> 1)
 
     def _hash_key(self) -> None:
         """SipHash-1-3: a round for each word of the key, three more for each half of the hash."""
@@ -277,14 +271,15 @@ class Sieve:
         self.pos = pos
         return -1 - half if negative else half
 
-    def _begin_records(self, pos: int, end: int, count: int) -> bool:
-        self.pos = pos
+    def _begin_records(self, at: int, end: int, count: int) -> bool:
+        self.pos = at + _HEADER_SIZE
         self.end = end
+        self.last_delta = load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT)
         self.malformed = False
         self.offset_delta = -1
         self.ahead = 0
         self.ahead_at = 0
-        return count * _MIN_RECORD_SIZE <= end - pos
+        return count * _MIN_RECORD_SIZE <= end - self.pos
 
     def _read_key(self) -> bool:
         """Reads the record at `pos` up to its value; False where it is malformed."""
@@ -299,7 +294,9 @@ class Sieve:
         self.offset_delta = self._number()
         self.key_length = self._number()
         self.key_at = self.pos
-        if self.malformed or self.offset_delta <= previous or self.key_length > self.next_at - self.pos:
+        if self.malformed or self.key_length > self.next_at - self.pos:
+            return False
+        if self.offset_delta <= previous or self.offset_delta > self.last_delta:
             return False
         if self.key_length > 0:
             self.pos += self.key_length
@@ -314,8 +311,8 @@ class Sieve:
         if (
             length < _HEADER_SIZE - _LOG_OVERHEAD
             or self.buf[pos + _MAGIC_AT] != 2
-            or load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT) < 0
             or load_int32(self.buf, pos + _RECORD_COUNT_AT) < 0
+            or not self._is_within(load_int64(self.buf, pos), load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT))
         ):
             self.stop = _BAD_BATCH
             return 0
@@ -326,6 +323,22 @@ class Sieve:
             self.stop = _BAD_CRC
             return 0
         return size
+
+    def use_bounds(self, first_offset: int, end_offset: int) -> None:
+        """The batches that come next hold offsets from the first on and before the end."""
+        self.least_offset = first_offset
+        self.end_offset = end_offset
+
+    def _is_within(self, base_offset: int, last_offset_delta: int) -> bool:
+        """Offsets only rise. They stand outside the CRC, and nothing else would tell a flipped bit in them."""
+        if (
+            last_offset_delta < 0
+            or base_offset < self.least_offset
+            or base_offset > self.end_offset - 1 - last_offset_delta
+        ):
+            return False
+        self.least_offset = base_offset
+        return True
 
     def _crc32c(self, data: Any, pos: int, end: int) -> int:
         crc = _LOW32
@@ -384,7 +397,7 @@ class Sieve:
             return _CUT
         base_offset = load_int64(self.buf, at)
         left = load_int32(self.buf, at + _RECORD_COUNT_AT)
-        if not self._begin_records(at + _HEADER_SIZE, end, left):
+        if not self._begin_records(at, end, left):
             return _BAD_RECORDS
         while left > 0:
             if not self._next_record(left):
@@ -398,7 +411,7 @@ class Sieve:
             left -= 1
         if self.pos != end:
             return _BAD_RECORDS
-        self.pass_over(base_offset + load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT))
+        self.pass_over(base_offset + self.last_delta)
         return _DONE
 
     def pass_over(self, last_offset: int) -> None:
@@ -488,7 +501,7 @@ class Sieve:
         """Finds the records that stay, as runs of bytes; False where a record is malformed."""
         self.run_count = 0
         self.max_delta = 0
-        if not self._begin_records(at + _HEADER_SIZE, end, count):
+        if not self._begin_records(at, end, count):
             return False
         base_offset = load_int64(self.buf, at)
         horizon_over = (
@@ -536,11 +549,11 @@ class Sieve:
             store_int64(self.out, start + _BASE_TIMESTAMP_AT, -1)
         else:
             if attributes & _LOG_APPEND_TIME_FLAG == 0:
-                store_int64(self.out, start + _MAX_TIMESTAMP_AT, base_timestamp + self.max_delta)
+                store_int64(self.out, start + _MAX_TIMESTAMP_AT, wrap(base_timestamp + self.max_delta))
             if marked:
                 attributes = attributes | _DELETE_HORIZON_FLAG
                 store_int64(self.out, start + _BASE_TIMESTAMP_AT, self.horizon_ms)
-            self._gather(marked, base_timestamp - self.horizon_ms)
+            self._gather(marked, wrap(base_timestamp - self.horizon_ms))
         self.out[start + _ATTRIBUTES_AT + 1] = attributes
         store_int32(self.out, start + _LENGTH_AT, self.out_at - start - _LOG_OVERHEAD)
         store_int32(self.out, start + _RECORD_COUNT_AT, self.kept)
@@ -561,9 +574,9 @@ class Sieve:
                 length = self._number()
                 self.next_at = self.pos + length
                 self.pos += 1
-                delta = self._number() + shift
+                delta = wrap(self._number() + shift)
                 rest = self.next_at - self.pos
-                self._write_number(1 + _number_size(delta) + rest)
+                self._write_number(1 + number_size(delta) + rest)
                 self.out[self.out_at] = self.buf[self.next_at - length]
                 self.out_at += 1
                 self._write_number(delta)
@@ -585,14 +598,3 @@ class Sieve:
             half >>= 7
         self.out[self.out_at] = byte
         self.out_at += 1
-
-
-def _number_size(value: int) -> int:
-    """Bytes that a zigzag varint of `value` takes."""
-    half = value if value >= 0 else -1 - value
-    size = 1
-    half >>= 6
-    while half > 0:
-        half >>= 7
-        size += 1
-    return size

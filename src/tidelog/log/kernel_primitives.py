@@ -38,5 +38,16 @@ def copy_bytes(data: Any, pos: int, out: Any, at: int, size: int) -> None:
     out[at : at + size] = data[pos : pos + size]
 
 
+def number_size(value: int) -> int:
+    """Bytes that a zigzag varint of `value` takes."""
+    half = value if value >= 0 else -1 - value
+    return 1 + half.bit_length() // 7
+
+
 def prefetch(words: Any, at: int) -> None:
     """Word `at` will soon be asked for. Python has no way to say so, and no need."""
+
+
+def wrap(value: int) -> int:
+    """A sum of two signed numbers of 64 bits, as C has it: beyond the largest comes the smallest."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -27,9 +27,6 @@ MEMBERS = 100
 FEWEST_MEMBERS = 4
 WARMUP_MEMBERS = 10
 STABLE_TIMEOUT_S = 120
-#: A coordinator may learn of a topic after its leaders did. A first member that is given nothing for want of the topic
-#: has nothing to give back to the others, which would make that run another one than the rest.
-TOPIC_KNOWN_S = 1.0
 #: groups that commit beside each other
 COMMITTERS = (1, 10)
 COMMIT_S = 5.0
@@ -79,10 +76,21 @@ class Members:
             consumer.close()
 
 
+def know_the_topic(broker: BrokerProcess, topic: str, partitions: int) -> None:
+    """Returns when the coordinator has given the whole topic to somebody.
+
+    It may learn of a topic after its leaders did, and a first member that is given nothing for want of the topic has
+    nothing to give back to the others: that would be another measurement.
+    """
+    lone = Members(broker, topic, 1, "consumer")
+    lone.until_stable(partitions)
+    lone.close()
+
+
 def seconds_to_stable(broker: BrokerProcess, count: int, protocol: str) -> float:
     topic = clients.new_topic(broker.bootstrap, count)
+    know_the_topic(broker, topic, count)
     members = Members(broker, topic, count, protocol)
-    time.sleep(TOPIC_KNOWN_S)
     taken = members.until_stable(count)
     members.close()
     clients.delete_topic(broker.bootstrap, topic)

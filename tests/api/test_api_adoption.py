@@ -53,7 +53,7 @@ def read(bootstrap: str, codec: str) -> set[str]:
     consumer.assign([TopicPartition(topic_of(codec), index, OFFSET_BEGINNING) for index in (0, 1)])
     found, ends = set(), 0
     while ends < 2:
-        for message in consumer.consume(100, 10):
+        for message in consumer.consume(100, 0.5):
             if message.error():
                 ends += 1
             else:

@@ -32,7 +32,7 @@ class Moves:
         self._stopped = False
 
     def begin(self, key: TopicPartition, path: str) -> None:
-        """Begins to move a partition, in place of a move that is under way; nothing happens where it is there already."""
+        """Begins to move a partition, in place of a move that is under way; nothing to do where it is there."""
         present = self._under_way.get(key)
         if present is not None and present.future.directory.path == path:
             return

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.log.errors import LogError
+from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
     from tidelog.log.checkpoints import TopicPartition
-    from tidelog.log.flush import FlushWork
     from tidelog.log.moves import Move
 
 #: what may be unsynced when the logs change places: syncing it keeps the broker's thread waiting
@@ -32,7 +32,7 @@ class Moves:
         self._stopped = False
 
     def begin(self, key: TopicPartition, path: str) -> None:
-        """Begins to move a partition, in place of a move that is under way; None is needed where it is there."""
+        """Begins to move a partition, in place of a move that is under way; nothing to do where it is there."""
         present = self._under_way.get(key)
         if present is not None and present.future.directory.path == path:
             return
@@ -85,27 +85,29 @@ class Moves:
     # --- the end ------------------------------------------------------------------------------------
 
     def _sync(self, key: TopicPartition, move: Move) -> None:
-        work = move.future.flush_work()
-        if work is None:
-            self._swap(key, move)
-        else:
-            self._broker.workers.in_worker(work, self._then(key, move, lambda *_: self._synced(key, move, work)))
+        def synced(error_code: int) -> None:
+            if not self._goes_on(key, move):
+                return
+            if error_code:
+                self._give_up(key, move, KafkaError(ErrorCode.of(error_code)))
+            elif move.lag_bytes > SMALL_BYTES:
+                self._step(key, move)
+            else:
+                self._swap(key, move)
 
-    def _synced(self, key: TopicPartition, move: Move, work: FlushWork) -> None:
-        move.future.flush_done(work)
-        if move.lag_bytes > SMALL_BYTES:
-            self._step(key, move)
-        else:
-            self._swap(key, move)
+        self._broker.flushing.flush(move.future, synced)
 
     def _swap(self, key: TopicPartition, move: Move) -> None:
         broker = self._broker
-        while (rest := move.next_chunk(broker.clock.wall_ms())) is not None:
-            move.add(rest.read(), broker.clock.wall_ms())
-        log = broker.logs.finish_move(key)
+        try:
+            while (rest := move.next_chunk(broker.clock.wall_ms())) is not None:
+                move.add(rest.read(), broker.clock.wall_ms())
+            log = broker.logs.finish_move(key)
+        except (LogError, OSError) as error:
+            self._give_up(key, move, error)
+            return
         del self._under_way[key]
-        partition = broker.replicas.partitions[key]
-        partition.adopt_log(log)
+        broker.replicas.partitions[key].adopt_log(log)
         broker.parking.wake(key)
         broker.on_housekeeping_due()
 

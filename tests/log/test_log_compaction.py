@@ -153,7 +153,7 @@ def test_a_tombstone_stays_for_delete_retention_ms_after_it_was_first_met(codec:
 def test_a_tombstone_past_the_end_of_the_map_gets_no_horizon_yet() -> None:
     it = Compacted(replace(COMPACT, segment_bytes=100_000), dedupe_buffer_size=16 * 16)
     it.append(*((b"key%d" % i, b"1") for i in range(14)))
-    it.append((b"one more", b"1"), (b"gone", None))
+    it.append((b"gone", None), (b"one more", b"1"))
     it.roll()
     work = it.cleaner.next_work(NOW_MS)
     assert isinstance(work, CompactionWork)
@@ -170,15 +170,17 @@ def test_a_tombstone_past_the_end_of_the_map_gets_no_horizon_yet() -> None:
 # --- producers
 
 
-def test_the_last_batch_of_a_producer_stays_as_a_header() -> None:
+@pytest.mark.parametrize("codec", [0, 3])
+def test_the_last_batch_of_a_producer_stays_as_a_header(codec: int) -> None:
     it = Compacted()
     it.append((b"a", b"1"), producer=(5, 2, 0))
-    it.append((b"a", b"2"), (b"b", b"2"), producer=(5, 2, 1))
+    it.append((b"a", b"2"), (b"b", b"2"), producer=(5, 2, 1), codec=codec)
     it.append((b"a", b"3"), (b"b", b"3"))
     it.append((b"z", b"3"))
     it.compact()
     left = [(batch.header.base_offset, batch.header.record_count, batch.header.last_sequence) for batch in it.batches()]
     assert left == [(1, 0, 2), (3, 2, -1), (5, 1, -1)]
+    assert len(it.batches()[0].data) == HEADER_SIZE
     for snapshot in list(it.log.snapshots.offsets):
         it.log.snapshots.remove(snapshot)
     it.dirs.close()
@@ -241,12 +243,10 @@ def test_a_committed_transaction_after_an_aborted_one_of_the_same_producer_stays
     it.mark(11, 0, commit=True)
     it.compact()
     assert it.records() == [(2, b"b", b"good")]
-    it.append((b"c", b"bad"), producer=(11, 0, 2), transactional=True)
-    it.mark(11, 0, commit=False)
-    it.append((b"d", b"good"), producer=(11, 0, 3), transactional=True)
+    it.append((b"b", b"better"), producer=(11, 0, 2), transactional=True)
     it.mark(11, 0, commit=True)
     it.compact()
-    assert it.records() == [(2, b"b", b"good"), (6, b"d", b"good")]
+    assert it.records() == [(4, b"b", b"better")]
 
 
 def markers(it: Compacted) -> list[tuple[int, int | None]]:
@@ -329,6 +329,16 @@ def test_small_segments_become_one() -> None:
     assert [segment.base_offset for segment in it.log.segments] == [0, 10]
     assert keys(it) == [(6, b"key2"), (7, b"key3"), (8, b"key0"), (9, b"key1")]
     assert [offset for offset in it.log.snapshots.offsets if 0 < offset < 10] == []
+
+
+def test_small_segments_become_one_even_if_nothing_goes() -> None:
+    it = Compacted(replace(COMPACT, segment_bytes=2000, segment_index_bytes=2000))
+    for i in range(6):
+        it.append((b"key%d" % i, b"1"))
+        it.roll()
+    it.compact(roll=False)
+    assert [segment.base_offset for segment in it.log.segments] == [0, 6]
+    assert len(keys(it)) == 6
 
 
 def test_a_batch_larger_than_the_buffers_is_compacted() -> None:

@@ -1,8 +1,7 @@
 """A compacted log against a list of all that was ever written, through rounds, crashes at every step of them, and time.
 
 The oracle knows nothing of batches: it holds records, transactions and the times of tombstones, and says what a reader
-must find. The kernel runs compiled where there is a compiler and as Python otherwise; `test_log_compaction_kernel`
-holds the two against each other.
+must find.
 """
 
 from __future__ import annotations
@@ -11,13 +10,28 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import hypothesis.strategies as st
-from compaction_kit import COMPACT, KEY, NOW_MS, Compacted, FragileDisk, PowerLoss, open_dirs, run, table_of, visible
-from hypothesis import Phase, settings
+from compaction_kit import (
+    COMPACT,
+    KERNEL,
+    KEY,
+    NOW_MS,
+    Compacted,
+    FragileDisk,
+    PowerLoss,
+    kernel_face,
+    open_dirs,
+    run,
+    table_of,
+    visible,
+)
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tidelog.log import compaction
 from tidelog.log.producers import Producers
 from tidelog.log.retention import delete_old_segments
-from tidelog.wire.records import read_records
+from tidelog.wire.batch import iter_headers
+from tidelog.wire.records import read_end_txn_marker, read_records
 
 CONFIG = replace(COMPACT, segment_bytes=700, cleanup_policy=("compact", "delete"), retention_ms=-1)
 RETENTION_MS = CONFIG.delete_retention_ms
@@ -37,6 +51,16 @@ class Written:
 
 
 class CompactionMachine(RuleBasedStateMachine):
+    face = "compiled"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = compaction.kernel
+        compaction.kernel = kernel_face(KERNEL, self.face)
+
+    def teardown(self) -> None:
+        compaction.kernel = self.kernel
+
     @initialize(seed=st.integers(0, 1 << 32), map_slots=st.sampled_from([16, 20, 1000]))
     def start(self, seed: int, map_slots: int) -> None:
         self.random = Random(seed)
@@ -88,10 +112,24 @@ class CompactionMachine(RuleBasedStateMachine):
             self.written[base + i] = Written(base + i, timestamp + i, key, value, producer_id, txn)
         self.it.log.flush()
 
+    @rule(count=st.integers(2, 6), end=st.booleans())
+    def write_a_segment(self, count: int, end: bool) -> None:
+        """So that there is something to compact in nearly every run."""
+        random = self.random
+        for _ in range(count):
+            producer_id = random.choice([-1, *IDEMPOTENT, *TRANSACTIONAL])
+            keys = random.choices(KEYS[:9], k=random.randint(1, 4))
+            self.write(keys, random.choice([0, 0, 1, 5]), producer_id, random.choice([0, 0, 3]), False)
+        for producer_id in sorted(self.open) if end else ():
+            self._end(producer_id, random.random() < 0.5, random.random() < 0.3)
+        self.roll()
+
     @precondition(lambda self: self.open)
     @rule(data=st.data(), commit=st.booleans(), bump=st.booleans())
     def end_transaction(self, data: st.DataObject, commit: bool, bump: bool) -> None:
-        producer_id = data.draw(st.sampled_from(sorted(self.open)))
+        self._end(data.draw(st.sampled_from(sorted(self.open))), commit, bump)
+
+    def _end(self, producer_id: int, commit: bool, bump: bool) -> None:
         txn = self.open.pop(producer_id)
         if not commit:
             self.aborted.add(txn)
@@ -289,8 +327,6 @@ class CompactionMachine(RuleBasedStateMachine):
             if batch.header.producer_id >= 0:
                 marker = None
                 if batch.header.is_control:
-                    from tidelog.wire.records import read_end_txn_marker
-
                     marker = read_end_txn_marker(batch.data)
                 replayed.replay(batch.header, marker, NOW_MS)
         for producer in self.it.log.producers:
@@ -302,8 +338,6 @@ class CompactionMachine(RuleBasedStateMachine):
 
 def _everything(it: Compacted) -> list[tuple[int, bytes | None, bytes | None]]:
     """All records but control records, fetched piece by piece."""
-    from tidelog.wire.batch import iter_headers
-
     found: list[tuple[int, bytes | None, bytes | None]] = []
     log, at = it.log, it.log.log_start_offset
     while at < log.log_end_offset:
@@ -319,11 +353,11 @@ def _everything(it: Compacted) -> list[tuple[int, bytes | None, bytes | None]]:
     return found
 
 
-CompactionMachine.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    report_multiple_bugs=False,
-    phases=[Phase.generate, Phase.shrink],
-)
+class PureCompactionMachine(CompactionMachine):
+    face = "pure"
+
+
+CompactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PureCompactionMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
 test_a_compacted_log_keeps_its_promises_through_every_crash = CompactionMachine.TestCase
+test_it_keeps_them_without_a_compiler_as_well = PureCompactionMachine.TestCase

@@ -135,6 +135,7 @@ class Sieve:
         self.crcs = crcs
         self.hashes = array("Q", bytes(16 * _LOOK_AHEAD))
         self.start_offset = start_offset
+        self.stop = _CUT
         self.entries = 0
         self.origin = 0
         self.latest_offset = -1

@@ -1,0 +1,135 @@
+"""A crash before any one of the operations of a compaction, and what the next opening makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from compaction_kit import COMPACT, NOW_MS, Compacted, FragileDisk, PowerLoss, open_dirs, run, visible
+
+from tidelog.log.checkpoints import RECOVERY_POINTS
+from tidelog.log.memory_disk import MemoryDisk
+
+CONFIG = replace(COMPACT, segment_bytes=700, index_interval_bytes=100)
+
+
+def written(disk: MemoryDisk) -> Compacted:
+    """Several groups of segments, with everything in them that a compaction treats on its own; all on the device."""
+    it = Compacted(CONFIG, disk)
+    for i in range(24):
+        it.append((b"a%d" % (i % 5), b"%d" % i), (b"b%d" % i, b"%d" % i), timestamp=1000 + 10 * i, codec=i % 3)
+        if i % 4 == 0:
+            it.append((b"a%d" % (i % 5), None), timestamp=1000 + 10 * i)
+        if i % 6 == 0:
+            it.append((b"a1", b"bad"), producer=(11, 0, i // 6), transactional=True)
+            it.mark(11, 0, commit=i % 12 == 0)
+            it.roll()
+    it.roll()
+    it.log.flush()
+    it.dirs.checkpoint()
+    return it
+
+
+def left(it: Compacted) -> tuple[object, ...]:
+    log = it.log
+    stored = {
+        offset: (timestamp, key, value) for batch in it.batches() for offset, timestamp, key, value in batch.records
+    }
+    for offset in range(log.log_end_offset):
+        piece = log.read(offset, 1, log.log_end_offset)
+        assert piece is None or piece.next_offset > offset
+    for timestamp in range(1000, 1300, 5):
+        expected = next(((t, o) for o, (t, _, _) in sorted(stored.items()) if t >= timestamp), None)
+        found = log.offset_for_timestamp(timestamp)
+        assert (None if found is None else found[:2]) == expected
+    newest = {key: (offset, value) for offset, key, value in visible(log)}
+    return log.log_end_offset, {key: value for key, (_, value) in newest.items()}
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_crash_before_any_operation_loses_nothing(power: bool) -> None:
+    expected = left(written(FragileDisk()))
+    operations = 0
+    completed = False
+    while not completed:
+        disk = FragileDisk()
+        it = written(disk)
+        before = {offset: key for offset, key, _ in it.records()}
+        disk.operations_left = operations
+        try:
+            run(it.cleaner, NOW_MS)
+            completed = True
+        except PowerLoss:
+            pass
+        disk.operations_left = None
+        it.log.abandon()
+        if power:
+            disk.crash(Random(operations))
+        disk.locked.clear()
+        it.adopt(open_dirs(disk, CONFIG))
+        names = [entry.name for entry in disk.list("/data/t-0")]
+        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert left(it) == expected
+        assert {offset: key for offset, key, _ in it.records()}.items() <= before.items()
+        # Another attempt ends what this one began.
+        run(it.cleaner, NOW_MS)
+        assert left(it) == expected
+        assert it.log.cleaned_offset == it.log.segments.active.base_offset
+        keys = [key for _, key, _ in it.records()]
+        assert len(set(keys)) == len(keys)
+        operations += 1
+    assert operations > 100
+
+
+class Renames(MemoryDisk):
+    __slots__ = ("renames",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renames: list[tuple[str, str]] = []
+
+    def rename(self, path: str, new_path: str) -> None:
+        super().rename(path, new_path)
+        self.renames.append((path.removeprefix("/data/t-0/"), new_path.removeprefix("/data/t-0/")))
+
+
+def test_files_are_renamed_in_the_order_that_apache_kafka_can_go_on_from() -> None:
+    disk = Renames()
+    it = Compacted(replace(COMPACT, segment_bytes=2000), disk)
+    it.append((b"a", b"1"))
+    it.append((b"b", b"1"), producer=(11, 0, 0), transactional=True)
+    it.mark(11, 0, commit=False)
+    it.roll()
+    it.append((b"a", b"2"))
+    it.roll()
+    disk.renames.clear()
+    work = it.cleaner.next_work(NOW_MS)
+    assert work is not None
+    for _ in range(2):
+        work()
+        it.cleaner.done(work)
+        work = it.cleaner.next_work(NOW_MS)
+    new = [f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex")]
+    old = [*new, *(f"{3:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))]
+    assert disk.renames == [
+        *((f"{name}.cleaned", f"{name}.swap") for name in new),
+        *((name, f"{name}.deleted") for name in old),
+        *((f"{name}.swap", name) for name in new),
+    ]
+
+
+def test_a_log_that_was_compacted_once_is_not_taken_for_a_dense_one() -> None:
+    """It was compacted, is not any more, and everything must be read through: gaps are no damage."""
+    disk = MemoryDisk()
+    it = Compacted(replace(COMPACT, segment_bytes=300), disk)
+    for i in range(20):
+        it.append((b"%d" % (i % 6), b"x" * 20))
+    it.compact()
+    it.append((b"last", b"1"))
+    it.log.flush()
+    expected = it.records()
+    disk.remove(f"/data/{RECOVERY_POINTS}")
+    it.config = replace(it.config, cleanup_policy=("delete",))
+    it.reopen_after_crash()
+    assert it.records() == expected

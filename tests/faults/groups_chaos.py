@@ -310,11 +310,7 @@ class Arena:
             if not group.members:
                 group.join()
         for group in self.groups:
-            eventually(
-                lambda group=group: bool(group.polls) and group.polls[-1].offsets == self.ends,  # type: ignore[misc]
-                timeout_s,
-                f"{group.plan.group} did not come to the end {self.ends}",
-            )
+            self._drain(group, timeout_s)
         self._polling.set()
         self._poller.join(60)
         assert not self.poll_failures, self.poll_failures[0]
@@ -322,6 +318,16 @@ class Arena:
             group.check_members_live()
             group.end()
         self._commits = logged_commits(self.broker.bootstrap, TOPIC)
+
+    def _drain(self, group: Group, timeout_s: float) -> None:
+        def drained() -> bool:
+            return bool(group.polls) and group.polls[-1].offsets == self.ends
+
+        try:
+            eventually(drained, timeout_s, "")
+        except TimeoutError:
+            at = group.polls[-1] if group.polls else None
+            raise TimeoutError(f"{group.plan.group} did not come to the end {self.ends}: {at}") from None
 
     def histories(self) -> dict[str, GroupHistory]:
         return {

@@ -2,8 +2,8 @@
 
 It reads small batches and processes each: to process is to write the offsets into the journal. With `commit: after` a
 batch is processed and then committed (at least once), with `before` it is committed and processed only if the commit
-succeeded (at most once). What was read and not yet processed is dropped when its partition is taken away; the next
-owner reads it again.
+succeeded (at most once). A commit that was refused stays owed, and goes out with the next one. What was read and not
+yet processed is dropped when its partition is taken away, as is what is owed for it; the next owner reads it again.
 
 The journal is a file of JSON lines, each written by one system call, so that it is whole after `kill -9`. All stamps
 are of the machine's monotonic clock, which all processes share. SIGTERM makes the member leave in good order.
@@ -48,6 +48,7 @@ class Member:
         self.journal = Journal(settings["journal"])
         self.stopping = False
         self.pending: list[tuple[int, int]] = []
+        self.owed: dict[int, int] = {}
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
 
     def stop(self) -> None:
@@ -60,16 +61,19 @@ class Member:
     def revoked(self, partitions: Iterable[int], lost: bool = False) -> None:
         gone = set(partitions)
         self.pending = [(partition, offset) for partition, offset in self.pending if partition not in gone]
+        self.owed = {partition: offset for partition, offset in self.owed.items() if partition not in gone}
         self.journal.write("lost" if lost else "revoked", partitions=sorted(gone))
 
     def offsets_to_commit(self) -> dict[int, int]:
-        return {partition: offset + 1 for partition, offset in self.pending}
+        return {**self.owed, **{partition: offset + 1 for partition, offset in self.pending}}
 
     def process(self) -> None:
-        self.journal.write("processed", records=self.pending)
+        if self.pending:
+            self.journal.write("processed", records=self.pending)
         self.pending = []
 
     def committed(self, began: float, offsets: dict[int, int], error: Any = None) -> None:
+        self.owed = {} if error is None else offsets
         self.journal.write("committed", began=began, offsets=list(offsets.items()), error=error)
 
     def failed(self, code: int, name: str, fatal: bool = False) -> None:
@@ -88,6 +92,8 @@ class ConfluentMember(Member):
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
             "topic.metadata.refresh.interval.ms": 1_000,
+            # A session must not end only because a client waits before it connects again.
+            "reconnect.backoff.max.ms": 500,
             "log_level": 0,
             "error_cb": lambda error: self.failed(error.code(), error.name(), error.fatal()),
         }
@@ -104,7 +110,7 @@ class ConfluentMember(Member):
         )
         while not self.stopping:
             self._read_batch()
-            if self.pending:
+            if self.pending or self.owed:
                 self._settle()
         self.journal.write("leaving")
         self.consumer.close()
@@ -200,7 +206,7 @@ class KafkaPythonMember(Member):
                 if at in consumer.assignment():
                     consumer.seek(at, consumer.committed(at) or 0)
             self.pending = [(record.partition, record.offset) for records in read.values() for record in records]
-            if self.pending:
+            if self.pending or self.owed:
                 offsets = self.offsets_to_commit()
                 if self.settings["commit"] == "after":
                     self.process()
@@ -269,7 +275,7 @@ class AioKafkaMember(Member):
             async with settling:
                 read = await consumer.getmany(timeout_ms=0, max_records=BATCH_RECORDS)
                 self.pending = [(record.partition, record.offset) for records in read.values() for record in records]
-                if self.pending:
+                if self.pending or self.owed:
                     await self._settle(consumer)
             await asyncio.sleep(0.02)
         self.journal.write("leaving")

@@ -564,7 +564,7 @@ def test_a_full_disk_ends_the_round_but_not_the_log() -> None:
     it.roll()
     before = it.records()
     disk.fail_writes_after(300)
-    with pytest.raises(CleaningFailed, match="full"):
+    with pytest.raises(CleaningFailed, match="No space left"):
         run(it.cleaner)
     assert it.log.directory.failure is None
     assert leftovers(it) == []
@@ -572,6 +572,42 @@ def test_a_full_disk_ends_the_round_but_not_the_log() -> None:
     disk.room_bytes = None
     assert it.cleaner.next_work(NOW_MS) is None  # it rests once
     assert len(run(it.cleaner)) == 1
+
+
+def test_too_little_memory_ends_the_round_but_not_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = written()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction.mmap, "mmap", refuse)
+        with pytest.raises(CleaningFailed, match="was not compacted"):
+            run(it.cleaner)
+    assert it.log.directory.failure is None
+    assert it.cleaner.uncleanable == {}
+    assert it.cleaner.next_work(NOW_MS) is None  # it rests once
+    assert len(run(it.cleaner)) == 1
+
+
+def test_a_checkpoint_that_finds_no_room_is_written_later() -> None:
+    disk = MemoryDisk()
+    it = Compacted(disk=disk)
+    it.append((b"a", b"1"), (b"a", b"2"))
+    it.roll()
+    while not isinstance(work := it.cleaner.next_work(NOW_MS), CheckpointWork):
+        assert work is not None
+        work()
+        it.cleaner.done(work)
+    disk.fail("write", errno.ENOSPC)
+    with pytest.raises(OSError) as caught:
+        work()
+    with pytest.raises(CleaningFailed):
+        it.cleaner.done(work, caught.value)
+    assert it.log.directory.failure is None
+    assert it.cleaner.next_work(NOW_MS) is None  # it rests once
+    run(it.cleaner)
+    assert read_offsets(disk, f"/data/{CLEANED_OFFSETS}") == {KEY: 2}
 
 
 @pytest.mark.parametrize("operation", ["pread", "write", "sync"])

@@ -13,12 +13,14 @@ compacted once more.
 
 What was planned may be out of date when it is done: the log was cut, deleted, or retention took its oldest segments. A
 group all of whose segments are gone is skipped; anything else gives the round up. A log in which damage is found is not
-touched again (`uncleanable`); a full disk only ends the round.
+touched again (`uncleanable`); a full disk, or too little memory, only ends the round.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, TopicPartition, read_offsets, write_offsets
@@ -33,6 +35,9 @@ from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producer_recovery import rebuild_txn_index
 from tidelog.log.segment import NO_ROOM
 from tidelog.log.txn_index import CorruptIndex
+
+#: not the disk's fault, or not for long: the round is tried again
+_TRANSIENT: Final = frozenset((*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class CleaningFailed(LogError):
@@ -158,7 +163,7 @@ class Cleaner:
         try:
             job = _job(chosen, now_ms)
         except OSError as error:
-            log.directory.fail(error)
+            _take_offline(log.directory, error)
             return None
         self._round = CompactionWork(log, Compaction(job, self._config, self._throttle), job.sources)
         return self._round
@@ -167,7 +172,7 @@ class Cleaner:
         try:
             return measure(log, stable_offset, now_ms)
         except OSError as error:
-            log.directory.fail(error)
+            _take_offline(log.directory, error)
         except LogError as error:
             self.uncleanable[log] = str(error)
         return None
@@ -181,10 +186,13 @@ class Cleaner:
         """Takes note of a work that ran; what a round has done, when that was its last step. Raises LogError."""
         self._under_way = None
         if isinstance(work, CheckpointWork):
-            if isinstance(error, OSError):
+            if error is None:
+                self._on_disk[work.directory.path] = work.offsets
+                return None
+            self._rests = True
+            if isinstance(error, OSError) and error.errno not in _TRANSIENT:
                 raise work.directory.fail(error) from error
-            self._on_disk[work.directory.path] = work.offsets
-            return None
+            raise CleaningFailed(f"{work.directory.path}/{CLEANED_OFFSETS} was not written: {error}") from error
         failure = error
         if failure is None:
             try:
@@ -239,12 +247,12 @@ class Cleaner:
         if isinstance(failure, CorruptIndex):
             self._mend(work)
             return
-        if isinstance(failure, OSError):
-            if isinstance(failure, FileNotFoundError) and self._left(log, work.sources) < len(work.sources):
-                return
-            if failure.errno not in NO_ROOM:
-                raise log.directory.fail(failure) from failure
-            raise CleaningFailed(f"{log.name} was not compacted: the disk is full") from failure
+        if isinstance(failure, FileNotFoundError) and self._left(log, work.sources) < len(work.sources):
+            return
+        if isinstance(failure, OSError) and failure.errno not in _TRANSIENT:
+            raise log.directory.fail(failure) from failure
+        if isinstance(failure, OSError | MemoryError):
+            raise CleaningFailed(f"{log.name} was not compacted: {failure}") from failure
         self.uncleanable[log] = str(failure)
         raise CleaningFailed(f"{log.name} is not compacted any more: {failure}") from failure
 
@@ -257,6 +265,11 @@ class Cleaner:
                 source.segment.txn_index.check()
             except CorruptIndex:
                 rebuild_txn_index(log.segments, log.snapshots, source.segment, 0)
+
+
+def _take_offline(directory: LogDir, error: OSError) -> None:
+    if error.errno not in _TRANSIENT:
+        directory.fail(error)
 
 
 def _job(plan: LogToClean, now_ms: int) -> Job:

@@ -58,6 +58,8 @@ _SLOT_SIZE: Final = 16
 _LEAST_SLOTS: Final = 16
 _MAX_SLOTS: Final = 0xFFFFFFFF
 _LEAST_BUFFER_BYTES: Final = 16 << 10
+#: from this size on large pages are asked for
+_LARGE_BYTES: Final = 4 << 20
 _MIN_RECORD_SIZE: Final = 7
 
 #: by the kernel's codes
@@ -159,14 +161,26 @@ class Compaction:
         return self._groups is not None and self._group_at >= len(self._groups)
 
     def step(self) -> None:
-        """The next piece of work, on any thread. OSError, CorruptMessage, CorruptIndex or Cancelled end the round."""
+        """The next piece of work, on any thread. Any error that escapes ends the round."""
         self.result = None
-        if self._groups is None:
-            self._fill()
-            self._begin_sifting()
-            return
-        sources = self._groups[self._group_at]
-        self._group_at += 1
+        try:
+            if self._groups is None:
+                self._fill()
+                self._begin_sifting()
+            else:
+                self._clean_next(self._groups[self._group_at])
+                self._group_at += 1
+        except BaseException:
+            self._forget()
+            raise
+        if self.finished:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Gives the map back here and not on the broker's thread: unmapping it takes its time."""
+        self._sieve = kernel.Sieve()
+
+    def _clean_next(self, sources: list[Source]) -> None:
         output = self._output = Output(self._job.disk, self._job.directory, sources[0].base_offset, self._job.config)
         try:
             cleaned = self._clean(sources, output)
@@ -209,13 +223,9 @@ class Compaction:
         wanted = int(offsets / self._load_factor) + _LEAST_SLOTS
         slots = max(min(wanted, self._map_bytes // _SLOT_SIZE, _MAX_SLOTS), _LEAST_SLOTS)
         limit = max(min(int(slots * self._load_factor), slots - 1), 1)
-        memory = mmap.mmap(-1, slots * _SLOT_SIZE)
-        if hasattr(mmap, "MADV_HUGEPAGE") and slots * _SLOT_SIZE > 4 << 20:
-            memory.madvise(mmap.MADV_HUGEPAGE)
         secret = os.urandom(16)
         secrets = int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big")
-        table = memoryview(memory).cast("Q")
-        self._sieve.use_map(table, limit, *secrets, crc_tables(), job.first_dirty_offset)
+        self._sieve.use_map(_memory(slots * _SLOT_SIZE), limit, *secrets, crc_tables(), job.first_dirty_offset)
         ahead = [txn for txn in self._all_aborted() if txn.last_offset >= job.first_dirty_offset]
         self._txns = Transactions(ahead)
         first = max((at for at, s in enumerate(job.sources) if s.base_offset <= job.first_dirty_offset), default=0)
@@ -378,6 +388,21 @@ class Compaction:
             last = self._job.marker_epochs.get(header.producer_id) == header.producer_epoch
             return kernel.How.EMPTY if last else kernel.How.DISCARD
         return kernel.How.KEEP_FOR_NOW if may_go else kernel.How.KEEP
+
+
+def _memory(size_bytes: int) -> memoryview:
+    """Zeroed memory, as numbers of 64 bits; real only where it is touched, and in large pages where there are any."""
+    try:
+        memory = mmap.mmap(-1, size_bytes)
+    except OSError as error:
+        # It is no error of the disk.
+        raise MemoryError(f"{size_bytes} bytes for the keys: {error.strerror}") from None
+    if size_bytes >= _LARGE_BYTES:
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except (AttributeError, OSError):
+            pass
+    return memoryview(memory).cast("Q")
 
 
 def _plain(header: BatchHeader, batch: memoryview) -> memoryview | bytearray:

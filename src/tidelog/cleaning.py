@@ -60,7 +60,7 @@ class Cleaning:
 
     def _rest(self) -> None:
         broker = self._broker
-        deadline_ms = broker.clock.monotonic_ms() + broker.values.log_cleaner_backoff_ms
+        deadline_ms = broker.clock.monotonic_ms() + max(broker.values.log_cleaner_backoff_ms, 1)
         self._task = broker.timer.add(deadline_ms, self.look)
 
     def look(self) -> None:

@@ -299,6 +299,14 @@ class Arena:
         else:
             group.pause(victim, SESSION_TIMEOUT_MS / 1_000 * sessions)
 
+    def note_outage(self, began: float) -> None:
+        """The broker was away until now: to a session that is as good as if every member had stood still."""
+        ended = time.monotonic()
+        if ended - began > SESSION_TIMEOUT_MS / 2_000:
+            for group in self.groups:
+                for member in group.members:
+                    member.history.pauses.append((began, ended))
+
     # --- the end ----------------------------------------------------------------------------------
 
     def settle(self, timeout_s: float = SETTLE_S) -> None:

@@ -23,6 +23,10 @@ def environment(bootstrap: str = "127.0.0.1:1") -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": source, "TIDELOG_BOOTSTRAP": bootstrap}
 
 
+def hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def started(
     *arguments: str, bootstrap: str, stdin: int | IO[bytes] | None = subprocess.DEVNULL
@@ -33,6 +37,8 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(bootstrap),
+        # A test run in the background ignores Ctrl-C, and its children would inherit that.
+        preexec_fn=hear_interrupts,
     )
     try:
         yield process

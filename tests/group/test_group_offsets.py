@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from group_script import PAIR, WALL, Ticket, run, topic_id
 
-from tidelog.group.groups import Groups, java_hash
+from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_value, offset_key
 from tidelog.group.turn import RequestContext
 from tidelog.wire import messages
+from tidelog.wire.java_hash import java_hash
 
 
 def test_a_simple_consumer_commits_to_a_group_that_does_not_exist():

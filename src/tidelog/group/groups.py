@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from tidelog.decision import CancelTimer, Decision
@@ -35,6 +34,7 @@ from tidelog.group.topics import Topic
 from tidelog.group.turn import Parked, Refusal, RequestContext, TimerKey, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.java_hash import coordinator_partition
 
 _E = ErrorCode
 
@@ -47,24 +47,13 @@ def random_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-@lru_cache(maxsize=16_384)
-def java_hash(text: str) -> int:
-    """String.hashCode of Java: over UTF-16 units, as a signed 32-bit number."""
-    code = 0
-    raw = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(raw), 2):
-        code = (31 * code + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
-    return code - 0x1_0000_0000 if code & 0x8000_0000 else code
-
-
 class Groups:
     def __init__(self, config: GroupConfig | None = None, new_uuid: Callable[[], str] = random_uuid) -> None:
         self._around = Surroundings(config or GroupConfig(), new_uuid)
         self._shards: dict[int, Shard] = {}
 
     def partition_for(self, group_id: str) -> int:
-        code = java_hash(group_id)
-        return (0 if code == -(2**31) else abs(code)) % self._around.config.offsets_topic_num_partitions
+        return coordinator_partition(group_id, self._around.config.offsets_topic_num_partitions)
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 

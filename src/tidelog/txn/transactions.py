@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from tidelog.decision import CancelTimer, SetTimer
@@ -36,20 +35,11 @@ from tidelog.txn.transaction import TopicPartition
 from tidelog.txn.turn import Refusal, RequestContext, TimerKey, TxnDecision, TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.java_hash import coordinator_partition
 
 _E = ErrorCode
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-
-
-@lru_cache(maxsize=16_384)
-def _java_hash(text: str) -> int:
-    """String.hashCode of Java: over UTF-16 units, as a signed 32-bit number."""
-    code = 0
-    raw = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(raw), 2):
-        code = (31 * code + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
-    return code - 0x1_0000_0000 if code & 0x8000_0000 else code
 
 
 class Transactions:
@@ -64,8 +54,7 @@ class Transactions:
         self._shards: dict[int, Shard] = {}
 
     def partition_for(self, transactional_id: str) -> int:
-        code = _java_hash(transactional_id)
-        return (0 if code == -(2**31) else abs(code)) % self._around.config.num_partitions
+        return coordinator_partition(transactional_id, self._around.config.num_partitions)
 
     def on_transaction_version(self, level: int) -> None:
         """The feature `transaction.version` was finalized at another level."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.configs import ConfigResult, Replacement
@@ -17,8 +18,16 @@ def handle(body: Any, request: Request) -> Any:
         for r in body.resources
     ]
 
+    request.broker.decide(
+        lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only),
+        altered(request, messages.AlterConfigsResponse),
+    )
+
+
+def altered(request: Request, response: Any) -> Callable[[list[ConfigResult]], None]:
+    """Answers either of the two APIs, which differ in the name of their response only."""
+
     def answer(results: list[ConfigResult]) -> None:
-        response = messages.AlterConfigsResponse
         request.reply(
             response(
                 responses=[
@@ -33,6 +42,4 @@ def handle(body: Any, request: Request) -> Any:
             )
         )
 
-    request.broker.decide(
-        lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only), request.guard(answer)
-    )
+    return request.guard(answer)

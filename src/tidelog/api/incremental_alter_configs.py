@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.configs import ConfigOp, ConfigResult, IncrementalChange
+from tidelog.api.alter_configs import altered
+from tidelog.control.configs import ConfigOp, IncrementalChange
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -21,23 +22,7 @@ def handle(body: Any, request: Request) -> Any:
         for r in body.resources
     ]
 
-    def answer(results: list[ConfigResult]) -> None:
-        response = messages.IncrementalAlterConfigsResponse
-        request.reply(
-            response(
-                responses=[
-                    response.AlterConfigsResourceResponse(
-                        resource_type=result.resource_type,
-                        resource_name=result.resource_name,
-                        error_code=result.error.code,
-                        error_message=result.error.message,
-                    )
-                    for result in results
-                ]
-            )
-        )
-
     request.broker.decide(
         lambda controller: controller.incremental_alter_configs(wanted, validate_only=body.validate_only),
-        request.guard(answer),
+        altered(request, messages.IncrementalAlterConfigsResponse),
     )

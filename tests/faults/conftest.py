@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -31,12 +29,3 @@ def connect(broker: RunningBroker) -> Iterator[Callable[[], raw.Connection]]:
     yield open_one
     for connection in opened:
         connection.close()
-
-
-def resident_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def batch(*values: bytes) -> bytes:
-    return raw.record_batch(list(values), int(time.time() * 1000))

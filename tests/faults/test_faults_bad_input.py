@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from bench import raw
 from fastcrc.crc32 import iscsi as crc32c
+from faultkit import batch, resident_bytes
 
-from conftest import batch, resident_bytes
 from tidelog.api.table import ROUTES
 from tidelog.testing.broker import RunningBroker
 from tidelog.wire.codec import request_codec

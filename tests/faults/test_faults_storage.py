@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from bench import raw
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from faultkit import batch
 
-from conftest import batch
 from tidelog.testing.broker import BrokerFailed, RunningBroker
 
 KAFKA_STORAGE_ERROR = 56

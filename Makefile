@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml setup.py $(wildcard src/tidelog/*/kernel.py src/t
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing tidelog and its test tools into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,bench]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,bench,spark,schema]"
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 

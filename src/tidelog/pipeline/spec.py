@@ -201,6 +201,12 @@ class Table:
     target_file_size: int = key(
         size_bytes, "how large a Parquet file may grow before the next is begun", default=128 * MIB, shown='"128MB"'
     )
+    compression: Literal["snappy", "zstd", "lz4", "none"] = key(
+        choice("snappy", "zstd", "lz4", "none"), "of the Parquet files; zstd makes the smallest", default="snappy"
+    )
+    fsync: bool = key(
+        flag, "force the files of a batch to disk before it is committed, against a loss of power", default=False
+    )
     compact_every: int = key(count(0), "join small files after so many batches; 0 for never", default=0)
     metadata: tuple[tuple[str, str], ...] = key(
         _metadata,
@@ -230,8 +236,8 @@ class Trigger:
 class Limits:
     """[limits]: how much is done at a time."""
 
-    max_records_per_batch: int | None = key(
-        count(1), "offsets that one batch covers at most, shared out by lag", default=None, shown="no limit"
+    max_records_per_batch: int = key(
+        count(1), "offsets that one batch covers at most, shared out by lag", default=10_000_000, shown="10000000"
     )
     max_bytes_per_task: int = key(
         size_bytes, "what a task holds in memory before it writes a row group", default=64 * MIB, shown='"64MB"'

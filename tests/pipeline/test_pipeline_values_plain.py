@@ -40,17 +40,17 @@ def test_text_that_is_not_utf8_is_a_dead_letter_and_shifts_no_row():
 
 
 def test_metadata_columns_are_renamed_added_and_left_out():
-    decoder = decoder_for(Decode("text"), metadata={"offset": "at", "headers": "h", "value": "bytes"})
+    decoder = decoder_for(Decode("text", metadata=(("offset", "at"), ("headers", "h"), ("value", "bytes"))))
     rows = decoder.decode(records([b"x"])).rows
     assert rows.schema.names == ["text", "at", "h", "bytes"] and "headers" in decoder.columns
-    assert decoder_for(Decode("text"), metadata={}).schema.names == ["text"]
+    assert decoder_for(Decode("text", metadata=())).schema.names == ["text"]
 
 
 def test_metadata_must_not_hide_a_field():
-    with pytest.raises(ValueError, match="'text' of the schema"):
-        decoder_for(Decode("text"), metadata={"key": "TEXT"})
+    with pytest.raises(ValueError, match="'TEXT' of the schema"):
+        decoder_for(Decode("text", metadata=(("key", "TEXT"),)))
     with pytest.raises(ValueError, match="no Kafka column"):
-        decoder_for(Decode("text"), metadata={"offest": "o"})
+        decoder_for(Decode("text", metadata=(("offest", "o"),)))
 
 
 def test_a_text_key_is_checked_like_a_text_value():

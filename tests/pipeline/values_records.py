@@ -9,6 +9,14 @@ import pyarrow as pa
 
 from tidelog.pipeline.values.decoded import KAFKA_TYPES
 
+METADATA = (
+    ("topic", "_topic"),
+    ("partition", "_partition"),
+    ("offset", "_offset"),
+    ("timestamp", "_timestamp"),
+    ("key", "_key"),
+)
+
 
 @dataclass(frozen=True)
 class Decode:
@@ -22,6 +30,7 @@ class Decode:
     evolve: bool = False
     framing: str | None = None
     key_format: str = "binary"
+    metadata: tuple[tuple[str, str], ...] = METADATA
 
 
 def records(values: list[bytes | None], keys: list[bytes | None] | None = None) -> Any:

@@ -8,51 +8,51 @@ Never: reads a topic, writes a table or starts Spark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tidelog.pipeline.values.ddl import SchemaError
 from tidelog.pipeline.values.decoded import (
     DEAD_LETTERS,
-    METADATA,
     Decoded,
     DecodeSpec,
     DecodeStopped,
     ValueDecoder,
     shape_of,
 )
+from tidelog.pipeline.values.inferring import infer_schema, join_schemas
 from tidelog.pipeline.values.schemas import parse_schema, schema_from_json, schema_to_json
 
 __all__ = [
     "DEAD_LETTERS",
-    "METADATA",
     "DecodeSpec",
     "DecodeStopped",
     "Decoded",
     "SchemaError",
     "ValueDecoder",
     "decoder_for",
+    "infer_schema",
+    "join_schemas",
     "schema_from_json",
     "schema_to_json",
 ]
 
 
-def decoder_for(decode: DecodeSpec, pinned: Any = None, metadata: Mapping[str, str] | None = None) -> ValueDecoder:
+def decoder_for(decode: DecodeSpec, pinned: Any = None) -> ValueDecoder:
     """The decoder that a pipeline file's `[decode]` asks for.
 
     `pinned` is the schema of the fields that is kept beside the table; where there is one, it counts, and what the file
-    says is not read again. `metadata` maps Kafka columns to the names of their columns in the rows.
+    says is not read again.
     """
     from tidelog.pipeline.values import json, raw, text
 
     if decode.format == "raw":
         return raw.RawDecoder()
     if decode.format == "text":
-        return text.TextDecoder(shape_of(decode, text.FIELDS, metadata))
+        return text.TextDecoder(shape_of(decode, text.FIELDS))
     if decode.format == "json":
         fields = pinned if pinned is not None else declared_schema(decode)
-        return json.JsonDecoder(shape_of(decode, fields, metadata), decode.evolve)
+        return json.JsonDecoder(shape_of(decode, fields), decode.evolve)
     raise SchemaError(f"decode.format: {decode.format!r} is none of json, avro, protobuf, text, raw")
 
 

@@ -3,8 +3,8 @@
 A decoder gets a batch of records in the stock connector's columns and gives two batches: rows, and dead letters for the
 records it could not read. No record is in both, none in neither, and both keep the order of the records.
 
-Faults are of two kinds. A *malformed* value cannot be read at all (not UTF-8, not JSON, cut short): `on_error` says what
-becomes of it. A value of a *changed type* reads well but does not fit the schema: `on_type_change` says. Either is
+Faults are of two kinds. A *malformed* value cannot be read at all (not UTF-8, not JSON, cut short): `on_error` says
+what becomes of it. A value of a *changed type* reads well but does not fit the schema: `on_type_change` says. Either is
 "dead_letter", or "stop", which raises `DecodeStopped` for the first such record and writes nothing.
 
 A record's fate depends on its own bytes and the schema, never on its neighbours in the batch: a rerun with other batch
@@ -32,14 +32,6 @@ KAFKA_TYPES: dict[str, Any] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
-#: Kafka column -> column of a decoded row
-METADATA: Mapping[str, str] = {
-    "topic": "_topic",
-    "partition": "_partition",
-    "offset": "_offset",
-    "timestamp": "_timestamp",
-    "key": "_key",
-}
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 DEAD_LETTERS = pa.schema([*((name, KAFKA_TYPES[name]) for name in LETTER_COLUMNS), ("reason", pa.string())])
 
@@ -66,6 +58,9 @@ class DecodeSpec(Protocol):
     def on_type_change(self) -> str: ...
     @property
     def evolve(self) -> bool: ...
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Kafka columns and the names of their columns in the rows."""
 
 
 class Decoded(NamedTuple):
@@ -122,9 +117,8 @@ class Shape(NamedTuple):
     stops: frozenset[str]  # the kinds of faults that stop the pipeline
 
     def schema(self) -> Any:
-        return pa.schema(
-            [*self.fields, *(pa.field(name, self._type_of(column)) for column, name in self.metadata.items())]
-        )
+        extra = (pa.field(name, self._type_of(column)) for column, name in self.metadata.items())
+        return pa.schema([*self.fields, *extra])
 
     def columns(self) -> tuple[str, ...]:
         return (*LETTER_COLUMNS, *(column for column in self.metadata if column not in LETTER_COLUMNS))
@@ -155,8 +149,8 @@ class Shape(NamedTuple):
         return pa.string() if column == "key" and self.key_is_text else KAFKA_TYPES[column]
 
 
-def shape_of(decode: DecodeSpec, fields: Any, metadata: Mapping[str, str] | None) -> Shape:
-    metadata = METADATA if metadata is None else metadata
+def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
+    metadata = dict(decode.metadata)
     for column in metadata:
         if column not in KAFKA_TYPES:
             raise ValueError(f"{column!r} is no Kafka column; metadata can be {', '.join(KAFKA_TYPES)}")
@@ -166,7 +160,7 @@ def shape_of(decode: DecodeSpec, fields: Any, metadata: Mapping[str, str] | None
             raise ValueError(f"field {name!r} of the schema and the metadata column for {column!r} have the same name")
     policies = {MALFORMED: decode.on_error, CHANGED_TYPE: decode.on_type_change}
     stops = frozenset(kind for kind, policy in policies.items() if policy == "stop")
-    return Shape(fields, dict(metadata), getattr(decode, "key_format", "binary") == "text", stops)
+    return Shape(fields, metadata, getattr(decode, "key_format", "binary") == "text", stops)
 
 
 def all_but(rows: Iterable[int], count: int) -> Any:

@@ -54,6 +54,16 @@ class Seen:
         elif value is not None:
             self.scalars.add(_scalar(value))
 
+    def merge(self, other: Seen) -> None:
+        self.scalars |= other.scalars
+        if other.fields is not None:
+            self.fields = self.fields if self.fields is not None else {}
+            for name, item in other.fields.items():
+                self.fields.setdefault(name, Seen()).merge(item)
+        if other.items is not None:
+            self.items = self.items or Seen()
+            self.items.merge(other.items)
+
     def type(self, empty: Any = None) -> Any:
         """None if nothing was seen; then `empty` stands for values that were always null."""
         fields = _struct_fields(self.fields, empty) if self.fields is not None else []
@@ -62,7 +72,7 @@ class Seen:
         shapes += [pa.list_(items)] if items is not None else []
         shapes += [_SCALARS[name] for name in self.scalars]
         if not shapes:
-            return empty if self.fields is None else None
+            return empty if self.fields is None and self.items is None else None
         joined = shapes[0]
         for shape in shapes[1:]:
             joined = join_types(joined, shape)
@@ -91,8 +101,8 @@ def _struct_fields(fields: dict[str, Seen], empty: Any) -> list[Any]:
 
 
 def is_column_name(name: str) -> bool:
-    """Whether a Delta table takes it as a column without column mapping."""
-    return bool(name) and not set(name) & set(" ,;{}()\n\t=") and name.isprintable()
+    """Not empty, no control characters, no half surrogate pairs."""
+    return bool(name) and name.isprintable()
 
 
 def infer_schema(values: Iterable[bytes | None], *, evolve: bool) -> Any:
@@ -206,4 +216,16 @@ def misnamed(fields: Any, value: Object, reserved: frozenset[str] = frozenset(),
             return f"field {path}{name} has the name of a metadata column"
         elif not is_column_name(name):
             return f"field {path}{name!a} has a name that no column can have"
+    return None
+
+
+def _misnamed_within(kind: Any, value: Any, path: str) -> str | None:
+    if pa.types.is_struct(kind) and isinstance(value, Object):
+        return misnamed(kind, value, path=path + ".")
+    if _is_array(kind) and isinstance(value, list):
+        faults = (_misnamed_within(kind.value_type, item, path + "[]") for item in value)
+        return next((fault for fault in faults if fault), None)
+    if pa.types.is_map(kind) and isinstance(value, Object):
+        faults = (_misnamed_within(kind.item_type, item, path + "{}") for _, item in value)
+        return next((fault for fault in faults if fault), None)
     return None

@@ -1,13 +1,10 @@
-"""Schemas as text and back, inferred from values, and made wider.
+"""Schemas as text and back.
 
 The kept form is the JSON of Spark's StructType, which Delta uses too:
 
     {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": false, "metadata": {}}, ...]}
 
-A schema is *wider* than another if it has all its fields, with the same types, and more, at any depth. Tables only ever
-grow wider. What is inferred is one of boolean, long, double, string, and arrays and structs of these: numbers widen from
-long to double, and where two values agree on nothing the field is a string (values of another type are then dead
-letters, as for any other field).
+`inferring.py` makes schemas from values and widens them.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ def type_name(kind: Any) -> str:
         return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
     if pa.types.is_list(kind):
         return f"array<{type_name(kind.value_type)}>"
-    name = _type_to_json(kind)
+    name: str = _type_to_json(kind)
     return _DDL_NAMES.get(name, name)
 
 

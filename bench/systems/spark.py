@@ -1,7 +1,7 @@
 """Spark through PySpark: a session small enough for this machine, and Spark's own Kafka connector beside ours.
 
-The connector's jars are named by `tests/java/connector/pom.xml` and fetched once into `.cache`. They are a plain list of
-files for `spark.jars`: with `spark.jars.packages` Spark would resolve versions that were never published together.
+The connector's jars are named by `tests/java/connector/pom.xml` and fetched once into `.cache`. They are a plain list
+of files for `spark.jars`: with `spark.jars.packages` Spark would resolve versions that were never published together.
 
 Everything listens on loopback only, and no session starts the web interface.
 """

@@ -41,3 +41,11 @@ class BadRecord(PipelineError):
 
 class NotReady(PipelineError):
     pass
+
+
+class TasksFailed(PipelineError):
+    pass
+
+
+class Passing(PipelineError):
+    pass

@@ -7,9 +7,9 @@
 fails, is run twice or dies leaves files that nobody names. Memory is that of one fetch, one Arrow batch and what the
 sinks buffer (`max_bytes_per_task`), whatever the range.
 
-What running a task again would not mend (records that are gone, a value to stop at) is returned as a failure and not
-raised, so that the driver says it in words and Spark does not try in vain. Everything else is raised, and is Spark's to
-try again.
+What trying the task again at once would not mend (records that are gone, a value to stop at, a broker that has not
+answered for as long as the client tries) is returned as a failure and not raised, so that the driver says it in words
+and decides. Everything else is raised, and is Spark's to try again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.pipeline.errors import BadRecord, DataLoss, PipelineError
+from tidelog.pipeline.errors import BadRecord, DataLoss, Passing, PipelineError
 from tidelog.pipeline.parquet_files import ParquetSink, SinkSettings, WrittenFile
 from tidelog.pipeline.ranges import OffsetRange
 
@@ -65,6 +65,7 @@ class Landed:
 
 
 def land(task: LandingTask) -> Landed:
+    from tidelog.client import ClientError
     from tidelog.pipeline import reading
     from tidelog.pipeline.values import DecodeStopped, join_schemas
 
@@ -90,6 +91,8 @@ def land(task: LandingTask) -> Landed:
         failure: PipelineError = BadRecord(str(error), 'to keep such records as dead letters, write "dead_letter"')
     except reading.DataLoss as error:
         failure = DataLoss(str(error), error.hint)
+    except ClientError as error:
+        failure = Passing(str(error), error.hint)
     finally:
         # Without effect where the sinks were closed.
         rows.abandon()

@@ -59,17 +59,14 @@ class Plan:
     #: the same offsets, as they are given to tasks
     tasks: tuple[tuple[OffsetRange, ...], ...]
     gaps: tuple[Gap, ...]
+    #: (committed offset before the batch, after it) of every partition that moves
+    moves: Mapping[TopicPartition, tuple[int, int]]
     #: offsets from the committed one to the end, of all partitions
     lag: int
 
     @property
     def size(self) -> int:
         return sum(r.size for r in self.ranges)
-
-    @property
-    def until(self) -> dict[TopicPartition, int]:
-        """Where each partition of the batch is committed at."""
-        return {(r.topic, r.partition): r.until for r in self.ranges}
 
 
 def starting_offset(at: TopicPartition, ends: Ends, starting: StartingOffsets, is_new: bool) -> int:
@@ -112,7 +109,9 @@ def plan(
     if gaps and fail_on_data_loss:
         raise _lost(gaps)
     chosen = [r for r in (ranges if max_records is None else limit(ranges, max_records)) if r.size]
-    return Plan(tuple(chosen), assign(split_evenly(chosen, tasks), tasks), tuple(gaps), lag)
+    moves = {gap[:2]: (gap.start, gap.until) for gap in gaps}
+    moves |= {(r.topic, r.partition): (committed[r.topic, r.partition], r.until) for r in chosen}
+    return Plan(tuple(chosen), assign(split_evenly(chosen, tasks), tasks), tuple(gaps), moves, lag)
 
 
 def assign(ranges: Sequence[OffsetRange], tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:

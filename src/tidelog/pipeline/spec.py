@@ -240,7 +240,7 @@ class Limits:
         count(1), "offsets that one batch covers at most, shared out by lag", default=10_000_000, shown="10000000"
     )
     max_bytes_per_task: int = key(
-        size_bytes, "what a task holds in memory before it writes a row group", default=64 * MIB, shown='"64MB"'
+        size_bytes, "what a task holds in memory before it writes a row group", default=32 * MIB, shown='"32MB"'
     )
     tasks: int | None = key(
         count(1), "tasks per batch; large ranges are split", default=None, shown="Spark's default parallelism"

@@ -23,13 +23,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tidelog.pipeline import places
@@ -58,16 +58,18 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one commit changes. `offsets` are (before, after) by partition."""
+    """What one commit changes. `offsets` are (before, after) by partition; before is None where there was none."""
 
-    files: Sequence[WrittenFile]
-    offsets: Mapping[TopicPartition, tuple[int, int]]
+    files: Sequence[WrittenFile] = ()
+    offsets: Mapping[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
     removed: Sequence[TableFile] = ()
     #: entries of the table's own, such as the start of a partition
-    marks: Mapping[str, int] | None = None
+    marks: Mapping[str, int] = field(default_factory=dict)
     #: what the log entry says of it
-    info: Mapping[str, Any] | None = None
-    #: set for a rebuild: every other file goes, the columns become these, and offsets may go back
+    info: Mapping[str, Any] = field(default_factory=dict)
+    #: whether an offset may be lower than before: rows go out as well
+    goes_back: bool = False
+    #: set for a rebuild: every other file goes, and the columns become these
     rebuild: pa.Schema | None = None
 
 
@@ -79,6 +81,8 @@ class PipelineTable:
         self._delta = delta
         self._name = name
         self._fsync = fsync
+        #: entries that were looked up at this version
+        self._marks: dict[str, int | None] = {}
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -102,6 +106,8 @@ class PipelineTable:
                 delta_schema(schema),
                 partition_by=list(partition_by),
                 description=f"written by the Tidelog pipeline {name}",
+                # From its first moment on it is this pipeline's.
+                commit_properties=CommitProperties(app_transactions=[Transaction(f"{name}/runner", 0)]),
             )
         except DeltaError:
             if not DeltaTable.is_deltatable(path):
@@ -109,7 +115,10 @@ class PipelineTable:
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:
+        before = self._delta.version()
         self._delta.update_incremental()
+        if self._delta.version() != before:
+            self._marks = {}
 
     # --- what the table says ------------------------------------------------------------------------
 
@@ -119,12 +128,14 @@ class PipelineTable:
 
     @property
     def epoch(self) -> int | None:
-        """Of the runner that took over last; None where this pipeline never ran."""
+        """Of the runner that took over last, 0 before the first; None where the table is not this pipeline's."""
         return self.mark("runner")
 
     def mark(self, what: str) -> int | None:
-        found = self._delta.transaction_version(f"{self._name}/{what}")
-        return None if found is None else int(found)
+        if what not in self._marks:
+            found = self._delta.transaction_version(f"{self._name}/{what}")
+            self._marks[what] = None if found is None else int(found)
+        return self._marks[what]
 
     def offset(self, at: TopicPartition) -> int | None:
         """The next offset of a partition; None where the table does not know it."""
@@ -190,6 +201,10 @@ class PipelineTable:
                     return epoch
         raise PipelineError(f"{self.path}: others commit faster than a runner can take over", "try again")
 
+    def check_epoch(self, epoch: int) -> None:
+        if self.epoch != epoch:
+            raise self._fenced(epoch)
+
     def _fenced(self, epoch: int) -> Fenced:
         return Fenced(
             f"another runner of pipeline {self._name} has taken over {self.path} (its epoch is {self.epoch}, "
@@ -201,7 +216,7 @@ class PipelineTable:
 
     def commit(self, epoch: int, batch: Batch) -> None:
         """Files and offsets, all or nothing. Fenced where another runner has taken over."""
-        marks = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks or {})
+        marks = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
         actions: list[Any] = [_add(file) for file in batch.files]
         actions += [_remove(file) for file in batch.removed]
         self._check(epoch, batch)
@@ -212,8 +227,7 @@ class PipelineTable:
                 return
             except DeltaError as error:
                 self.refresh()
-                if self.epoch != epoch:
-                    raise self._fenced(epoch) from error
+                self.check_epoch(epoch)
                 if self._has(marks):
                     # The commit happened; what failed came after it, such as a checkpoint of the log.
                     return
@@ -227,11 +241,10 @@ class PipelineTable:
         return all(self.mark(what) == version for what, version in marks.items())
 
     def _check(self, epoch: int, batch: Batch) -> None:
-        if self.epoch != epoch:
-            raise self._fenced(epoch)
+        self.check_epoch(epoch)
         for at, (before, after) in batch.offsets.items():
             there = self.offset(at)
-            if there != before or (after < before and batch.rebuild is None):
+            if there != before or (before is not None and after < before and not batch.goes_back):
                 raise PipelineError(
                     f"{self.path} has {at[0]}-{at[1]} up to offset {there}, and a batch from {before} to {after} "
                     "does not continue that",
@@ -243,7 +256,7 @@ class PipelineTable:
         actions: list[Any],
         mode: str,
         marks: Mapping[str, int],
-        info: Mapping[str, Any] | None,
+        info: Mapping[str, Any],
         schema: pa.Schema | None = None,
     ) -> None:
         self._delta.create_write_transaction(
@@ -254,14 +267,15 @@ class PipelineTable:
             commit_properties=self._properties(marks, info),
         )
         self.refresh()
+        self._marks.update(marks)
         if self._fsync and places.is_local(self.path):
             _sync_log(self.path, self.version)
 
-    def _properties(self, marks: Mapping[str, int], info: Mapping[str, Any] | None) -> CommitProperties:
+    def _properties(self, marks: Mapping[str, int], info: Mapping[str, Any]) -> CommitProperties:
         now_ms = int(time.time() * 1000)
         return CommitProperties(
             app_transactions=[Transaction(f"{self._name}/{what}", v, now_ms) for what, v in marks.items()],
-            custom_metadata={INFO: json.dumps({"pipeline": self._name, **(info or {})})},
+            custom_metadata={INFO: json.dumps({"pipeline": self._name, **info})},
             # Trying again is ours: between two attempts it is checked who else has committed.
             max_commit_retries=0,
         )
@@ -270,29 +284,52 @@ class PipelineTable:
 
     def missing(self, rows: pa.Schema) -> list[pa.Field]:
         """The columns of these rows that the table lacks, in whole or in part; PipelineError where types differ."""
-        known = {field.name: field for field in self.schema}
-        new: list[pa.Field] = []
-        for field in rows:
-            there = known.get(field.name)
-            if there is None or not _fits(field.type, there.type, self.path, field.name):
-                new.append(field)
-        return new
+        known = {column.name: column.type for column in self.schema}
+        return [
+            column
+            for column in rows
+            if column.name not in known or not _fits(column.type, known[column.name], self.path, column.name)
+        ]
 
     def add_columns(self, epoch: int, fields: Iterable[pa.Field]) -> None:
         """Columns that are null in every row so far."""
+        columns = delta_schema(pa.schema(list(fields))).fields
+
+        def change() -> None:
+            properties = self._properties({"runner": epoch}, {"what": "columns are added"})
+            self._delta.alter.add_columns(columns, commit_properties=properties)
+
+        self._change(epoch, change)
+
+    # --- a pinned schema ----------------------------------------------------------------------------
+
+    @property
+    def pin(self) -> str | None:
+        """What this pipeline keeps with the table, whole and fenced like a commit: its pinned schema."""
+        kept = self._delta.metadata().configuration.get(f"{INFO}.{self._name}.pin")
+        return None if kept is None else str(kept)
+
+    def set_pin(self, epoch: int, pin: str) -> None:
+        def change() -> None:
+            self._delta.alter.set_table_properties(
+                {f"{INFO}.{self._name}.pin": pin},
+                raise_if_not_exists=False,
+                commit_properties=self._properties({"runner": epoch}, {"what": "the schema is pinned"}),
+            )
+
+        self._change(epoch, change)
+
+    def _change(self, epoch: int, change: Callable[[], None]) -> None:
+        """A change of the table's metadata, which may be done twice without harm."""
         for _ in range(ATTEMPTS):
-            if self.epoch != epoch:
-                raise self._fenced(epoch)
+            self.check_epoch(epoch)
             try:
-                self._delta.alter.add_columns(
-                    delta_schema(pa.schema(list(fields))).fields,
-                    commit_properties=self._properties({"runner": epoch}, {"what": "columns are added"}),
-                )
+                change()
                 self.refresh()
                 return
-            except DeltaError:
+            except CommitFailedError:
                 self.refresh()
-        raise PipelineError(f"{self.path}: its columns could not be added", "see whether somebody else changes it")
+        raise PipelineError(f"{self.path}: others commit faster than it can be changed", "try again")
 
     # --- keeping house ------------------------------------------------------------------------------
 
@@ -319,14 +356,18 @@ def delta_schema(schema: pa.Schema) -> Schema:
     return Schema.from_arrow(pa.schema([field.with_nullable(True).remove_metadata() for field in schema]))
 
 
-def foreign(table: PipelineTable, name: str) -> Foreign:
+def foreign(table: PipelineTable, name: str, section: str = "table") -> Foreign:
     """The table exists, and nothing in it is this pipeline's."""
     written = (table.last_commit().get(INFO) or {}).get("pipeline")
     whose = f"pipeline {written} wrote it" if written else "somebody else wrote it"
+    hints = [f"write another path under [{section}]"]
+    if section == "table":
+        hints.append("write adopt = true there, to add this pipeline's rows to that table")
+    if written:
+        hints.append(f'if the pipeline was renamed, call it "{written}" again')
     return Foreign(
         f"{table.path} is a Delta table that pipeline {name} never wrote to: {whose} (version {table.version})",
-        "write another path under [table]; adopt = true there adds this pipeline's rows to that table"
-        + (f'; if the pipeline was renamed, call it "{written}" again' if written else ""),
+        "; or ".join(hints),
     )
 
 

@@ -60,7 +60,7 @@ class Ledger:
         """The tables, made where there are none, and checked: whose they are, and whether these rows fit."""
         name, fsync = pipeline.name, pipeline.table.fsync
         path, partition_by = pipeline.table.path, pipeline.table.partition_by
-        _check_partitioning(schema, partition_by, pipeline)
+        check_partitioning(schema, pipeline)
         table = PipelineTable.open(path, name, fsync)
         if table is None:
             table = PipelineTable.create(path, name, schema, partition_by, fsync)
@@ -214,7 +214,9 @@ def _open_letters(pipeline: Pipeline) -> PipelineTable:
     return letters
 
 
-def _check_partitioning(schema: pa.Schema, columns: Sequence[str], pipeline: Pipeline) -> None:
+def check_partitioning(schema: pa.Schema, pipeline: Pipeline) -> None:
+    """Whether rows with these columns can be partitioned as the file says."""
+    columns = pipeline.table.partition_by
     for name in columns:
         if name not in schema.names:
             raise PipelineError(

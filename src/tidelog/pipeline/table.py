@@ -99,7 +99,7 @@ class PipelineTable:
         cls, path: str, name: str, schema: pa.Schema, partition_by: Sequence[str], fsync: bool = False
     ) -> PipelineTable:
         """A new, empty table. Where somebody else has just made it, that one."""
-        _check_empty(path)
+        check_empty(path)
         try:
             DeltaTable.create(
                 path,
@@ -371,7 +371,8 @@ def foreign(table: PipelineTable, name: str, section: str = "table") -> Foreign:
     )
 
 
-def _check_empty(path: str) -> None:
+def check_empty(path: str) -> None:
+    """Foreign where something else is in the way of a new table."""
     if places.is_local(path) and os.path.isdir(path):
         found = sorted(name for name in os.listdir(path) if name not in (places.OWN, "_delta_log"))
         if found:

@@ -1,8 +1,8 @@
 """Tasks on Spark: each is one Spark task that runs `land` in a Python worker and returns what it wrote.
 
 Without a transform, rows never pass through the JVM on the way from the log to the files. Spark gives what it is good
-at: processes on many machines, and trying again. A speculative or repeated attempt writes files of its own; of each task
-one result arrives. With a transform, the landed files are the view that Spark's SQL reads, and tasks write what it makes.
+at: processes on many machines, and trying again. A speculative or repeated attempt writes files of its own; of each
+task one result arrives. With a transform, the landed files are what Spark's SQL reads, and tasks write what it makes.
 
 The job runs in a thread of its own, so that results can be told as they come and the driver's thread stays free for
 signals. A driver that is interrupted cancels the job.

@@ -167,13 +167,18 @@ class SourceOptions:
         return (*COLUMNS, HEADERS) if self.include_headers else COLUMNS
 
 
+def check_shared(options: Mapping[str, str]) -> bool:
+    """Refuses what is wrong in a batch and in a stream alike, before it is known which; whether headers are read."""
+    given = _Given(options)
+    _bootstrap(given)
+    _subscription(given)
+    return given.switch("includeHeaders", False)
+
+
 def parse(options: Mapping[str, str], reading: Reading) -> SourceOptions:
     """The options of a batch or a streaming read; `BadOption` for the first that cannot work."""
     given = _Given(options)
-    given.refuse_what_cannot_be_honoured()
-    bootstrap = given.text(_BOOTSTRAP)
-    if bootstrap is None:
-        raise BadOption(f"option {_BOOTSTRAP} is missing: write host:port of a broker")
+    bootstrap = _bootstrap(given)
     starting = _position(given, "starting", "earliest" if reading == "batch" else "latest")
     ending = _position(given, "ending", "latest")
     if reading == "batch":
@@ -217,6 +222,7 @@ class _Given:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
         self._refuse_misspellings()
+        self._refuse_what_cannot_be_honoured()
 
     def _refuse_misspellings(self) -> None:
         """An unknown name is ignored, as by the stock connector, unless it all but says what was meant."""
@@ -227,7 +233,7 @@ class _Given:
                 if close:
                     raise BadOption(f"there is no option {name!r}: did you mean {known[close[0]]}?")
 
-    def refuse_what_cannot_be_honoured(self) -> None:
+    def _refuse_what_cannot_be_honoured(self) -> None:
         for name, instead in _REFUSED.items():
             if name in self._options:
                 raise BadOption(f"option {name} is not supported: {instead}")
@@ -282,6 +288,13 @@ class _Given:
             return read(value)
         except BadJson as error:
             raise BadOption(f"option {name}: {error}") from None
+
+
+def _bootstrap(given: _Given) -> str:
+    bootstrap = given.text(_BOOTSTRAP)
+    if not bootstrap:
+        raise BadOption(f"option {_BOOTSTRAP} is missing: write host:port of a broker")
+    return bootstrap
 
 
 def _subscription(given: _Given) -> Subscription:

@@ -103,7 +103,7 @@ class StreamPlan:
         self._options = options
         self._clock = clock
         self._initial: Resolved | None = None
-        #: whether the first batch is still to be decided
+        #: whether no batch was decided here since `initial` was asked
         self._fresh = False
         self._available_now = False
         self._target: Offsets | None = None
@@ -174,12 +174,13 @@ class StreamPlan:
         for tp in sorted(beginnings):
             if beginnings[tp] > 0:
                 self._lost(f"{tp} was added, and begins at offset {beginnings[tp]} instead of 0")
-        if gone := sorted(start.keys() - end.keys()):
+        repeated = self._repeats_first_batch(start)
+        if (gone := sorted(start.keys() - end.keys())) and not repeated:
             self._lost(f"{_names(gone)} is gone: the topic was deleted")
         starts = start | beginnings
         ranges = []
         for tp in sorted(end.keys() & starts.keys()):
-            if end[tp] < starts[tp] and not self._repeats_first_batch(tp, start):
+            if end[tp] < starts[tp] and not (repeated and tp in repeated.at_the_end):
                 self._lost(
                     f"{tp} ends at offset {end[tp]}, and {starts[tp]} is to be read next: either the topic was deleted "
                     "and created again, or the query was started at an offset that does not exist yet"
@@ -187,9 +188,12 @@ class StreamPlan:
             ranges.append(OffsetRange(tp.topic, tp.partition, starts[tp], end[tp]))
         return [Task(r, self._options.fail_on_data_loss) for r in divided(ranges, self._options)]
 
-    def _repeats_first_batch(self, tp: TopicPartition, start: Offsets) -> bool:
-        """The first batch of a query that started at the end of `tp`, and was interrupted in it: nothing to read."""
-        return self._initial is not None and start == self._initial.offsets and tp in self._initial.at_the_end
+    def _repeats_first_batch(self, start: Offsets) -> Resolved | None:
+        """Where the query would start now, if this is its first batch and was decided before a restart.
+
+        What starts at the end has moved on since then, and partitions may have been added; neither is a loss.
+        """
+        return self._initial if self._initial is not None and self._fresh and start == self._initial.offsets else None
 
     def _lost(self, what: str) -> None:
         _lost(what, self._options)

@@ -45,7 +45,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.pipeline.offsets_json import offsets_from, offsets_to
-from tidelog.pipeline.options import BadOption, SourceOptions, parse
+from tidelog.pipeline.options import BadOption, SourceOptions, check_shared, parse
 from tidelog.pipeline.planning import StreamPlan, Task, plan_batch
 from tidelog.pipeline.topics import SubscribedTopics
 
@@ -76,8 +76,7 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        include_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return _schema(include_headers)
+        return _schema(check_shared(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options, "batch")

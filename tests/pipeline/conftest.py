@@ -16,12 +16,11 @@ from bench.systems.process import BrokerProcess
 from bench.systems.tidelog import Tidelog
 
 if TYPE_CHECKING:
+    from bench.systems.spark import SparkCluster
     from pyspark.sql import SparkSession
 
 SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 FAST_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
-#: A session that lives for a minute is over before the second tier of the compiler pays.
-QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _numbers = itertools.count()
 
@@ -47,7 +46,7 @@ def kafka_broker(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session in this process that knows `format("tidelog")` and Spark's own `format("kafka")`."""
-    from bench.systems.spark import spark_session
+    from bench.systems.spark import QUICK_TO_START, spark_session
 
     from tidelog.pipeline.source import register
 
@@ -55,6 +54,15 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers. A process has one JVM, so whoever uses it starts a driver process of its own."""
+    from bench.systems.spark import SparkCluster
+
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 
 from bench import raw
-
 from tests.faults.faultkit import batch, resident_bytes
+
 from tidelog.testing.broker import RunningBroker
 
 MIB = 1 << 20

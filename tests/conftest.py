@@ -25,6 +25,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A compiled kernel that is older than its source fails in strange ways later; say it now."""
+    for source in (Path(__file__).resolve().parents[1] / "src").glob("tidelog/**/kernel.py"):
+        for compiled in source.parent.glob("kernel.*.so"):
+            newest = max(source.stat().st_mtime, source.with_suffix(".pxd").stat().st_mtime)
+            if compiled.stat().st_mtime < newest:
+                raise pytest.UsageError(f"{compiled} is older than its source: run `make setup`")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "java" in getattr(item, "fixturenames", ()):

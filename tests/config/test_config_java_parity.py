@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import os
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from bench.systems.java import classpath
 
 from tidelog.config.definitions import (
     BROKER_KEYS,
@@ -24,7 +23,6 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.properties import parse_properties
 from tidelog.config.values import parse, to_text
 
-CLASSPATH = os.environ.get("TIDELOG_KAFKA_CLASSPATH")
 TABLES = {"broker": BROKER_KEYS, "topic": TOPIC_KEYS, "group": GROUP_KEYS, "client-metrics": CLIENT_METRICS_KEYS}
 # Kafka 4 has no ZooKeeper, and these went with it.
 ZOOKEEPER_ERA = {
@@ -41,18 +39,13 @@ ZOOKEEPER_ERA = {
     "zookeeper.set.acl",
 }
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(
-        not CLASSPATH or not shutil.which("java"), reason="TIDELOG_KAFKA_CLASSPATH names no Apache Kafka"
-    ),
-]
+pytestmark = pytest.mark.java
 
 
 def ask(*arguments: str, lines: list[str] | None = None) -> list[str]:
     program = Path(__file__).with_name("ConfigFacts.java")
     answer = subprocess.run(
-        ["java", "-Xshare:auto", "-cp", CLASSPATH or "", str(program), *arguments],
+        ["java", "-Xshare:auto", "-cp", classpath(), str(program), *arguments],
         input="\n".join(lines) if lines is not None else None,
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ from compaction_kit import COMPACT, NOW_MS, Compacted, FragileDisk, PowerLoss, o
 
 from tidelog.log.checkpoints import RECOVERY_POINTS
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.retention import delete_old_segments
 
 CONFIG = replace(COMPACT, segment_bytes=700, index_interval_bytes=100)
 
@@ -80,6 +81,38 @@ def test_a_crash_before_any_operation_loses_nothing(power: bool) -> None:
         assert len(set(keys)) == len(keys)
         operations += 1
     assert operations > 100
+
+
+def test_a_crash_before_any_operation_forgets_no_producer_whose_records_are_gone() -> None:
+    """Only the snapshot at the start of the first segment still knows of it."""
+    operations = 0
+    completed = False
+    while not completed:
+        disk = FragileDisk()
+        it = Compacted(CONFIG, disk)
+        it.append((b"a", b"0"), producer=(7, 3, 0))
+        it.roll()
+        gone = it.log.log_end_offset
+        for number in range(1, 4):
+            it.append((b"a", b"%d" % number), producer=(8, 0, number - 1))
+            it.roll()
+        it.log.advance_log_start_offset(gone)
+        delete_old_segments(it.log, NOW_MS, it.log.log_end_offset)
+        it.log.flush()
+        known = {p.producer_id: (p.epoch, p.last_sequence) for p in it.log.producers}
+        assert set(known) == {7, 8}
+        disk.operations_left = operations
+        try:
+            completed = bool(run(it.cleaner, NOW_MS))
+        except PowerLoss:
+            pass
+        disk.operations_left = None
+        it.log.abandon()
+        disk.crash(Random(operations))
+        it.adopt(open_dirs(disk, CONFIG))
+        assert {p.producer_id: (p.epoch, p.last_sequence) for p in it.log.producers} == known
+        operations += 1
+    assert operations > 20
 
 
 class Renames(MemoryDisk):

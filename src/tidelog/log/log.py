@@ -534,10 +534,12 @@ class Log:
             work.add(segment.file.sync)
             if segment is not active:
                 work.add_files(*segment.index_paths)
+            if segment.base_offset >= point:
+                work.add_files(self.snapshots.file_path(segment.base_offset))
         if self.leader_epochs.dirty:
             work.add_replacement(f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
         if active.base_offset >= point:
-            work.add_files(self.snapshots.file_path(active.base_offset), f"{self.path}/{PARTITION_METADATA}")
+            work.add_files(f"{self.path}/{PARTITION_METADATA}")
             work.add_directory(self.path)
         return work
 

@@ -135,7 +135,8 @@ def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms:
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
     producers.on_log_start_offset(log.log_start_offset)
     if recovered and len(producers):
-        snapshots.write(end_offset, producers.snapshot())
+        # Synced, since it may take the place of one that was.
+        snapshots.write(end_offset, producers.snapshot(), sync=True)
     snapshots.prune({segment.base_offset for segment in log.segments})
 
 
@@ -169,7 +170,10 @@ def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str
             end = max(end, segment.next_offset())
             segment.park()
     for name in list(sizes):
-        if name[:20].isdigit() and name.endswith((*_SEGMENT_SUFFIXES, SNAPSHOT)) and first <= int(name[:20]) < end:
+        if not name[:20].isdigit() or not first <= int(name[:20]) < end:
+            continue
+        # The snapshot at the first one's start speaks of what lies before it, and stays.
+        if name.endswith(_SEGMENT_SUFFIXES) or (name.endswith(SNAPSHOT) and int(name[:20]) > first):
             disk.remove(f"{path}/{name}")
             del sizes[name]
     for name in swaps:

@@ -25,8 +25,8 @@ class Snapshots:
     def file_path(self, offset: int) -> str:
         return f"{self.path}/{offset_name(offset)}{SNAPSHOT}"
 
-    def write(self, offset: int, data: bytes) -> None:
-        replace_file(self._disk, self.file_path(offset), data, sync=False)
+    def write(self, offset: int, data: bytes, sync: bool = False) -> None:
+        replace_file(self._disk, self.file_path(offset), data, sync=sync)
         if offset not in self.offsets:
             insort(self.offsets, offset)
 

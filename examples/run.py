@@ -1,28 +1,32 @@
-"""`make run`: a real broker, a million events through a stock client, a crash, read back in two ways, and checked.
+"""`make run`: the whole story, checked at each step.
 
-The events are produced by confluent-kafka, then the broker is killed (-9) and started again. The first reader is
-confluent-kafka as a member of a consumer group, the second is Tidelog's own client, straight from record batches.
-Both must see every event once and in order per partition. At the end the command line tells what there is.
+A real broker takes a million orders from a stock client, is killed (-9) and started again. The orders are read back by
+confluent-kafka as a member of a consumer group, and by Tidelog's own client, straight from record batches; both must
+see every order once and in order per partition. A group of three consumers loses one and wins one. Then a pipeline on
+Spark lands the orders in a Delta table while more come in, is killed in the middle, goes on, and the table is checked.
+It ends with a table of what happened, and a picture.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples import group_demo
+from examples import group_demo, pipeline_demo
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
-TOPIC = "orders"
+TOPIC = pipeline_demo.TOPIC
 GROUP = "make-run"
 PARTITIONS = 6
 console = Console(stderr=False)
@@ -37,7 +41,7 @@ class Tally:
         self._next = list(range(PARTITIONS))
 
     def add(self, partition: int, value: bytes) -> None:
-        number = int(value[:12])
+        number = int(value[7 : value.index(b",")])
         if number != self._next[partition]:
             raise SystemExit(f"partition {partition}: expected event {self._next[partition]}, got {number}")
         self._next[partition] = number + PARTITIONS
@@ -61,7 +65,7 @@ def produce(bootstrap: str, events: int, progress: Progress) -> float:
     task = progress.add_task("produce with confluent-kafka, acks=all", total=events)
     started = time.perf_counter()
     for number in range(events):
-        payload = b"%012d an order for %d pieces of article %d" % (number, number % 7 + 1, number % 1009)
+        payload = pipeline_demo.order(number)
         while True:
             try:
                 producer.produce(TOPIC, payload, key=b"%d" % (number % 1009), partition=number % PARTITIONS)
@@ -134,7 +138,9 @@ def tell(*arguments: str, bootstrap: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
-    events: int = parser.parse_args().events
+    parser.add_argument("--out", type=Path, default=Path("build/run"), help="where the table and the picture go")
+    options = parser.parse_args()
+    events: int = options.events
     started = time.perf_counter()
     with RunningBroker({"group.initial.rebalance.delay.ms": "0"}) as broker:
         ready_ms = (time.perf_counter() - started) * 1000
@@ -152,16 +158,37 @@ def main() -> int:
                 "read with tidelog.client", read_with_tidelog(broker.bootstrap), events, progress
             )
         tell("topic", "describe", TOPIC, bootstrap=broker.bootstrap)
-        tell("group", "describe", GROUP, bootstrap=broker.bootstrap)
         group_demo.show(broker.bootstrap, console)
-    table = Table("step", "events", "seconds", "events/s", title="every event came back, once and in order")
+        lake = new_directory(options.out)
+        story = pipeline_demo.show(broker.bootstrap, console, lake, events, PARTITIONS)
+        tell("pipeline", "status", str(lake / "orders.toml"), bootstrap=broker.bootstrap)
+        tell("group", "describe", pipeline_demo.NAME, bootstrap=broker.bootstrap)
+    summarise(events, took, story, lake)
+    return 0
+
+
+def new_directory(path: Path) -> Path:
+    """Empty, whatever an earlier run has left there."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+def summarise(events: int, took: dict[str, float], story: pipeline_demo.Story, directory: Path) -> None:
+    table = Table("step", "orders", "seconds", "orders/s", title="every order came back: once, and in order")
     for step, seconds in took.items():
         table.add_row(step, f"{events:,}", f"{seconds:.2f}", f"{events / seconds:,.0f}")
+    rows = sum(commit.rows for commit in story.commits)
+    busy_s = sum(commit.seconds for commit in story.commits)
+    table.add_row("pipeline, topic → Delta table", f"{rows:,}", f"{busy_s:.2f}", f"{rows / busy_s:,.0f}")
     console.print(table)
+    story.show(console)
+    picture = directory / "pipeline.svg"
+    pipeline_demo.draw(story, picture)
+    console.print(f"The table is in [bold]{directory}/lake/orders[/bold], the picture in [bold]{picture}[/bold].")
     console.print(
-        "Go on: [bold]tidelog serve --data-dir data[/bold], then [bold]tidelog topic --help[/bold]; see docs/."
+        "Go on: [bold]tidelog serve --data-dir data[/bold], then [bold]tidelog pipeline --help[/bold]; see docs/."
     )
-    return 0
 
 
 if __name__ == "__main__":

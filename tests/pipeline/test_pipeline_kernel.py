@@ -1,4 +1,4 @@
-"""Damaged bytes: an error that says where, never a crash, and the same from the compiled kernel as from the plain one."""
+"""Damaged bytes: an error that says where, never a crash, and the same from the compiled kernel as from the plain."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ cdef inline long long load_int32(const unsigned char[::1] data, Py_ssize_t pos) 
 
 
 cdef inline long long load_int64(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
-    return load_int32(data, pos) << 32 | (load_int32(data, pos + 4) & 0xFFFFFFFFLL)
+    return <long long>(<unsigned long long>load_int32(data, pos) << 32 | <unsigned int>load_int32(data, pos + 4))
 
 
 cdef inline void copy_bytes(

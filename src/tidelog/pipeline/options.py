@@ -68,6 +68,8 @@ _KNOWN: Final = (
     "kafka.security.protocol",
     "kafka.request.timeout.ms",
     "kafka.default.api.timeout.ms",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.max.bytes",
 )
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "say where to start with startingOffsets, 'earliest' or 'latest'",
@@ -160,6 +162,8 @@ class SourceOptions:
     fetch_offset_retry_interval_ms: int = 1000
     poll_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
+    #: how much one fetch of a task asks for; what `reading` thinks best where nothing is said
+    fetch_bytes: int | None = None
     client_id: str = "tidelog-spark"
 
     @property
@@ -167,13 +171,18 @@ class SourceOptions:
         return (*COLUMNS, HEADERS) if self.include_headers else COLUMNS
 
 
+def check_shared(options: Mapping[str, str]) -> bool:
+    """Refuses what is wrong in a batch and in a stream alike, before it is known which; whether headers are read."""
+    given = _Given(options)
+    _bootstrap(given)
+    _subscription(given)
+    return given.switch("includeHeaders", False)
+
+
 def parse(options: Mapping[str, str], reading: Reading) -> SourceOptions:
     """The options of a batch or a streaming read; `BadOption` for the first that cannot work."""
     given = _Given(options)
-    given.refuse_what_cannot_be_honoured()
-    bootstrap = given.text(_BOOTSTRAP)
-    if bootstrap is None:
-        raise BadOption(f"option {_BOOTSTRAP} is missing: write host:port of a broker")
+    bootstrap = _bootstrap(given)
     starting = _position(given, "starting", "earliest" if reading == "batch" else "latest")
     ending = _position(given, "ending", "latest")
     if reading == "batch":
@@ -207,6 +216,7 @@ def parse(options: Mapping[str, str], reading: Reading) -> SourceOptions:
         request_timeout_ms=given.number("kafka.default.api.timeout.ms", 1)
         or given.number("kafka.request.timeout.ms", 1)
         or defaults.request_timeout_ms,
+        fetch_bytes=given.number("kafka.max.partition.fetch.bytes", 1) or given.number("kafka.fetch.max.bytes", 1),
         client_id=given.text("kafka.client.id") or defaults.client_id,
     )
 
@@ -217,6 +227,7 @@ class _Given:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
         self._refuse_misspellings()
+        self._refuse_what_cannot_be_honoured()
 
     def _refuse_misspellings(self) -> None:
         """An unknown name is ignored, as by the stock connector, unless it all but says what was meant."""
@@ -227,7 +238,7 @@ class _Given:
                 if close:
                     raise BadOption(f"there is no option {name!r}: did you mean {known[close[0]]}?")
 
-    def refuse_what_cannot_be_honoured(self) -> None:
+    def _refuse_what_cannot_be_honoured(self) -> None:
         for name, instead in _REFUSED.items():
             if name in self._options:
                 raise BadOption(f"option {name} is not supported: {instead}")
@@ -282,6 +293,13 @@ class _Given:
             return read(value)
         except BadJson as error:
             raise BadOption(f"option {name}: {error}") from None
+
+
+def _bootstrap(given: _Given) -> str:
+    bootstrap = given.text(_BOOTSTRAP)
+    if not bootstrap:
+        raise BadOption(f"option {_BOOTSTRAP} is missing: write host:port of a broker")
+    return bootstrap
 
 
 def _subscription(given: _Given) -> Subscription:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from tidelog.pipeline.offsets_json import Offsets, TopicPartition
 from tidelog.pipeline.options import AtOffsets, AtWord, Position, SourceOptions
@@ -103,8 +103,8 @@ class StreamPlan:
         self._options = options
         self._clock = clock
         self._initial: Resolved | None = None
-        #: whether the first batch is still to be decided
-        self._fresh = False
+        #: what was asked since `initial` made it known where the query would start
+        self._first: Literal["undecided", "decided", "repeated"] = "undecided"
         self._available_now = False
         self._target: Offsets | None = None
         self._newest: Offsets | None = None
@@ -114,7 +114,6 @@ class StreamPlan:
         """Where a new query starts; the same whenever it is asked."""
         if self._initial is None:
             self._initial = self._topics.resolve(self._options.starting, starting=True)
-            self._fresh = True
         return self._initial.offsets
 
     def prepare_for_available_now(self) -> None:
@@ -139,9 +138,9 @@ class StreamPlan:
             if max_offsets is not None:
                 ranges = limit(ranges, max_offsets)
         ends = newest | {TopicPartition(r.topic, r.partition): r.until for r in ranges}
-        if self._fresh and self._initial is not None and start == self._initial.offsets:
+        if self._first == "undecided" and self._initial is not None:
             ends |= {tp: start[tp] for tp in self._initial.at_the_end}
-        self._fresh = False
+        self._first = "decided"
         return ends
 
     def _look(self, start: Offsets) -> Offsets:
@@ -174,12 +173,13 @@ class StreamPlan:
         for tp in sorted(beginnings):
             if beginnings[tp] > 0:
                 self._lost(f"{tp} was added, and begins at offset {beginnings[tp]} instead of 0")
-        if gone := sorted(start.keys() - end.keys()):
+        repeated = self._repeated_first_batch(start)
+        if (gone := sorted(start.keys() - end.keys())) and not repeated:
             self._lost(f"{_names(gone)} is gone: the topic was deleted")
         starts = start | beginnings
         ranges = []
         for tp in sorted(end.keys() & starts.keys()):
-            if end[tp] < starts[tp] and not self._repeats_first_batch(tp, start):
+            if end[tp] < starts[tp] and not (repeated and tp in repeated.at_the_end):
                 self._lost(
                     f"{tp} ends at offset {end[tp]}, and {starts[tp]} is to be read next: either the topic was deleted "
                     "and created again, or the query was started at an offset that does not exist yet"
@@ -187,9 +187,15 @@ class StreamPlan:
             ranges.append(OffsetRange(tp.topic, tp.partition, starts[tp], end[tp]))
         return [Task(r, self._options.fail_on_data_loss) for r in divided(ranges, self._options)]
 
-    def _repeats_first_batch(self, tp: TopicPartition, start: Offsets) -> bool:
-        """The first batch of a query that started at the end of `tp`, and was interrupted in it: nothing to read."""
-        return self._initial is not None and start == self._initial.offsets and tp in self._initial.at_the_end
+    def _repeated_first_batch(self, start: Offsets) -> Resolved | None:
+        """Where the query would start now, if this is its first batch and was decided before a restart.
+
+        What starts at the end has moved on since then, and partitions may have been added; neither is a loss.
+        """
+        if self._initial is None or self._first == "decided" or start != self._initial.offsets:
+            return None
+        self._first = "repeated"
+        return self._initial
 
     def _lost(self, what: str) -> None:
         _lost(what, self._options)

@@ -64,14 +64,12 @@ def limit(ranges: Sequence[OffsetRange], max_offsets: int) -> list[OffsetRange]:
     A share is proportional to the range's size, and never nothing for a range that holds something: every partition
     moves on, even where `max_offsets` is less than their number.
     """
-    waiting = [index for index, r in enumerate(ranges) if r.size]
-    sizes = [ranges[index].size for index in waiting]
-    if sum(sizes) <= max_offsets:
+    waiting = {index: r.size for index, r in enumerate(ranges) if r.size}
+    if sum(waiting.values()) <= max_offsets:
         return list(ranges)
-    beyond_the_first = _apportion([size - 1 for size in sizes], max(max_offsets - len(sizes), 0))
     limited = list(ranges)
-    for index, more in zip(waiting, beyond_the_first, strict=True):
-        limited[index] = ranges[index]._replace(until=ranges[index].start + 1 + more)
+    for index, share in _shares(waiting, max_offsets).items():
+        limited[index] = ranges[index]._replace(until=ranges[index].start + share)
     return limited
 
 
@@ -80,13 +78,18 @@ def _cut(r: OffsetRange, pieces: int) -> Iterable[OffsetRange]:
         yield r._replace(start=r.start + r.size * piece // pieces, until=r.start + r.size * (piece + 1) // pieces)
 
 
-def _apportion(weights: list[int], seats: int) -> list[int]:
-    """`seats`, at most the sum of the weights, shared in proportion; what rounding leaves goes to the greatest rest."""
-    total = sum(weights)
-    if not seats:
-        return [0] * len(weights)
-    shares = [seats * weight // total for weight in weights]
-    by_rest = sorted(range(len(weights)), key=lambda i: seats * weights[i] % total, reverse=True)
-    for i in by_rest[: seats - sum(shares)]:
-        shares[i] += 1
+def _shares(sizes: dict[int, int], seats: int) -> dict[int, int]:
+    """`seats`, fewer than there are, in proportion to the sizes, at least one each; the greatest rest is rounded up."""
+    shares: dict[int, int] = {}
+    total = sum(sizes.values())
+    # Who would get less than one gets one, and the others share what is left: that may be less than one for the next.
+    while small := [index for index, size in sizes.items() if seats * size < total]:
+        for index in small:
+            total -= sizes.pop(index)
+            shares[index] = 1
+        seats = max(seats - len(small), 0)
+    shares |= {index: seats * size // total for index, size in sizes.items()}
+    by_rest = sorted(sizes, key=lambda index: seats * sizes[index] % total, reverse=True)
+    for index in by_rest[: seats - sum(shares[index] for index in sizes)]:
+        shares[index] += 1
     return shares

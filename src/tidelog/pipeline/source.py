@@ -11,11 +11,14 @@ offsets are read by which task, `reading` reads them on the executors, straight 
 Spark makes these objects in several processes. The driver's Python asks for the schema; a planner process beside the
 driver asks for partitions, and for a stream lives as long as the query; the readers travel to the executors pickled.
 So a reader holds options only, and the connections of the planner are made when they are first needed.
+
+PySpark imports this module in every session of whoever has tidelog installed (see `pyspark_tidelog`), so it imports
+what else it needs only where it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -44,14 +47,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidelog.pipeline.offsets_json import offsets_from, offsets_to
-from tidelog.pipeline.options import BadOption, SourceOptions, parse
-from tidelog.pipeline.planning import StreamPlan, Task, plan_batch
-from tidelog.pipeline.topics import SubscribedTopics
-
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from tidelog.pipeline.offsets_json import Offsets
+    from tidelog.pipeline.options import Reading, SourceOptions
+    from tidelog.pipeline.planning import StreamPlan, Task
+    from tidelog.pipeline.topics import SubscribedTopics
 
 _TYPES = {
     "key": BinaryType(),
@@ -76,26 +79,23 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        include_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return _schema(include_headers)
+        from tidelog.pipeline.options import check_shared
+
+        return _schema(check_shared(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse(self.options, "batch")
-        _refuse_other_schema(schema, options)
-        return TopicReader(options)
+        return TopicReader(_options(self.options, "batch", schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = parse(self.options, "stream")
-        _refuse_other_schema(schema, options)
-        return TopicStreamReader(options)
+        return TopicStreamReader(_options(self.options, "stream", schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from tidelog.pipeline.writing import topic_writer  # late: a reader does not need it
+        from tidelog.pipeline.writing import topic_writer
 
         return topic_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from tidelog.pipeline.writing import topic_stream_writer  # late, as above
+        from tidelog.pipeline.writing import topic_stream_writer
 
         return topic_stream_writer(self.options, schema, overwrite)
 
@@ -112,6 +112,9 @@ class TopicReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
+        from tidelog.pipeline.planning import plan_batch
+        from tidelog.pipeline.topics import SubscribedTopics
+
         with SubscribedTopics(self._options) as topics:
             return [OffsetsPartition(task) for task in plan_batch(topics, self._options)]
 
@@ -126,7 +129,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan: StreamPlan | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        return offsets_to(self._planned().initial())
+        return _written(self._planned().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets_per_trigger is not None:
@@ -140,19 +143,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         end = self._planned().latest(
-            offsets_from(start),
+            _read_back(start),
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             # Spark says so where the trigger allows no second batch.
             unlimited=isinstance(limit, ReadAllAvailable),
         )
-        return offsets_to(end)
+        return _written(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         newest = self._planned().newest
-        return None if newest is None else offsets_to(newest)
+        return None if newest is None else _written(newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [OffsetsPartition(task) for task in self._planned().ranges(offsets_from(start), offsets_from(end))]
+        return [OffsetsPartition(task) for task in self._planned().ranges(_read_back(start), _read_back(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition.value, self._options)
@@ -166,6 +169,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics.close()
 
     def _planned(self) -> StreamPlan:
+        from tidelog.pipeline.planning import StreamPlan
+        from tidelog.pipeline.topics import SubscribedTopics
+
         if self._plan is None:
             self._topics = SubscribedTopics(self._options)
             self._plan = StreamPlan(self._topics, self._options)
@@ -175,7 +181,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     if task is None:  # Spark's own partition, where the plan has none
         return
-    from tidelog.pipeline.reading import read_range  # late: the driver does not need it
+    from tidelog.pipeline.reading import FETCH_BYTES, read_range
 
     yield from read_range(
         options.bootstrap,
@@ -184,6 +190,7 @@ def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]
         isolation=options.isolation,
         client_options={"client_id": options.client_id, "timeout_s": options.poll_timeout_ms / 1000},
         fail_on_data_loss=task.fail_on_data_loss,
+        fetch_bytes=options.fetch_bytes or FETCH_BYTES,
     )
 
 
@@ -191,6 +198,22 @@ def _schema(include_headers: bool) -> StructType:
     return StructType([StructField(n, t) for n, t in _TYPES.items() if include_headers or n != "headers"])
 
 
-def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
+def _options(given: Mapping[str, str], reading: Reading, schema: StructType) -> SourceOptions:
+    from tidelog.pipeline.options import BadOption, parse
+
+    options = parse(given, reading)
     if schema != _schema(options.include_headers):
         raise BadOption("the columns of this source are fixed: leave out .schema(…), and select what is wanted")
+    return options
+
+
+def _written(offsets: Offsets) -> dict[str, Any]:
+    from tidelog.pipeline.offsets_json import offsets_to
+
+    return offsets_to(offsets)
+
+
+def _read_back(offsets: dict[str, Any]) -> Offsets:
+    from tidelog.pipeline.offsets_json import offsets_from
+
+    return offsets_from(offsets)

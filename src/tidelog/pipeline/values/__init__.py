@@ -8,7 +8,6 @@ Never: reads a topic, writes a table or starts Spark.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tidelog.pipeline.values.ddl import SchemaError
@@ -21,7 +20,7 @@ from tidelog.pipeline.values.decoded import (
     shape_of,
 )
 from tidelog.pipeline.values.inferring import infer_schema, join_schemas
-from tidelog.pipeline.values.schemas import parse_schema, schema_from_json, schema_to_json
+from tidelog.pipeline.values.schemas import parse_schema, read_schema_file, schema_from_json, schema_to_json
 
 __all__ = [
     "DEAD_LETTERS",
@@ -61,5 +60,5 @@ def declared_schema(decode: DecodeSpec) -> Any:
     if decode.schema:
         return parse_schema(decode.schema)
     if decode.schema_file:
-        return parse_schema(Path(decode.schema_file).read_text(encoding="utf-8"))
+        return parse_schema(read_schema_file(decode.schema_file).decode())
     raise SchemaError("decode: give the values a schema: schema, schema_file, or infer = true")

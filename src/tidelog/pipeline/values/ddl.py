@@ -116,7 +116,8 @@ def _column(tokens: _Tokens) -> Any:
     kind = _type(tokens)
     nullable = not tokens.take("not", "null")
     if tokens.take("comment"):
-        tokens.next()
+        while tokens.peek().startswith(("'", '"')):
+            tokens.next()
     return pa.field(name, kind, nullable)
 
 

@@ -183,13 +183,15 @@ def as_text(array: Any) -> tuple[Any, list[int]]:
     try:
         return array.cast(pa.string()), []
     except pa.ArrowInvalid:
-        bad = [row for row, value in enumerate(array) if value.is_valid and not is_utf8(value.as_py())]
+        bad = _not_text(array, 0)
         return pc.if_else(all_but(bad, len(array)), array, None).cast(pa.string()), bad
 
 
-def is_utf8(value: bytes) -> bool:
+def _not_text(array: Any, first: int) -> list[int]:
+    """Halves the array until the bad rows stand alone: there are few, if any."""
     try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        array.cast(pa.string())
+    except pa.ArrowInvalid:
+        half = len(array) // 2
+        return [first] if half == 0 else _not_text(array[:half], first) + _not_text(array[half:], first + half)
+    return []

@@ -214,9 +214,30 @@ def misnamed(fields: Any, value: Object, reserved: frozenset[str] = frozenset(),
             return f"field {path}{name} differs from column {taken[name.lower()]} in case only"
         elif name.lower() in reserved:
             return f"field {path}{name} has the name of a metadata column"
-        elif not is_column_name(name):
-            return f"field {path}{name!a} has a name that no column can have"
+        else:
+            impossible = _impossible_name([(name, item)])
+            if impossible is not None:
+                return f"field {path}{impossible!a} has a name that no column can have"
     return None
+
+
+def _impossible_name(pairs: Iterable[tuple[str, Any]]) -> str | None:
+    """The first name in these fields, at any depth, that holds something and cannot be a column's."""
+    for name, item in pairs:
+        if has_substance(item) and not is_column_name(name):
+            return name
+        for holder in _objects(item):
+            inner = _impossible_name(holder)
+            if inner is not None:
+                return f"{name}.{inner}"
+    return None
+
+
+def _objects(value: Any) -> list[Object]:
+    """The object that a value is, or those that are in it if it is an array."""
+    if isinstance(value, Object):
+        return [value]
+    return [found for item in value for found in _objects(item)] if isinstance(value, list) else []
 
 
 def _misnamed_within(kind: Any, value: Any, path: str) -> str | None:

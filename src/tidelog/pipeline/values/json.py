@@ -1,25 +1,34 @@
 """JSON values as columns of a schema.
 
-A record's fate follows from the rules in `json_rules`.
+A record's fate follows from the rules in `json_rules`. The batch is read by the compiled loop in `shred`, which knows
+good from bad; the few records that it has something to say about are then read again by the rules, one at a time: bad
+ones for the reason, and, if the table evolves, those with fields that the schema lacks (see `inferring`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from tidelog.pipeline.values.decoded import CHANGED_TYPE, Decoded, Fault, Shape
+from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, Fault, Shape, as_text
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
+from tidelog.pipeline.values.schemas import type_name
+from tidelog.pipeline.values.shred import kernel
+from tidelog.pipeline.values.shredding import arrays_of, columns_of
 
 
 class JsonDecoder:
-    __slots__ = ("_evolve", "_shape", "columns", "fields", "schema")
+    __slots__ = ("_evolve", "_needs_fields", "_reserved", "_shape", "columns", "fields", "schema")
 
     def __init__(self, shape: Shape, evolve: bool) -> None:
+        _check_maps(shape.fields)
         self._shape = shape
         self._evolve = evolve
+        self._reserved = frozenset(name.lower() for name in shape.metadata.values())
+        self._needs_fields = any(not field.nullable for field in shape.fields)
         self.fields = shape.fields
         self.columns = shape.columns()
         self.schema = shape.schema()
@@ -28,26 +37,59 @@ class JsonDecoder:
         return JsonDecoder, (self._shape, self._evolve)
 
     def decode(self, records: Any) -> Decoded:
-        faults: list[Fault] = []
-        read: list[dict[str, Any]] = []
-        wide: list[Object] = []
-        for row, value in enumerate(records.column("value").to_pylist()):
-            try:
-                found = Object() if value is None else parse(value)
-                struct = read_struct(self.fields, found)
-                if self._evolve:
-                    self._check_names(found)
-                    wide.append(found)
-                read.append(struct)
-            except Unfit as unfit:
-                faults.append(Fault(row, unfit.kind, unfit.reason))
-                read.append({})
-        arrays = [pa.array([row.get(field.name) for row in read], field.type) for field in self.fields]
-        wider = widen(self.fields, wide) if wide else self.fields
-        return self._shape.part(records, arrays, faults, None if wider == self.fields else wider)
+        values = records.column("value")
+        root = columns_of(self.fields, len(values))
+        status = self._read(root, values)
+        arrays, misfits = arrays_of(root, self.fields)
+        status[misfits] = kernel.BAD
+        faults = [self._explain(int(row), values[int(row)].as_py()) for row in np.flatnonzero(status == kernel.BAD)]
+        wider = self._look_beside(values, np.flatnonzero(status == kernel.UNSEEN), faults) if self._evolve else None
+        return self._shape.part(records, arrays, faults, wider)
 
-    def _check_names(self, found: Object) -> None:
-        reserved = frozenset(name.lower() for name in self._shape.metadata.values())
-        fault = misnamed(self.fields, found, reserved)
-        if fault:
-            raise Unfit(CHANGED_TYPE, fault)
+    def _read(self, root: kernel.Column, values: Any) -> Any:
+        """The values into the columns; OK, BAD or UNSEEN for each, or something else for those without a value."""
+        status = np.zeros(len(values), np.uint8)
+        if values.null_count:
+            status[values.is_null().to_numpy(zero_copy_only=False)] = kernel.BAD if self._needs_fields else _NO_VALUE
+        status[as_text(values)[1]] = kernel.BAD
+        if len(values):
+            _, starts, data = values.buffers()
+            ends = memoryview(starts).cast("B").cast("i")[values.offset : values.offset + len(values) + 1]
+            kernel.Reader(root).read(memoryview(data or b"").cast("B"), ends, status.data)
+        return status
+
+    def _explain(self, row: int, value: bytes | None) -> Fault:
+        try:
+            read_struct(self.fields, Object() if value is None else parse(value))
+        except Unfit as unfit:
+            return Fault(row, unfit.kind, unfit.reason)
+        return Fault(row, MALFORMED, "the value cannot be read")
+
+    def _look_beside(self, values: Any, rows: Any, faults: list[Fault]) -> Any:
+        """The schema that these rows ask for; rows whose fields cannot become columns are faults."""
+        wide = []
+        for row in rows.tolist():
+            found = parse(values[row].as_py())
+            reason = misnamed(self.fields, found, self._reserved)
+            if reason is None:
+                wide.append(found)
+            else:
+                faults.append(Fault(row, CHANGED_TYPE, reason))
+        wider = widen(self.fields, wide)
+        return None if wider == self.fields else wider
+
+
+_NO_VALUE = 255
+
+
+def _check_maps(fields: Any) -> None:
+    for field in fields:
+        kind = field.type
+        if pa.types.is_map(kind):
+            if kind.key_type != pa.string():
+                raise ValueError(f"field {field.name}: names in JSON are strings, so {type_name(kind)} cannot be read")
+            _check_maps([kind.item_field])
+        elif pa.types.is_list(kind):
+            _check_maps([kind.value_field])
+        elif pa.types.is_struct(kind):
+            _check_maps(kind)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,13 @@ def schema_from_json(text: str) -> Any:
 def parse_schema(text: str) -> Any:
     """A schema as a person wrote it: Spark DDL, or the JSON of a Spark schema."""
     return schema_from_json(text) if text.lstrip().startswith("{") else parse_ddl(text)
+
+
+def read_schema_file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SchemaError(f"decode.schema_file: cannot read {path}: {error.strerror}") from None
 
 
 def type_name(kind: Any) -> str:

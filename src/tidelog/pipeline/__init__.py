@@ -1,8 +1,11 @@
-"""Topics to tables and back, on Spark.
+"""Is: topics to tables and back, on Spark.
 
-Data flows one way: `plan` decides which offsets are read, `source` and `landing` read them on the executors, `arrow`
-decodes record batches straight into Arrow, `values` decodes what is inside the records, and `table` commits rows and
-offsets in one step. Nothing here knows the broker's insides: it speaks to any Kafka cluster through `tidelog.client`.
+Takes: a pipeline file, or the options of `format("tidelog")`. Gives: rows and offsets in one commit of a Delta table,
+DataFrames of topics, topics of DataFrames.
+Never: sees more of a broker than a client sees, so that any Kafka cluster will do; imports PySpark or Arrow before one
+of its modules is.
 
-Importing `tidelog.pipeline` imports neither PySpark nor Arrow; its modules do.
+Data flows one way: `plan` decides which offsets are read, `reading` fetches them on the executors, `arrow` decodes
+record batches straight into Arrow, `values` decodes what is inside the records, `landing` writes files, and `table`
+commits them together with the offsets.
 """

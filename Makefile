@@ -15,7 +15,7 @@ help:
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml setup.py $(wildcard src/tidelog/*/kernel.py src/tidelog/*/kernel.pxd)
+$(VENV)/.ready: pyproject.toml setup.py $(shell find src -name 'kernel.py' -o -name 'kernel.pxd')
 	@PYTHON="$(PYTHON)" ./scripts/prerequisites.sh python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing tidelog and its test tools into $(VENV) …"
@@ -32,13 +32,16 @@ check: setup
 
 test: check
 	@./scripts/prerequisites.sh java
+	@./scripts/prerequisites.sh maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 run: setup
+	@./scripts/prerequisites.sh java
 	@$(BIN)/python -m examples.run
 
 bench: setup
 	@./scripts/prerequisites.sh java
+	@./scripts/prerequisites.sh maven
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
 clean:

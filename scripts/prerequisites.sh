@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says clearly which prerequisite is missing. Usage: prerequisites.sh python|java
+# Says clearly which prerequisite is missing. Usage: prerequisites.sh python|java|maven
 set -u
 missing=0
 say() { echo "missing prerequisite: $1" >&2; echo "  $2" >&2; missing=1; }
@@ -13,7 +13,9 @@ case "${1:-}" in
     ;;
   java)
     java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' ||
-      say "Java 17 or newer (Apache Kafka's own tools run beside us)" "on Debian: apt-get install openjdk-17-jre-headless"
+      say "Java 17 or newer (Spark runs on it)" "on Debian: apt-get install openjdk-17-jre-headless"
+    ;;
+  maven)
     command -v javac >/dev/null ||
       say "a JDK (javac compiles the small Java drivers of the tests)" "on Debian: apt-get install openjdk-17-jdk-headless"
     command -v mvn >/dev/null ||

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from bench.systems.process import BrokerProcess
@@ -14,7 +13,7 @@ from spark_lives import Feeder, Lives
 
 from tidelog.pipeline.errors import BadRecord, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
-from tidelog.pipeline.landing import LandingTask
+from tidelog.pipeline.landing import Landed, LandingTask, land
 from tidelog.pipeline.progress import Event, Notice, Progress
 from tidelog.pipeline.replay import Replay
 from tidelog.pipeline.spec import Pipeline
@@ -113,31 +112,19 @@ def test_a_transform_that_does_not_work_is_told_in_a_sentence_and_commits_nothin
     assert "\n" not in error.value.message and error.value.hint
 
 
-class _FailsOnce:
-    """A decoder that fails at the first batch of partition 0 that it sees, when it has decoded it."""
+def test_tasks_that_fail_are_run_again(site: Site, on_spark: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = site.directory / "failed"
 
-    def __init__(self, inner: Any, marker: Path) -> None:
-        self._inner = inner
-        self._marker = marker
-        self.columns, self.schema, self.fields = inner.columns, inner.schema, inner.fields
-
-    def decode(self, records: Any) -> Any:
-        decoded = self._inner.decode(records)
-        if records.column("partition")[0].as_py() == 0 and not self._marker.exists():
-            self._marker.touch()
+    def land_clumsily(task: LandingTask) -> Landed:
+        """Its first attempt in the batch writes its files, and then fails."""
+        result = land(task)
+        if task.number == 1 and not marker.exists():
+            marker.touch()
             raise OSError("the disk is full, for a moment")
-        return decoded
-
-
-def test_tasks_that_fail_are_run_again(site: Site, on_spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    land = type(on_spark).land
-
-    def clumsily(self: Any, given: list[LandingTask], done: Any) -> Any:
-        broken = [replace(task, decoder=_FailsOnce(task.decoder, site.directory / "failed")) for task in given]
-        return land(self, broken, done)
+        return result
 
     monkeypatch.setattr("tidelog.pipeline.runner.FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(type(on_spark), "land", clumsily)
+    monkeypatch.setattr("tidelog.pipeline.on_spark.land", land_clumsily)
     site.produce(600)
     seen: list[Event] = []
     site.run(on_spark, [seen.append], site.pipeline(limits=tasks(2)))

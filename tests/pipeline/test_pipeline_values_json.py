@@ -279,3 +279,11 @@ def by_name(kind: Any) -> Any:
 def test_maps_need_string_keys_in_json() -> None:
     with pytest.raises(ValueError, match=r"field m: names in JSON are strings, so map<int,string> cannot be read"):
         decoder("a ARRAY<STRUCT<m: MAP<INT, STRING>>>")
+
+
+def test_a_schemas_id_before_the_value_is_taken_off(face: str) -> None:
+    values = [b'\0\0\0\0\1{"i":1}', b'{"i":2}', None, b"\0\0\0\0\1{", b'\0\0\1\0\1{"i":5,"new":1}']
+    decoded = decoder("i INT NOT NULL", framing="confluent", evolve=True).decode(records(values))
+    assert decoded.rows.column("i").to_pylist() == [1, 5] and decoded.wider.names == ["i", "new"]
+    assert offsets(decoded.dead) == [101, 102, 103]
+    assert "does not begin with a schema's id" in decoded.dead.column("reason")[0].as_py()

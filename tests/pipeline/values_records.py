@@ -29,6 +29,8 @@ class Decode:
     on_type_change: str = "dead_letter"
     evolve: bool = False
     framing: str | None = None
+    writer_schema_file: str | None = None
+    writer_schemas: dict[str, str] | None = None
     key_format: str = "binary"
     metadata: tuple[tuple[str, str], ...] = METADATA
 

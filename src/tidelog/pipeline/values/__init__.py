@@ -19,6 +19,7 @@ from tidelog.pipeline.values.decoded import (
     ValueDecoder,
     shape_of,
 )
+from tidelog.pipeline.values.framing import is_framed
 from tidelog.pipeline.values.inferring import infer_schema, join_schemas
 from tidelog.pipeline.values.schemas import parse_schema, read_schema_file, schema_from_json, schema_to_json
 
@@ -51,7 +52,19 @@ def decoder_for(decode: DecodeSpec, pinned: Any = None) -> ValueDecoder:
         return text.TextDecoder(shape_of(decode, text.FIELDS))
     if decode.format == "json":
         fields = pinned if pinned is not None else declared_schema(decode)
-        return json.JsonDecoder(shape_of(decode, fields), decode.evolve)
+        return json.JsonDecoder(shape_of(decode, fields), decode.evolve, is_framed(decode))
+    try:
+        if decode.format == "avro":
+            from tidelog.pipeline.values.avro import avro_decoder
+
+            return avro_decoder(decode)
+        if decode.format == "protobuf":
+            from tidelog.pipeline.values.protobuf import protobuf_decoder
+
+            return protobuf_decoder(decode)
+    except ModuleNotFoundError as error:
+        hint = "pip install 'tidelog[schema]'"
+        raise SchemaError(f"decode.format: {decode.format} needs {error.name}, which is not there: {hint}") from error
     raise SchemaError(f"decode.format: {decode.format!r} is none of json, avro, protobuf, text, raw")
 
 

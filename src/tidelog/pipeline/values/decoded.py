@@ -155,6 +155,9 @@ def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
         if column not in KAFKA_TYPES:
             raise ValueError(f"{column!r} is no Kafka column; metadata can be {', '.join(KAFKA_TYPES)}")
     taken = {name.lower() for name in fields.names}
+    if len(taken) < len(fields.names):
+        twice = next(name for name in fields.names if [other.lower() for other in fields.names].count(name.lower()) > 1)
+        raise ValueError(f"the schema has the field {twice!r} twice; columns are compared without case")
     for column, name in metadata.items():
         if name.lower() in taken:
             raise ValueError(f"field {name!r} of the schema and the metadata column for {column!r} have the same name")

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, Fault, Shape, as_text
+from tidelog.pipeline.values.framing import take_frames_off
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
 from tidelog.pipeline.values.schemas import type_name
@@ -21,12 +22,13 @@ from tidelog.pipeline.values.shredding import arrays_of, columns_of
 
 
 class JsonDecoder:
-    __slots__ = ("_evolve", "_needs_fields", "_reserved", "_shape", "columns", "fields", "schema")
+    __slots__ = ("_evolve", "_framed", "_needs_fields", "_reserved", "_shape", "columns", "fields", "schema")
 
-    def __init__(self, shape: Shape, evolve: bool) -> None:
+    def __init__(self, shape: Shape, evolve: bool, framed: bool = False) -> None:
         _check_maps(shape.fields)
         self._shape = shape
         self._evolve = evolve
+        self._framed = framed
         self._reserved = frozenset(name.lower() for name in shape.metadata.values())
         self._needs_fields = any(not field.nullable for field in shape.fields)
         self.fields = shape.fields
@@ -34,15 +36,21 @@ class JsonDecoder:
         self.schema = shape.schema()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JsonDecoder, (self._shape, self._evolve)
+        return JsonDecoder, (self._shape, self._evolve, self._framed)
 
     def decode(self, records: Any) -> Decoded:
         values = records.column("value")
+        faults: list[Fault] = []
+        if self._framed:
+            bare, _, faults = take_frames_off(values.to_pylist())
+            values = pa.array(bare, pa.binary())
         root = columns_of(self.fields, len(values))
         status = self._read(root, values)
         arrays, misfits = arrays_of(root, self.fields)
         status[misfits] = kernel.BAD
-        faults = [self._explain(int(row), values[int(row)].as_py()) for row in np.flatnonzero(status == kernel.BAD)]
+        known = {fault.row for fault in faults}
+        bad = [row for row in np.flatnonzero(status == kernel.BAD).tolist() if row not in known]
+        faults += [self._explain(row, values[row].as_py()) for row in bad]
         wider = self._look_beside(values, np.flatnonzero(status == kernel.UNSEEN), faults) if self._evolve else None
         return self._shape.part(records, arrays, faults, wider)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -210,7 +211,7 @@ def test_the_live_table_has_a_line_per_partition() -> None:
         last_commit_ms=0,
         eta_s=4.0,
     )
-    console = Console(width=150, record=True, file=open(os.devnull, "w"))
+    console = Console(width=150, record=True, file=io.StringIO())
     console.print(drawn(progress))
     text = console.export_text().splitlines()
     assert text[0].startswith("orders: reading, batch 3, 1,005 rows, 250 rows/s, 4 files, lag 1,000, 2 dead letters")

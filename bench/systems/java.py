@@ -110,18 +110,26 @@ def _digest(paths: list[Path]) -> str:
     return state.hexdigest()
 
 
+def jars(pom: Path, libs: Path, what: str) -> Path:
+    """`libs`, with the jars that a pom names in it; fetched on first use."""
+    _executable("java", "openjdk-17-jdk-headless")
+
+    def fetch(directory: Path) -> None:
+        maven = _executable("mvn", "maven")
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
+        _run_build_step([maven, "-q", "-B", "-f", str(pom), *goal], f"fetching {what} with Maven")
+
+    with _locked(libs.parent / "lock"):
+        _build(libs, _digest([pom]), fetch)
+    return libs
+
+
 @cache
 def classpath() -> str:
     """The class path with Apache Kafka, its tools and our drivers; made on first use."""
     pom = JAVA_SOURCES / "pom.xml"
     sources = sorted((JAVA_SOURCES / "src").rglob("*.java"))
-    libs, classes = CACHE / "libs", CACHE / "classes"
-    _executable("java", "openjdk-17-jdk-headless")
-
-    def fetch_jars(directory: Path) -> None:
-        maven = _executable("mvn", "maven")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
-        _run_build_step([maven, "-q", "-B", "-f", str(pom), *goal], "fetching Apache Kafka's jars with Maven")
+    libs, classes = jars(pom, CACHE / "libs", "Apache Kafka's jars"), CACHE / "classes"
 
     def compile_drivers(directory: Path) -> None:
         javac = _executable("javac", "openjdk-17-jdk-headless")
@@ -129,9 +137,7 @@ def classpath() -> str:
         _run_build_step([*command, *map(str, sources)], "compiling the Java drivers")
 
     with _locked(CACHE / "lock"):
-        jars_digest = _digest([pom])
-        _build(libs, jars_digest, fetch_jars)
-        _build(classes, jars_digest + _digest(sources), compile_drivers)
+        _build(classes, _digest([pom]) + _digest(sources), compile_drivers)
     return f"{classes}:{libs}/*"
 
 

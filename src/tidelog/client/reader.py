@@ -27,7 +27,6 @@ from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.batch import BatchHeader, InvalidBatch, crc_matches, iter_headers
-from tidelog.wire.compression import BadCompression
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import ABORT, Record, RecordIndex, read_end_txn_marker
 
@@ -313,37 +312,53 @@ def visible_records(
     fetched: Fetched, start: int, until: int | None, name: str, check_crcs: bool = True
 ) -> Iterator[Record]:
     """The records from `start` up to `until`, without control records and those of aborted transactions."""
+    for header, batch in visible_batches(fetched, start, until, name, check_crcs):
+        try:
+            records = RecordIndex(batch).records()
+        except InvalidBatch as error:
+            raise damaged(name, header, error) from error
+        if header.base_offset >= start and (until is None or header.last_offset < until):
+            yield from records
+        else:
+            for record in records:
+                if record.offset >= start and (until is None or record.offset < until):
+                    yield record
+
+
+def visible_batches(
+    fetched: Fetched, start: int, until: int | None, name: str, check_crcs: bool = True
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches that hold offsets from `start` up to `until`, without control batches and aborted transactions."""
     view = fetched.records
     aborted = sorted(fetched.aborted_transactions, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
     for pos, header in iter_headers(view):
-        batch = view[pos : pos + header.size_bytes]
         try:
             if check_crcs and not crc_matches(view, pos, header):
                 raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+            batch = view[pos : pos + header.size_bytes]
             while aborted and aborted[-1][1] <= header.last_offset:
                 aborting.add(aborted.pop()[0])
             if header.is_control:
                 if header.producer_id in aborting and _is_abort(batch):
                     aborting.discard(header.producer_id)
                 continue
-            if header.next_offset <= start or (header.is_transactional and header.producer_id in aborting):
-                continue
-            if until is not None and header.base_offset >= until:
-                return
-            records = RecordIndex(batch).records()
-            if header.base_offset >= start and (until is None or header.last_offset < until):
-                yield from records
-            else:
-                for record in records:
-                    if record.offset >= start and (until is None or record.offset < until):
-                        yield record
-        except (InvalidBatch, BadCompression) as error:
-            raise ClientError(
-                f"the batch at offset {header.base_offset} of {name} is damaged: {error}",
-                ErrorCode.of(getattr(error, "code", ErrorCode.CORRUPT_MESSAGE)),
-                f"go on after it, from offset {header.next_offset}",
-            ) from error
+        except InvalidBatch as error:
+            raise damaged(name, header, error) from error
+        if header.next_offset <= start or (header.is_transactional and header.producer_id in aborting):
+            continue
+        if until is not None and header.base_offset >= until:
+            return
+        yield header, batch
+
+
+def damaged(name: str, header: BatchHeader, error: InvalidBatch) -> ClientError:
+    """The error for a batch of partition `name` that cannot be read."""
+    return ClientError(
+        f"the batch at offset {header.base_offset} of {name} is damaged: {error}",
+        ErrorCode.of(error.code),
+        f"go on after it, from offset {header.next_offset}",
+    )
 
 
 def _is_abort(batch: memoryview) -> bool:

@@ -1,0 +1,195 @@
+"""What an executor does with a range of offsets: fetch it, decode it, hand out Arrow batches.
+
+    fetch n+1 is under way  |  fetch n is decoded, batch by batch, and each is handed out when it is full
+
+Memory is bounded by the fetch that is decoded, the one that the sockets hold and one Arrow batch, whatever the range;
+of a compressed batch the unpacked records as well.
+
+Rows are those with start <= offset < until that a consumer may see. Gaps that compaction, control records and aborted
+transactions leave are passed. What should be there and is not is data loss: offsets that retention or somebody's
+DeleteRecords took before they were read, or a log that is shorter than it was when the range was planned. It stops the
+reading with `DataLoss`, which says what is gone; or, where the caller said so, is logged, and reading goes on with what
+exists.
+
+Clients are kept between calls, since Python workers live longer than their tasks. One that was left in the middle of
+an answer is not used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.client.client import Client
+from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, TimedOut
+from tidelog.client.reader import Chunk, Isolation, Span
+from tidelog.pipeline.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, ArrowDecoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.pipeline.ranges import OffsetRange
+
+FETCH_BYTES: Final = 4 * 1024 * 1024
+#: how often in a row a broker says that nothing follows before a gap at the end of the range is believed
+EMPTY_ANSWERS: Final = 2
+KEPT_CLIENTS: Final = 4
+
+_log = logging.getLogger(__name__)
+
+#: clients that nobody uses at the moment, by process: one that was forked must not share its parent's connections
+_idle: dict[tuple[object, ...], list[Client]] = {}
+
+
+class DataLoss(ClientError):
+    """Offsets from `first` up to `until` (exclusive) of a partition cannot be read any more."""
+
+    def __init__(self, topic: str, partition: int, first: int, until: int, why: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.first = first
+        self.until = until
+        hint = (
+            "read from an offset that the partition still holds, "
+            "or set failOnDataLoss (fail_on_data_loss) to false to go on with what exists"
+        )
+        what = f"offset {first} is lost" if until - first == 1 else f"offsets {first} to {until - 1} are lost"
+        super().__init__(f"{topic}-{partition}: {what}: {why}; {hint}", hint=hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (str(self), self.topic, self.partition, self.first, self.until, self.hint)
+
+
+def _restored(message: str, topic: str, partition: int, first: int, until: int, hint: str | None) -> DataLoss:
+    error = DataLoss(topic, partition, first, until, "")
+    error.args = (message,)
+    error.hint = hint
+    return error
+
+
+def read_range(
+    bootstrap: str,
+    offsets: OffsetRange,
+    columns: Sequence[str] = COLUMNS,
+    *,
+    isolation: Isolation = "read_committed",
+    client_options: Mapping[str, Any] | None = None,
+    fail_on_data_loss: bool = True,
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+    fetch_bytes: int = FETCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `offsets` as Arrow batches with `columns`, in order."""
+    decoder = ArrowDecoder(columns, max_rows=max_rows, max_bytes=max_bytes)
+    if offsets.start >= offsets.until:
+        return
+    with _client(bootstrap, client_options or {}) as client:
+        reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss)
+        for chunk in reading.chunks():
+            yield from decoder.decode(chunk)
+
+
+@contextlib.contextmanager
+def _client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Client]:
+    key = (os.getpid(), bootstrap, *sorted(options.items()))
+    idle = _idle.setdefault(key, [])
+    try:
+        client = idle.pop()
+    except IndexError:
+        client = Client(bootstrap, **options)
+    else:
+        # What it knew may be long ago: a topic may have been deleted and created again since.
+        client.cluster.forget()
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    if len(idle) < KEPT_CLIENTS:
+        idle.append(client)
+    else:
+        client.close()
+
+
+class _Reading:
+    """The chunks of one range, with what to do where something is not there."""
+
+    __slots__ = ("_client", "_empty_answers", "_fail", "_fetch_bytes", "_isolation", "_offsets", "_waiting_since")
+
+    def __init__(
+        self, client: Client, offsets: OffsetRange, isolation: Isolation, fetch_bytes: int, fail_on_data_loss: bool
+    ) -> None:
+        self._client = client
+        self._offsets = offsets
+        self._isolation: Isolation = isolation
+        self._fetch_bytes = fetch_bytes
+        self._fail = fail_on_data_loss
+        self._empty_answers = 0
+        self._waiting_since: float | None = None
+
+    def chunks(self) -> Iterator[Chunk]:
+        position = self._offsets.start
+        while position < self._offsets.until:
+            span = Span(self._offsets.topic, self._offsets.partition, position, self._offsets.until)
+            reader = self._client.reader(
+                [span], isolation=self._isolation, max_bytes=self._fetch_bytes, partition_max_bytes=self._fetch_bytes
+            )
+            try:
+                for chunk in reader.chunks():
+                    if chunk.fetched.records:
+                        self._empty_answers = 0
+                        self._waiting_since = None
+                        yield chunk
+                    elif self._is_over(chunk):
+                        return
+                return
+            except OffsetOutOfRange as error:
+                position = self._after_gap(span, error)
+            except LogTruncated as error:
+                self._lose(error.end_offset, span.position, "they were read before its log was truncated")
+                position = span.position
+
+    def _after_gap(self, span: Span, error: OffsetOutOfRange) -> int:
+        """Where to go on when the broker does not have the position."""
+        until = self._offsets.until
+        if error.first > span.position:
+            held = f"it now begins at offset {error.first}"
+            self._lose(
+                span.position, min(error.first, until), f"{held} (retention or DeleteRecords took what was before)"
+            )
+            return error.first
+        self._lose(span.position, until, f"it now ends at offset {error.end}, as if truncated or created again")
+        return until
+
+    def _is_over(self, chunk: Chunk) -> bool:
+        """Nothing came: whether nothing will, up to the end of the range."""
+        position, until = chunk.start, self._offsets.until
+        fetched = chunk.fetched
+        stable = fetched.last_stable_offset if self._isolation == "read_committed" else fetched.high_watermark
+        if stable >= until:
+            # All that was left there was removed by compaction.
+            self._empty_answers += 1
+            return self._empty_answers >= EMPTY_ANSWERS
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since < self._client.cluster.timeout_s:
+            return False
+        if fetched.high_watermark >= until:
+            raise TimedOut(
+                f"{self._offsets.topic}-{self._offsets.partition}: offsets {position} to {until - 1} belong to a "
+                f"transaction that is still open after {self._client.cluster.timeout_s:g} s",
+                hint="wait for its end, abort it (tidelog transaction), or read uncommitted records",
+            )
+        self._lose(position, until, f"it now ends at offset {fetched.high_watermark}, as if truncated or created again")
+        return True
+
+    def _lose(self, first: int, until: int, why: str) -> None:
+        error = DataLoss(self._offsets.topic, self._offsets.partition, first, until, why)
+        if self._fail:
+            raise error
+        _log.warning("%s", error)

@@ -1,0 +1,71 @@
+"""Brokers and a Spark session for the pipeline's tests.
+
+The broker is Tidelog, or with `--broker=kafka` an Apache Kafka 4.3.0: what the pipeline does it does on both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from bench.systems.kafka import ApacheKafka
+from bench.systems.process import BrokerProcess
+from bench.systems.tidelog import Tidelog
+
+if TYPE_CHECKING:
+    from bench.systems.spark import SparkCluster
+    from pyspark.sql import SparkSession
+
+SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
+FAST_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for all tests of a worker; each works on topics of its own."""
+    system = SYSTEMS[request.config.getoption("--broker")]
+    with system(tmp_path_factory.mktemp("broker"), FAST_GROUPS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """An Apache Kafka, whatever the other tests run against."""
+    if isinstance(broker, ApacheKafka):
+        yield broker
+    else:
+        with ApacheKafka(tmp_path_factory.mktemp("kafka"), FAST_GROUPS) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session in this process that knows `format("tidelog")` and Spark's own `format("kafka")`."""
+    from bench.systems.spark import QUICK_TO_START, spark_session
+
+    from tidelog.pipeline.source import register
+
+    session = spark_session(connector=True, conf={"spark.driver.extraJavaOptions": QUICK_TO_START})
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers. A process has one JVM, so whoever uses it starts a driver process of its own."""
+    from bench.systems.spark import SparkCluster
+
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Names that no other test has."""
+    return lambda kind: f"{kind}-{os.getpid()}-{next(_numbers)}"

@@ -1,0 +1,55 @@
+"""format("tidelog") on a standalone Spark cluster: a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from bench.systems.process import BrokerProcess
+from bench.systems.tidelog import Tidelog
+
+from tidelog.client import Client
+
+if TYPE_CHECKING:
+    from bench.systems.spark import SparkCluster
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 24
+PER_PARTITION = 100
+
+
+@pytest.fixture
+def second_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with Tidelog(tmp_path / "second") as running:
+        yield running
+
+
+def test_a_cluster_reads_two_brokers_in_one_job_and_a_stream_with_every_executor(
+    spark_cluster: SparkCluster, broker: BrokerProcess, second_broker: BrokerProcess, unique: Callable[[str], str]
+) -> None:
+    topic = unique("wide")
+    of_one = PARTITIONS * PER_PARTITION
+    for number, one in enumerate((broker, second_broker)):
+        with Client(one.bootstrap) as client:
+            client.admin.create_topic(topic, partitions=PARTITIONS)
+            for partition in range(PARTITIONS):
+                first = number * of_one + partition * PER_PARTITION
+                client.produce(topic, [b"%d" % n for n in range(first, first + PER_PARTITION)], partition=partition)
+    driver = Path(__file__).with_name("cluster_driver.py")
+    done = subprocess.run(
+        [sys.executable, str(driver), spark_cluster.master, topic, broker.bootstrap, second_broker.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["batch"] == {"values": list(range(2 * of_one)), "executors": 2, "tasks": 2 * PARTITIONS}
+    assert [len(batch) for batch in found["stream"]] == [1500, 900]
+    assert sorted(value for batch in found["stream"] for value in batch) == list(range(of_one))

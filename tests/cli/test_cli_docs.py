@@ -81,6 +81,7 @@ class Session:
             "PYTHONPATH": str(ROOT / "src"),
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
+            "SPARK_LOCAL_IP": "127.0.0.1",
         }
         self._broker: subprocess.Popen[str] | None = None
         self._port = 9092
@@ -165,7 +166,11 @@ def pattern(expected: str) -> str:
     return "".join(lines)
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
+def marked(page: Path) -> object:
+    return pytest.param(page, id=page.name, marks=[pytest.mark.spark] if "SparkSession" in page.read_text() else [])
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in RUNNABLE])
 def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
     session = Session(tmp_path)
     try:

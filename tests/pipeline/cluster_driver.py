@@ -30,9 +30,9 @@ def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([batch.column("value"), here], names=["value", "executor"])
 
 
-def source(reader: Any, bootstrap: str, topic: str) -> DataFrame:
+def source(reader: Any, bootstrap: str, topic: str, **options: str) -> DataFrame:
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    frame: DataFrame = reader.format("tidelog").options(**given).load()
+    frame: DataFrame = reader.format("tidelog").options(**given, **options).load()
     return frame
 
 
@@ -54,8 +54,7 @@ def stream(spark: SparkSession, topic: str, bootstrap: str) -> list[list[int]]:
     def keep(frame: DataFrame, number: int) -> None:
         batches[number] = [int(row["value"]) for row in frame.collect()]
 
-    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    frame = spark.readStream.format("tidelog").options(**given, maxOffsetsPerTrigger=str(PER_BATCH)).load()
+    frame = source(spark.readStream, bootstrap, topic, maxOffsetsPerTrigger=str(PER_BATCH))
     with tempfile.TemporaryDirectory() as checkpoint:
         query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
         query.trigger(availableNow=True).start().awaitTermination()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from bench.systems.process import BrokerProcess
+from bench.systems.spark import SparkCluster
 from bench.systems.tidelog import Tidelog
 
 from tidelog.client import Client
-
-if TYPE_CHECKING:
-    from bench.systems.spark import SparkCluster
-
-pytestmark = pytest.mark.spark
 
 PARTITIONS = 24
 PER_PARTITION = 100
@@ -30,6 +27,7 @@ def second_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
+@pytest.mark.spark
 def test_a_cluster_reads_two_brokers_in_one_job_and_a_stream_with_every_executor(
     spark_cluster: SparkCluster, broker: BrokerProcess, second_broker: BrokerProcess, unique: Callable[[str], str]
 ) -> None:
@@ -53,3 +51,13 @@ def test_a_cluster_reads_two_brokers_in_one_job_and_a_stream_with_every_executor
     assert found["batch"] == {"values": list(range(2 * of_one)), "executors": 2, "tasks": 2 * PARTITIONS}
     assert [len(batch) for batch in found["stream"]] == [1500, 900]
     assert sorted(value for batch in found["stream"] for value in batch) == list(range(of_one))
+
+
+def test_the_page_starts_a_cluster_as_the_tests_do() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    kit = inspect.getsource(SparkCluster)
+    commands = re.findall(r"^spark-class org\.apache\.spark\.deploy\.(.*)", page, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["master.Master", "worker.Worker"]
+    for word in (word for command in commands for word in command.split()):
+        if word.startswith("--") or (word[0].isalpha() and "." in word):
+            assert word.startswith("spark://") or f'"{word}"' in kit, word

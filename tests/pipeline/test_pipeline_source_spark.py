@@ -108,7 +108,7 @@ READS: dict[str, tuple[int, dict[str, str]]] = {
             "endingOffsets": at_offsets(11, 31, -1),
         },
     ),
-    "in small tasks": (180, {"subscribe": "spark-mixed", "maxRecordsPerPartition": "7", "minPartitions": "30"}),
+    "in small tasks": (180, {"subscribe": "spark-mixed", "maxRecordsPerPartition": "25", "minPartitions": "11"}),
     "from a time to another": (
         60,
         {"subscribe": "spark-mixed", "startingTimestamp": str(SECONDS[0]), "endingTimestamp": str(SECONDS[1])},
@@ -202,12 +202,15 @@ def test_a_running_stream_starts_at_the_end_and_finds_new_topics_and_partitions(
     with Client(reading.bootstrap) as client:
         client.admin.create_topic(topic, partitions=1)
         produce(reading.bootstrap, topic, 0, range(10))
-        frame = reading.stream(format_name, subscribePattern=topic)
+        # No batch waits: each time there are as many records as it takes.
+        frame = reading.stream(format_name, subscribePattern=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
         batches: dict[int, list[Row]] = {}
         query = reading.run(frame, tmp_path, batches, processingTime="100 milliseconds")
         with contextlib.closing(_Stopping(query)):
             query.processAllAvailable()
             assert values(batches) == []
+            # Where it began is written down before anything is read.
+            assert json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[-1]) == {topic: {"0": 10}}
             produce(reading.bootstrap, topic, 0, range(10, 20))
             query.processAllAvailable()
             client.admin.create_partitions(topic, 2)

@@ -68,6 +68,8 @@ _KNOWN: Final = (
     "kafka.security.protocol",
     "kafka.request.timeout.ms",
     "kafka.default.api.timeout.ms",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.max.bytes",
 )
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "say where to start with startingOffsets, 'earliest' or 'latest'",
@@ -160,6 +162,8 @@ class SourceOptions:
     fetch_offset_retry_interval_ms: int = 1000
     poll_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
+    #: how much one fetch of a task asks for; what `reading` thinks best where nothing is said
+    fetch_bytes: int | None = None
     client_id: str = "tidelog-spark"
 
     @property
@@ -212,6 +216,7 @@ def parse(options: Mapping[str, str], reading: Reading) -> SourceOptions:
         request_timeout_ms=given.number("kafka.default.api.timeout.ms", 1)
         or given.number("kafka.request.timeout.ms", 1)
         or defaults.request_timeout_ms,
+        fetch_bytes=given.number("kafka.max.partition.fetch.bytes", 1) or given.number("kafka.fetch.max.bytes", 1),
         client_id=given.text("kafka.client.id") or defaults.client_id,
     )
 

@@ -181,7 +181,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     if task is None:  # Spark's own partition, where the plan has none
         return
-    from tidelog.pipeline.reading import read_range
+    from tidelog.pipeline.reading import FETCH_BYTES, read_range
 
     yield from read_range(
         options.bootstrap,
@@ -190,6 +190,7 @@ def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]
         isolation=options.isolation,
         client_options={"client_id": options.client_id, "timeout_s": options.poll_timeout_ms / 1000},
         fail_on_data_loss=task.fail_on_data_loss,
+        fetch_bytes=options.fetch_bytes or FETCH_BYTES,
     )
 
 

@@ -156,7 +156,7 @@ def test_a_driver_that_dies_at_any_step_leaves_each_row_once(world: World, step:
     second = world.driver()
     again = second.commit(1, [world.task("two", 1, task) for task in range(4)])
     assert again == (step in ("before check", "before decision"))
-    second.sweep(now=True)
+    second.sweep("two", now=True)
     world.expect(1, range(4))
     world.check()
     latest = world.latest()
@@ -197,7 +197,7 @@ def test_histories_of_deaths_of_drivers_and_tasks_leave_each_row_once(world: Wor
             runs += 1
             driver, run = world.driver(), f"run-{runs}"
             continue
-        healed(driver).sweep(now=True)
+        healed(driver).sweep(run, now=True)
         world.expect(batch, planned)
         for zombie, old_batch, old_parts in undead:
             # It goes on where it was, with what it knew then; or, if its hold was broken, takes the ledger again.
@@ -272,7 +272,7 @@ def test_what_became_of_a_transaction_is_not_guessed(world: World) -> None:
     world.client().transactional_producer(parts[1].prepared.transactional_id)
     with pytest.raises(Torn, match="what became of 1 is not known"):
         world.driver().commit(0, [world.task("two", 0, task) for task in range(3)])
-    world.driver().sweep(now=True)
+    world.driver().sweep("two", now=True)
     world.check()
 
 
@@ -324,17 +324,31 @@ def test_a_batch_without_rows_is_done_too(world: World) -> None:
     assert latest is not None and latest.done and latest.note == "nothing to do"
 
 
-def test_the_sweep_takes_what_tasks_of_this_writer_left_and_nothing_else(world: World) -> None:
+def test_the_sweep_takes_what_tasks_left_and_never_what_is_decided(world: World) -> None:
     other = Family("test", f"{world.family.identity}-2")
-    left = world.task("one", 0, 0)
-    producer = world.client().transactional_producer(other.transactional_id("one", 0, 0))
-    producer.begin()
-    producer.send(world.topic, b"theirs")
-    producer.flush()
-    assert world.driver().sweep(now=True) == 1
-    assert not world.clients[0].transactions.describe(left.prepared.transactional_id).is_open
-    producer.commit()
-    world.expected = ["theirs"]
+    theirs = world.client().transactional_producer(other.transactional_id("one", 0, 0))
+    theirs.begin()
+    theirs.send(world.topic, b"theirs")
+    theirs.flush()
+
+    def is_open(part: Part) -> bool:
+        return world.clients[0].transactions.describe(part.prepared.transactional_id).is_open
+
+    decided, earlier, left = world.task("one", 0, 0), world.task("one", 0, 1), world.task("two", 0, 0)
+    dead = world.driver()
+    dead._taken().write(Entry(0, False, (decided,)))
+    # Who has not committed anything cleans up after itself alone.
+    undone = world.driver()
+    assert undone.sweep("two", now=True) == 1
+    assert is_open(decided) and is_open(earlier) and not is_open(left)
+    undone._taken()
+    assert undone.sweep("three", now=False) == 1
+    assert is_open(decided) and not is_open(earlier)
+    assert undone.sweep("three", now=False) == 0
+    assert undone.commit(0, []) is False
+    theirs.commit()
+    world.expect(0, [0])
+    world.expected.append("theirs")
     world.check()
 
 

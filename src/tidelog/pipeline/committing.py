@@ -5,7 +5,8 @@
               2. writes to the ledger that the batch consists of these (`decided`)
               3. commits them, all at once
               4. writes to the ledger that it has (`done`)
-              5. aborts what is left of tasks that failed, were killed or came second
+              5. aborts what is left of tasks that failed, were killed or came second; at its first commit also what
+                 earlier drivers left
 
 Step 2 is the commit. Before it nothing of the batch can be seen by a reader of committed records, and whoever runs the
 batch again starts from nothing. After it the batch is never written again: who comes upon the entry finishes step 3,
@@ -38,7 +39,7 @@ from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction
 from tidelog.pipeline.ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
 
-#: what failed tasks leave open is looked for at every commit that hears of one, and this often anyway
+#: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
 SWEEP_INTERVAL_S: Final = 5.0
 _ABORTED_STATES: Final = ("PrepareAbort", "PrepareEpochFence", "CompleteAbort")
 #: an abort raises the epoch by one or two; a producer that took the id after a commit, and was aborted, by more
@@ -58,9 +59,10 @@ class Family(NamedTuple):
     def transactional_id(self, run: str, task: int, attempt: int) -> str:
         return f"{self.prefix}/{self.identity}/{run}/{task}/{attempt}"
 
-    def is_task(self, transactional_id: str) -> bool:
+    def run_of(self, transactional_id: str) -> str | None:
+        """The run whose task uses the id; None where it belongs to no task of this writer."""
         mine, *rest = transactional_id.rsplit("/", 3)
-        return len(rest) == 3 and mine == f"{self.prefix}/{self.identity}"
+        return rest[0] if len(rest) == 3 and mine == f"{self.prefix}/{self.identity}" else None
 
 
 class Outcome(NamedTuple):
@@ -79,7 +81,8 @@ class Committer:
         self._family = family
         self._ledger = Ledger(client, ledger_topic)
         self._hold: Hold | None = None
-        self._swept_at: float | None = None
+        self._swept_at = 0.0
+        self._others_swept = False
 
     # --- with a ledger ------------------------------------------------------------------------------
 
@@ -237,18 +240,27 @@ class Committer:
         """What cannot be aborted is over already, or ends by its timeout."""
         self._client.transactions.end(prepared, committed=False)
 
-    def sweep(self, now: bool) -> int:
-        """Aborts what tasks left open, if it is time for that; how many they were."""
-        if not now and self._swept_at is not None and time.monotonic() - self._swept_at < SWEEP_INTERVAL_S:
+    def sweep(self, run: str, now: bool) -> int:
+        """Aborts what tasks of this run left open, if it is time for that; how many they were.
+
+        The first time after a commit also what other runs left: their drivers are dead, or will find themselves fenced.
+        """
+        first = not self._others_swept and self._hold is not None
+        if not first and not now and time.monotonic() - self._swept_at < SWEEP_INTERVAL_S:
             return 0
-        left = [
-            listed.transactional_id
-            for listed in self._client.transactions.list_all(states=["Ongoing"])
-            if self._family.is_task(listed.transactional_id)
-        ]
-        for transactional_id in left:
-            self._client.transactions.abort(transactional_id)
+        decided: set[str] = set()
+        if self._hold is not None and (latest := self._hold.latest) is not None and not latest.done:
+            decided = {part.prepared.transactional_id for part in latest.parts}
+        left = []
+        for listed in self._client.transactions.list_all(states=["Ongoing"]):
+            name = listed.transactional_id
+            whose = self._family.run_of(name)
+            if name not in decided and (whose == run or (first and whose is not None)):
+                left.append(name)
+        for name in left:
+            self._client.transactions.abort(name)
         self._swept_at = time.monotonic()
+        self._others_swept |= first
         return len(left)
 
 

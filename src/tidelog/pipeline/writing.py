@@ -16,6 +16,7 @@ commits cannot be finished by anybody, and one that is run again writes again.
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 import zlib
@@ -55,6 +56,8 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 #: a streaming query runs its jobs in a group that is named by the id of its run
 _RUN_ID: Final = "spark.jobGroup.id"
 _KEPT_COMMITTERS: Final = 16
+
+_log = logging.getLogger(__name__)
 
 #: drivers' connections, kept from batch to batch: by process, for one that was forked must not share its parent's
 _committers: dict[tuple[object, ...], tuple[Client, Committer]] = {}
@@ -123,12 +126,12 @@ class TopicWriter(DataSourceArrowWriter):
                 committer.commit(self._options.write_version, parts, self._options.write_note)
             else:
                 committer.commit_unrecorded([part.prepared for part in parts])
-            committer.sweep(now=True)
+            committer.sweep(self._run, now=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
             recorded = self._options.write_id is not None
-            _abort(self._options, self._identity, self._options.write_version, _written(messages), recorded)
+            _abort(self._options, self._identity, self._run, self._options.write_version, _written(messages), recorded)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -145,14 +148,16 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         parts = _parts(written)
         if not self._options.exactly_once or not parts:
             return
-        with _committer(self._options, _one_identity(written)) as committer:
+        identity, run = _one_origin(written)
+        with _committer(self._options, identity) as committer:
             committer.commit(batchId, parts)
-            committer.sweep(now=any(each.place.attempt for each in written))
+            committer.sweep(run, now=any(each.place.attempt for each in written))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if self._options.exactly_once and written:
-            _abort(self._options, _one_identity(written), batchId, written, recorded=True)
+            identity, run = _one_origin(written)
+            _abort(self._options, identity, run, batchId, written, recorded=True)
 
 
 # --- on the executors -------------------------------------------------------------------------------
@@ -270,19 +275,28 @@ def _parts(written: Iterable[Written]) -> list[Part]:
     return [part for each in written if (part := each.part()) is not None]
 
 
-def _one_identity(written: Sequence[Written]) -> str:
-    (identity,) = {each.place.identity for each in written}
-    return identity
+def _one_origin(written: Sequence[Written]) -> tuple[str, str]:
+    """The identity and run that all tasks of a batch share."""
+    (origin,) = {(each.place.identity, each.place.run) for each in written}
+    return origin
 
 
-def _abort(options: SinkOptions, identity: str, batch: int, written: Sequence[Written], recorded: bool) -> None:
-    """Spark aborts also where a commit has failed: what is decided stays as it is."""
-    with _committer(options, identity) as committer:
-        prepared = [part.prepared for part in _parts(written)]
-        if recorded and prepared and committer.is_decided(batch, prepared[0]):
-            return
-        committer.abort(prepared)
-        committer.sweep(now=True)
+def _abort(
+    options: SinkOptions, identity: str, run: str, batch: int, written: Sequence[Written], recorded: bool
+) -> None:
+    """Spark aborts also where a commit has failed: what is decided stays as it is.
+
+    Where this fails the transactions end by their timeout; it is the failure before it that Spark is to tell of.
+    """
+    prepared = [part.prepared for part in _parts(written)]
+    try:
+        with _committer(options, identity) as committer:
+            if recorded and prepared and committer.is_decided(batch, prepared[0]):
+                return
+            committer.abort(prepared)
+            committer.sweep(run, now=True)
+    except WriteFailed as error:
+        _log.warning("what batch %s of %s wrote is not aborted yet: %s", batch, identity, error)
 
 
 @contextmanager

@@ -20,8 +20,6 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-COMMIT_STEPS = ("before-decision", "after-decision", "among-commits", "before-done", "after-done")
-
 
 def dies(plan: str, step: str) -> bool:
     """Kills this process if it is planned."""

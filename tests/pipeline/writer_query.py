@@ -29,7 +29,7 @@ def main(bootstrap: str, source: str, target: str, directory: Path) -> None:
             "kafka.bootstrap.servers": bootstrap,
             "subscribe": source,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "400",
+            "maxOffsetsPerTrigger": "800",
             "minPartitions": "4",
         }
     )

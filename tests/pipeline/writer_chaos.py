@@ -50,7 +50,7 @@ def _arrange_deaths(plan: str) -> None:
     """The steps of a commit, in the process that it happens in."""
     from tidelog.client.transactions import Transactions
     from tidelog.pipeline.committing import Committer
-    from tidelog.pipeline.ledger import Hold
+    from tidelog.pipeline.write_ledger import Hold
 
     if hasattr(Committer, "_plan"):
         return

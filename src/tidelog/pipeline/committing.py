@@ -37,7 +37,7 @@ from tidelog.client.client import Client
 from tidelog.client.errors import ClientError, Fenced, Refused
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction
-from tidelog.pipeline.ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
+from tidelog.pipeline.write_ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
 
 #: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
 SWEEP_INTERVAL_S: Final = 5.0

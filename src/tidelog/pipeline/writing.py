@@ -31,7 +31,7 @@ from tidelog.client.client import Client
 from tidelog.client.errors import ClientError
 from tidelog.client.transactional import Prepared
 from tidelog.pipeline.committing import Committer, Family
-from tidelog.pipeline.ledger import Part
+from tidelog.pipeline.write_ledger import Part
 from tidelog.pipeline.options import BadOption
 from tidelog.pipeline.reading import borrowed_client
 from tidelog.pipeline.sink_options import SinkOptions, parse_sink

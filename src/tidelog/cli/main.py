@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "consume": ("tidelog.cli.consume", "Read records from a topic."),
     "group": ("tidelog.cli.group", "Consumer groups: members, lag, moving their offsets."),
     "transaction": ("tidelog.cli.transaction", "Transactions: which are open, which hang, ending them."),
+    "pipeline": ("tidelog.cli.pipeline", "Topics into Delta tables, each record once."),
     "config": ("tidelog.cli.config", "Show, explain and change configurations."),
     "cluster": ("tidelog.cli.cluster", "The brokers and the health of their partitions."),
     "doctor": ("tidelog.cli.doctor", "Check this machine and a broker, and say what to do."),

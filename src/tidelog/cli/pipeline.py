@@ -1,0 +1,473 @@
+"""`tidelog pipeline`: topics into Delta tables, each record once, from a small file that says which and how."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.cli.options import (
+    confirm,
+    debug_option,
+    debugging,
+    dry_run_option,
+    examples,
+    noun,
+    output_option,
+    partition_list,
+    yes_option,
+)
+from tidelog.cli.places import EARLIEST, LATEST, Place, duration_ms, ends_of, resolve, where
+
+if TYPE_CHECKING:
+    from tidelog.pipeline.executor import Executor
+    from tidelog.pipeline.plan import TopicPartition
+    from tidelog.pipeline.spec import Pipeline
+
+command = noun("Topics into Delta tables, each record once.")
+DECORATED = Callable[..., Any]
+
+
+def piped(function: DECORATED) -> DECORATED:
+    """Gives the command the pipeline of FILE as its first argument, and tells its errors in words."""
+
+    @click.argument("file", metavar="FILE", type=click.Path())
+    @click.option("-b", "--bootstrap", metavar="HOST:PORT", help="Brokers to ask, instead of those in the file.")
+    @debug_option
+    @functools.wraps(function)
+    def wrapper(file: str, bootstrap: str | None, **arguments: Any) -> Any:
+        from tidelog.cli.failure import FAILED, USAGE, tell_error
+        from tidelog.pipeline.errors import PipelineError
+        from tidelog.pipeline.spec import DEFAULT_BOOTSTRAP, SpecError, load
+
+        fallback = os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        try:
+            return function(load(file, bootstrap=bootstrap, fallback=fallback), **arguments)
+        except (SpecError, PipelineError, ModuleNotFoundError) as error:
+            ctx = click.get_current_context()
+            if debugging(ctx):
+                raise
+            if isinstance(error, SpecError):
+                for problem in error.problems:
+                    tell_error(f"{problem.where}: {problem.message}", problem.hint)
+                ctx.exit(USAGE)
+            hint = error.hint if isinstance(error, PipelineError) else "pip install 'tidelog[spark,schema]'"
+            tell_error(str(error), hint)
+            ctx.exit(FAILED)
+
+    return wrapper
+
+
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    metavar="SECONDS",
+    help="How long to go on asking a broker.  [default: 30]",
+)
+master_option = click.option("--master", metavar="URL", help="The Spark master, instead of the one in the file.")
+
+
+def _on(pipeline: Pipeline, master: str | None) -> Pipeline:
+    from dataclasses import replace
+
+    return pipeline if master is None else replace(pipeline, spark=replace(pipeline.spark, master=master))
+
+
+def _executor(pipeline: Pipeline) -> Executor:
+    from tidelog.pipeline.session import NONE, spark_session
+
+    if pipeline.spark.master == NONE:
+        from tidelog.pipeline.executor import InProcess
+
+        return InProcess()
+    session = spark_session(pipeline.spark, pipeline.name)
+    from tidelog.pipeline.on_spark import OnSpark
+
+    return OnSpark(session)
+
+
+# --- run ----------------------------------------------------------------------------------------------
+
+
+@command.command(
+    epilog=examples(
+        "tidelog pipeline run orders.toml",
+        "tidelog pipeline run orders.toml --once",
+        "tidelog pipeline run orders.toml --metrics-port 9400 -o json",
+    )
+)
+@piped
+@click.option("--once", is_flag=True, help="Read what there is now, and end.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["auto", "live", "json", "quiet"]),
+    default="auto",
+    help="Progress: a live table, or JSON lines; auto is live on a terminal.",
+    show_default=True,
+)
+@master_option
+@timeout_option
+def run(
+    pipeline: Pipeline, once: bool, metrics_port: int | None, output: str, master: str | None, timeout_s: float
+) -> None:
+    """Run a pipeline: until it is stopped, or once until it has caught up.
+
+    Ctrl-C or SIGTERM let the batch in hand finish; a second one does not wait for it. Either way nothing is lost: the
+    next run goes on from what the table has.
+    """
+    from dataclasses import replace
+
+    from tidelog.cli.output import tell
+    from tidelog.cli.pipeline_view import view_for
+    from tidelog.pipeline.runner import Runner
+
+    pipeline = _on(pipeline, master)
+    if once:
+        pipeline = replace(pipeline, trigger=replace(pipeline.trigger, once=True))
+    metrics = None
+    if metrics_port is not None:
+        from tidelog.pipeline.metrics import Metrics
+
+        metrics = Metrics(pipeline.name)
+        tell(f"metrics at http://localhost:{metrics.serve(metrics_port)}/metrics")
+    executor = _executor(pipeline)
+    view = view_for(output)
+    runner = Runner(pipeline, executor, [view, *([metrics] if metrics else [])], timeout_s=timeout_s)
+    try:
+        with _stopping_on_signals(runner.stop), view:
+            outcome = runner.run()
+        view.end(outcome)
+    finally:
+        executor.close()
+        if metrics is not None:
+            metrics.close()
+
+
+@contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    import signal
+    from types import FrameType
+
+    from tidelog.cli.output import tell
+
+    asked: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        tell("stopping after this batch; once more to stop at once")
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# --- plan and status ----------------------------------------------------------------------------------
+
+
+@command.command(epilog=examples("tidelog pipeline plan orders.toml", "tidelog pipeline plan orders.toml -o json"))
+@piped
+@output_option("table", "json", "yaml")
+@timeout_option
+def plan(pipeline: Pipeline, output: str, timeout_s: float) -> None:
+    """Show what the next batch would read, without reading it."""
+    from tidelog.cli.output import Column, plural, show_one, show_table, tell
+    from tidelog.pipeline.status import next_plan
+
+    found = next_plan(pipeline, timeout_s)
+    rows = [
+        {
+            "task": number,
+            "topic": r.topic,
+            "partition": r.partition,
+            "start": r.start,
+            "until": r.until,
+            "offsets": r.size,
+        }
+        for number, ranges in enumerate(found.tasks)
+        for r in ranges
+    ]
+    about = {
+        "pipeline": pipeline.name,
+        "offsets": found.size,
+        "lag": found.lag,
+        "gaps": [gap._asdict() for gap in found.gaps],
+        "tasks": rows,
+    }
+
+    def people() -> None:
+        for gap in found.gaps:
+            tell(f"records are lost: {gap}")
+        if not rows:
+            tell("nothing to read: the table has everything")
+            return
+        columns = [Column("TASK", "task", right=True), Column("TOPIC", "topic")]
+        columns += [Column(n.upper(), n, right=True) for n in ("partition", "start", "until", "offsets")]
+        show_table(rows, columns)
+        tell(f"{plural(found.size, 'offset')} in {plural(len(found.tasks), 'task')}, of a lag of {found.lag}")
+
+    show_one(about, output, people)
+
+
+@command.command(
+    epilog=examples("tidelog pipeline status orders.toml", "tidelog pipeline status orders.toml -o json | jq .lag")
+)
+@piped
+@output_option("table", "json", "yaml")
+@timeout_option
+def status(pipeline: Pipeline, output: str, timeout_s: float) -> None:
+    """Show where a pipeline stands: in the table, in its consumer group and in the log."""
+    from dataclasses import asdict
+
+    from tidelog.cli.output import show_one
+    from tidelog.pipeline.status import status as look
+
+    found = asdict(look(pipeline, timeout_s))
+    found["partitions"] = list(found["partitions"])
+    show_one(found, output, lambda: _show_status(found))
+
+
+def _show_status(found: dict[str, Any]) -> None:
+    from tidelog.cli.output import Column, show_fields, show_table, size
+    from tidelog.cli.places import iso
+
+    table, letters = found["table"], found["dead_letters"]
+    fields = [("Pipeline", found["pipeline"]), ("Lag", found["lag"])]
+    if table is None:
+        fields.append(("Table", "not yet: the pipeline never ran"))
+    else:
+        fields += [
+            ("Table", table["path"]),
+            ("Version", table["version"]),
+            ("Last commit", iso(table["last_commit_ms"] or -1)),
+            ("Rows", table["rows"]),
+            ("Files", f"{table['files']} ({size(table['size_bytes'])})"),
+            ("Dead letters", letters["rows"] if letters else None),
+            ("Runner epoch", found["epoch"]),
+        ]
+    show_fields(fields)
+    click.echo()
+    columns = [Column("TOPIC", "topic")]
+    columns += [Column(n.upper(), n, right=True) for n in ("partition", "committed", "group", "end", "lag")]
+    show_table(found["partitions"], columns)
+
+
+# --- check --------------------------------------------------------------------------------------------
+
+
+@command.command(epilog=examples("tidelog pipeline check orders.toml", "tidelog pipeline check orders.toml --spark"))
+@piped
+@click.option("--spark", "with_spark", is_flag=True, help="Start Spark as well, and see whether the transform fits.")
+@output_option("table", "json", "yaml")
+@master_option
+@timeout_option
+@click.pass_context
+def check(
+    ctx: click.Context, pipeline: Pipeline, with_spark: bool, output: str, master: str | None, timeout_s: float
+) -> None:
+    """Look whether a pipeline could run: its file, brokers, topics, schema, table, Java and Spark."""
+    from tidelog.cli.failure import FAILED
+    from tidelog.cli.output import Column, show
+    from tidelog.pipeline.checking import findings
+
+    found = list(findings(_on(pipeline, master), timeout_s, with_spark))
+    rows = [finding._asdict() for finding in found]
+    columns = [
+        Column("CHECK", "what"),
+        Column("RESULT", lambda row: "ok" if row["ok"] else "PROBLEM"),
+        Column("", "message"),
+    ]
+    show(rows, columns, output, name="what")
+    for finding in found:
+        if not finding.ok and output == "table":
+            from tidelog.cli.failure import tell_error
+
+            tell_error(f"{finding.what}: {finding.message}", finding.hint)
+    if not all(finding.ok for finding in found):
+        ctx.exit(FAILED)
+
+
+# --- replay -------------------------------------------------------------------------------------------
+
+
+@command.command(
+    epilog=examples(
+        "tidelog pipeline replay orders.toml --dry-run",
+        "tidelog pipeline replay orders.toml --yes",
+        "tidelog pipeline replay orders.toml --from -1h",
+        "tidelog pipeline replay orders.toml --topic orders:0,2 --from 1200 --until 1300",
+    )
+)
+@piped
+@click.option(
+    "--from", "since", type=where, metavar="PLACE", help="From here on: an offset or a time, as in `consume`."
+)
+@click.option("--until", type=where, metavar="PLACE", help="Up to here, exclusive.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:PARTITIONS]",
+    help="Only this, such as orders or orders:0,2.",
+)
+@click.option("--allow-missing", is_flag=True, help="Go on although the log no longer holds some of the records.")
+@yes_option
+@dry_run_option
+@output_option("table", "json", "yaml")
+@master_option
+@timeout_option
+def replay(
+    pipeline: Pipeline,
+    since: Place | None,
+    until: Place | None,
+    topics: tuple[str, ...],
+    allow_missing: bool,
+    yes: bool,
+    dry_run: bool,
+    output: str,
+    master: str | None,
+    timeout_s: float,
+) -> None:
+    """Build the table again from the log, or a part of it, in one replacement.
+
+    Readers see the old rows or the new ones, never some of both. Without --from, --until and --topic the whole table is
+    built again. A running runner of the pipeline stops; start it again afterwards.
+    """
+    from dataclasses import asdict
+
+    from tidelog.cli.output import Column, plural, show, show_one, tell
+    from tidelog.cli.pipeline_view import Quiet
+    from tidelog.pipeline.replay import Replay, check_scope, scope_of
+
+    pipeline = _on(pipeline, master)
+    wanted, ledger, ends = _scope(pipeline, since, until, topics, timeout_s)
+    scope = scope_of(ledger, ends, wanted)
+    rows = [{**r._asdict(), "offsets": r.size} for r in scope.ranges]
+    columns = [Column("TOPIC", "topic")]
+    columns += [Column(n.upper(), n, right=True) for n in ("partition", "start", "until", "offsets")]
+    if dry_run or output == "table":
+        show(rows, columns, output)
+    check_scope(scope, pipeline, ledger.table.schema.names, allow_missing)
+    if dry_run:
+        return
+    what = "the whole table" if scope.whole else f"{plural(scope.size, 'offset')} of it"
+    confirm(f"Build {what} again at {pipeline.table.path}?", yes)
+    executor = _executor(pipeline)
+    try:
+        done = Replay(pipeline, executor, [Quiet()], timeout_s=timeout_s).run(wanted, allow_missing=allow_missing)
+    finally:
+        executor.close()
+    show_one(asdict(done), output, lambda: tell(_replayed(asdict(done))))
+
+
+def _replayed(done: dict[str, Any]) -> str:
+    return (
+        f"replayed: {done['rows']} rows in {done['files']} files instead of {done['removed_files']} files, "
+        f"{done['dead_letters']} dead letters; the table is at version {done['table_version']}"
+    )
+
+
+def _scope(
+    pipeline: Pipeline, since: Place | None, until: Place | None, topics: tuple[str, ...], timeout_s: float
+) -> tuple[dict[TopicPartition, tuple[int, int]] | None, Any, Any]:
+    """(what the options ask for, the tables, what the log holds); None for everything."""
+    from tidelog.client import Client
+    from tidelog.pipeline.errors import NotReady
+    from tidelog.pipeline.ledger import Ledger
+    from tidelog.pipeline.watching import Brokers
+
+    ledger = Ledger.look(pipeline)
+    if ledger is None or ledger.is_new:
+        raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
+    with Brokers(pipeline.source, timeout_s) as brokers:
+        partitions = brokers.partitions()
+        ends = brokers.ends(partitions)
+    if since is None and until is None and not topics:
+        return None, ledger, ends
+    chosen = _chosen(partitions, topics)
+    wanted: dict[TopicPartition, tuple[int, int]] = {}
+    with Client(pipeline.source.bootstrap, "tidelog-cli", timeout_s) as client:
+        for topic in sorted({topic for topic, _ in chosen}):
+            own = ends_of(client, topic, [p for t, p in chosen if t == topic])
+            first = resolve(client, topic, since or EARLIEST, own)
+            last = resolve(client, topic, until or LATEST, own)
+            for partition in own:
+                # Without a bound it is the table's own, which may lie outside of what the log holds now.
+                start = first[partition] if since is not None else 0
+                end = last[partition] if until is not None else ledger.offset((topic, partition)) or 0
+                wanted[topic, partition] = (start, end)
+    return wanted, ledger, ends
+
+
+def _chosen(partitions: list[TopicPartition], topics: tuple[str, ...]) -> list[TopicPartition]:
+    if not topics:
+        return partitions
+    chosen: list[TopicPartition] = []
+    for text in topics:
+        name, _, listed = text.partition(":")
+        numbers = partition_list(None, None, (listed,)) if listed else None
+        found = [at for at in partitions if at[0] == name and (numbers is None or at[1] in numbers)]
+        if not found or (numbers is not None and len(found) < len(numbers)):
+            raise click.UsageError(f"{text!r} is not among what the pipeline reads.")
+        chosen += found
+    return chosen
+
+
+# --- vacuum -------------------------------------------------------------------------------------------
+
+
+@command.command(
+    epilog=examples(
+        "tidelog pipeline vacuum orders.toml --dry-run", "tidelog pipeline vacuum orders.toml --older-than 2d --yes"
+    )
+)
+@piped
+@click.option(
+    "--older-than", default="7d", show_default=True, metavar="AGE", help="Only files of at least this age, such as 12h."
+)
+@click.option("--newest-runner", is_flag=True, help="Also young files of the newest runner: it must not be running.")
+@yes_option
+@dry_run_option
+@output_option("table", "json", "yaml", "name")
+def vacuum(pipeline: Pipeline, older_than: str, newest_runner: bool, yes: bool, dry_run: bool, output: str) -> None:
+    """Remove files that no version of the table needs: of failed tasks, dead runners, replays and compaction.
+
+    Versions of the table older than AGE can no longer be read afterwards.
+    """
+    import time
+
+    from tidelog.cli.output import Column, plural, show, size, tell
+    from tidelog.pipeline.ledger import Ledger
+    from tidelog.pipeline.vacuum import find, remove
+
+    try:
+        age_ms = int(duration_ms(older_than))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    ledger = Ledger.look(pipeline)
+    found = [] if ledger is None else find(ledger, age_ms, int(time.time() * 1000), newest_runner)
+    rows = [{"path": os.path.join(o.root, o.path), "size_bytes": o.size_bytes} for o in found]
+    if not rows and output == "table":
+        tell("nothing to remove")
+        return
+    show(rows, [Column("FILE", "path"), Column("SIZE", lambda r: size(r["size_bytes"]), right=True)], output, "path")
+    if dry_run or not rows:
+        return
+    total = size(sum(o.size_bytes for o in found))
+    confirm(f"Remove {plural(len(found), 'file')} ({total})?", yes)
+    remove(found)
+    tell(f"removed {plural(len(found), 'file')} ({total})")

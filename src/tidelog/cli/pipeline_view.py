@@ -1,0 +1,159 @@
+"""A running pipeline on a terminal, and as JSON lines for programs.
+
+On a terminal: a table that is drawn again a few times a second, with notices above it. Elsewhere one line of JSON per
+event: `batch` for each commit, with where every partition stands; `notice`; and `end`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import click
+
+from tidelog.cli.output import json_line, tell, warn
+from tidelog.cli.places import iso
+from tidelog.pipeline.progress import BatchCommitted, Event, Notice, Progress
+from tidelog.pipeline.runner import Outcome
+
+
+class View(Protocol):
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __call__(self, event: Event) -> None: ...
+    def end(self, outcome: Outcome) -> None: ...
+
+
+def view_for(output: str) -> View:
+    chosen = output if output != "auto" else "live" if sys.stdout.isatty() else "json"
+    return {"live": LiveTable, "json": JsonLines, "quiet": Quiet}[chosen]()
+
+
+class Quiet:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            tell_notice(event)
+
+    def end(self, outcome: Outcome) -> None:
+        pass
+
+
+class JsonLines(Quiet):
+    def __init__(self) -> None:
+        self._batch: BatchCommitted | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            _print("notice", {"message": event.message, "hint": event.hint})
+        elif isinstance(event, BatchCommitted):
+            self._batch = event
+        elif isinstance(event, Progress) and self._batch is not None:
+            # The progress after a commit has the offsets that it brought.
+            _print("batch", {**asdict(self._batch), "pipeline": event.pipeline, **_standing(event)})
+            self._batch = None
+
+    def end(self, outcome: Outcome) -> None:
+        _print("end", asdict(outcome))
+
+
+def _print(event: str, fields: dict[str, Any]) -> None:
+    click.echo(json_line({"event": event, "time": iso(int(time.time() * 1000)), **fields}))
+
+
+def _standing(progress: Progress) -> dict[str, Any]:
+    whole = progress.as_dict()
+    return {name: whole[name] for name in ("rows_per_s", "lag", "eta_s", "partitions")}
+
+
+class LiveTable(Quiet):
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self._console.print(f"[yellow]{_escaped(event.message)}[/yellow]")
+            if event.hint:
+                self._console.print(f"  {_escaped(event.hint)}")
+        elif isinstance(event, Progress):
+            self._live.update(drawn(event))
+
+    def end(self, outcome: Outcome) -> None:
+        tell(f"{outcome.rows:,} rows in {outcome.batches:,} batches, {outcome.dead_letters:,} dead letters")
+
+
+def drawn(progress: Progress) -> Any:
+    """What stands on the terminal: one line of sums, and a line per partition."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("TOPIC")
+    for title in ("PARTITION", "COMMITTED", "READ", "END", "LAG"):
+        table.add_column(title, justify="right")
+    for p in progress.partitions:
+        table.add_row(p.topic, str(p.partition), *(f"{n:,}" for n in (p.committed, p.read, p.end, p.lag)))
+    return Group(Text(summary(progress), style="bold"), table)
+
+
+def summary(progress: Progress) -> str:
+    parts = [
+        f"{progress.pipeline}: {progress.state}",
+        f"batch {progress.batch:,}",
+        f"{progress.rows:,} rows",
+        f"{progress.rows_per_s:,.0f} rows/s",
+        f"{progress.files:,} files",
+        f"lag {progress.lag:,}",
+    ]
+    if progress.dead_letters:
+        parts.append(f"{progress.dead_letters:,} dead letters")
+    if progress.last_commit_ms is not None:
+        parts.append(f"committed {(iso(progress.last_commit_ms) or '')[11:19]}")
+    if progress.eta_s is not None and progress.lag:
+        parts.append(f"{duration(progress.eta_s)} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """About how long, for people: 4 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def tell_notice(notice: Notice) -> None:
+    warn(notice.message)
+    if notice.hint:
+        tell(f"  {notice.hint}")
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

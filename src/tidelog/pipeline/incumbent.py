@@ -1,0 +1,260 @@
+"""A runner that has taken over the tables: it plans batches, lands them and commits them, one at a time.
+
+    planned            which offsets; nothing is written yet
+    landed             files are written; nobody sees them
+    letters_committed  dead letters are in their table; a successor takes them out again
+    committed          rows and offsets are in the table: the batch is done
+    group_committed    the consumer group shows it
+
+An incumbent ends when a successor takes over: its next look at the table, or its next commit, raises `Fenced`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from tidelog.client import ClientError
+from tidelog.pipeline.batches import BatchFiles, Lander, row_schema
+from tidelog.pipeline.decoding import SAMPLE, Decoding
+from tidelog.pipeline.executor import Executor
+from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.ledger import Ledger
+from tidelog.pipeline.plan import Ends, Gap, Plan, TopicPartition, plan, starting_offset
+from tidelog.pipeline.progress import (
+    BatchCommitted,
+    Listener,
+    Meter,
+    Notice,
+    Progress,
+    State,
+    Step,
+    StepReached,
+    partitions_of,
+    tell_all,
+)
+from tidelog.pipeline.ranges import OffsetRange
+from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.watching import Brokers
+
+
+class Incumbent:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        executor: Executor,
+        brokers: Brokers,
+        ledger: Ledger,
+        decoding: Decoding,
+        listeners: Sequence[Listener],
+        timeout_s: float,
+    ) -> None:
+        self._pipeline = pipeline
+        self._executor = executor
+        self._brokers = brokers
+        self._ledger = ledger
+        self._listeners = listeners
+        self._lander = Lander(pipeline, executor, ledger, decoding, self._keep_pin, timeout_s)
+        self._committed: dict[TopicPartition, int] = {}
+        self._read: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, Ends] = {}
+        self._told_gaps: set[Gap] = set()
+        self._group_failed = False
+        self.meter = Meter()
+        #: how many were begun
+        self.batches = 0
+
+    @classmethod
+    def take_over(
+        cls,
+        pipeline: Pipeline,
+        executor: Executor,
+        brokers: Brokers,
+        listeners: Sequence[Listener],
+        timeout_s: float,
+    ) -> Incumbent | None:
+        """None where the schema is to be inferred, and no topic has a record yet."""
+        partitions = brokers.partitions()
+        ends = brokers.ends(partitions)
+        there = PipelineTable.open(pipeline.table.path, pipeline.name)
+        decoding = Decoding.of(
+            pipeline.decode,
+            None if there is None else there.pin,
+            lambda: sample(pipeline, ends, timeout_s),
+        )
+        if decoding is None:
+            return None
+        ledger = Ledger.open(pipeline, row_schema(pipeline, executor, decoding))
+        new = {at: ends[at] for at in partitions if ledger.offset(at) is None}
+        starts = {
+            at: starting_offset(at, found, pipeline.source.starting_offsets, ledger.is_new) for at, found in new.items()
+        }
+        ledger.take_over(partitions, starts)
+        self = cls(pipeline, executor, brokers, ledger, decoding, listeners, timeout_s)
+        if decoding.pin is not None and decoding.pin != ledger.table.pin:
+            ledger.table.set_pin(ledger.epoch, decoding.pin)
+        self._look(partitions, ends)
+        self._tell_group(self._committed)
+        return self
+
+    # --- one batch ----------------------------------------------------------------------------------
+
+    def plan(self, targets: Mapping[TopicPartition, Ends] | None = None) -> Plan:
+        """What comes next; of `targets`, where there are any, nothing beyond them."""
+        partitions = self._brokers.partitions()
+        if targets is not None:
+            partitions = [at for at in partitions if at in targets]
+        self._ledger.refresh()
+        ends = self._brokers.ends(partitions)
+        self._ledger.begin({at: ends[at].first for at in partitions if self._ledger.offset(at) is None})
+        self._look(partitions, ends)
+        if targets is not None:
+            ends = {at: replace_end(found, targets[at].end, self._committed[at]) for at, found in ends.items()}
+        found = plan(
+            self._committed,
+            ends,
+            max_records=self._pipeline.limits.max_records_per_batch,
+            tasks=self._pipeline.limits.tasks or self._executor.parallelism,
+            fail_on_data_loss=self._pipeline.source.fail_on_data_loss,
+        )
+        self._tell_gaps(found.gaps)
+        return found
+
+    def carry_out(self, batch: Plan) -> None:
+        """Lands a plan and commits it."""
+        began = time.monotonic()
+        self.batches += 1
+        self.meter.begin(began)
+        self._reached(Step.PLANNED)
+        self.tell(State.READING)
+        files = self._lander.land(batch.tasks, self.batches, self._landed)
+        self._reached(Step.LANDED)
+        self.tell(State.COMMITTING)
+        info = {"epoch": self._ledger.epoch, "batch": self.batches}
+        self._ledger.commit_letters(files.dead, batch.moves, info)
+        self._reached(Step.LETTERS_COMMITTED)
+        self._ledger.commit_rows(files.rows, batch.moves, info)
+        self._reached(Step.COMMITTED)
+        self._count(batch, files, time.monotonic() - began)
+        self._tell_group({at: after for at, (_, after) in batch.moves.items()})
+        self._reached(Step.GROUP_COMMITTED)
+        self._compact()
+
+    def _landed(self, result: Landed) -> None:
+        offsets = sum(r.size for r in result.ranges)
+        self.meter.add(time.monotonic(), result.rows, offsets)
+        for r in result.ranges:
+            at = (r.topic, r.partition)
+            self._read[at] = self._read.get(at, self._committed[at]) + r.size
+        self.tell(State.READING)
+
+    def _count(self, batch: Plan, files: BatchFiles, seconds: float) -> None:
+        rows, dead = sum(f.rows for f in files.rows), sum(f.rows for f in files.dead)
+        self.meter.rows += rows
+        self.meter.dead_letters += dead
+        self.meter.files += len(files.rows)
+        self.meter.last_commit_ms = int(time.time() * 1000)
+        self._committed |= {at: after for at, (_, after) in batch.moves.items()}
+        self._read = {}
+        size = sum(f.size_bytes for f in files.rows)
+        version = self._ledger.table.version
+        tell_all(self._listeners, BatchCommitted(self.batches, rows, dead, len(files.rows), size, seconds, version))
+        self.tell(State.READING if batch.lag > batch.size else State.CAUGHT_UP)
+
+    def _compact(self) -> None:
+        every = self._pipeline.table.compact_every
+        if not every or self.batches % every:
+            return
+        try:
+            self._ledger.compact(self._pipeline.table.target_file_size)
+        except Exception as error:
+            # Nothing depends on it: rows and offsets stay as they are, and it comes again.
+            self.notice(f"small files were not joined: {error}")
+
+    # --- around it ----------------------------------------------------------------------------------
+
+    def _look(self, partitions: Sequence[TopicPartition], ends: Mapping[TopicPartition, Ends]) -> None:
+        self._ends = dict(ends)
+        self._committed = {at: self._ledger.offset(at) or 0 for at in partitions}
+        self._read = {}
+
+    def _keep_pin(self, decoding: Decoding, names: list[str]) -> None:
+        assert decoding.pin is not None
+        self._ledger.table.set_pin(self._ledger.epoch, decoding.pin)
+        what = f"new columns: {', '.join(names)}" if names else "a column has new fields inside"
+        self.notice(f"values have fields that the schema lacked; {what}; the batch is read again")
+
+    def _tell_group(self, offsets: Mapping[TopicPartition, int]) -> None:
+        group = self._pipeline.group
+        if not group.commit or not offsets:
+            return
+        try:
+            self._brokers.commit_group(group.id, offsets)
+            self._group_failed = False
+        except ClientError as error:
+            if not self._group_failed:
+                self.notice(
+                    f"the offsets are in the table, but group {group.id} does not show them: {error}", error.hint
+                )
+            self._group_failed = True
+
+    def _tell_gaps(self, gaps: Sequence[Gap]) -> None:
+        for gap in gaps:
+            if gap not in self._told_gaps:
+                self._told_gaps.add(gap)
+                self.notice(f"records are lost: {gap}", "they were removed from the log before they were read")
+
+    def notice(self, message: str, hint: str | None = None) -> None:
+        tell_all(self._listeners, Notice(message, hint))
+
+    def tell(self, state: State) -> None:
+        now = time.monotonic()
+        rows_per_s, offsets_per_s = self.meter.rates(now)
+        partitions = partitions_of(self._committed, self._read, self._ends)
+        lag = sum(p.lag for p in partitions)
+        tell_all(
+            self._listeners,
+            Progress(
+                pipeline=self._pipeline.name,
+                state=state,
+                batch=self.batches,
+                partitions=partitions,
+                rows=self.meter.rows,
+                dead_letters=self.meter.dead_letters,
+                files=self.meter.files,
+                rows_per_s=rows_per_s,
+                table_version=self._ledger.table.version,
+                last_commit_ms=self.meter.last_commit_ms,
+                eta_s=lag / offsets_per_s if offsets_per_s else None,
+            ),
+        )
+
+    def _reached(self, step: Step) -> None:
+        tell_all(self._listeners, StepReached(self.batches, step))
+
+
+def replace_end(ends: Ends, target: int, committed: int) -> Ends:
+    """The end, not beyond a target, and not before what is committed."""
+    return ends._replace(end=min(ends.end, max(target, committed)))
+
+
+def sample(pipeline: Pipeline, ends: Mapping[TopicPartition, Ends], timeout_s: float) -> list[bytes]:
+    """Values of the first records of every partition, to infer a schema from."""
+    from tidelog.pipeline.reading import read_range
+
+    share = max(1, SAMPLE // max(1, len(ends)))
+    values: list[bytes] = []
+    for at, (first, end) in ends.items():
+        start = starting_offset(at, ends[at], pipeline.source.starting_offsets, is_new=True)
+        start = first if start >= end else start
+        found = read_range(
+            pipeline.source.bootstrap,
+            OffsetRange(*at, start, min(end, start + share)),
+            ("value",),
+            isolation=pipeline.source.isolation,
+            client_options={"client_id": "tidelog-pipeline", "timeout_s": timeout_s},
+            fail_on_data_loss=False,
+        )
+        values += [value for batch in found for value in batch.column("value").to_pylist() if value is not None]
+    return values

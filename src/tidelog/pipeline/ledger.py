@@ -1,0 +1,238 @@
+"""The table and the table of its dead letters, kept as one: whose they are, how far they are, and what a batch adds.
+
+A record is in exactly one of the two. They are two tables, so that a batch takes two commits, and this is what makes a
+crash between them harmless:
+
+    1. letters of the batch -> the dead-letter table, with the batch's offsets
+    2. rows of the batch    -> the table, with the batch's offsets: now the batch is done
+
+    The table alone says how far the pipeline is. Whoever takes over compares: letters that the other table has from
+    beyond the table's offsets belong to a batch that was never finished. They are taken out in the commit that fences
+    the older runner there, and come again with the batch. It does not matter whether the batch is cut or decoded
+    differently the second time.
+
+Both commits have the runner's epoch, so that an older runner which wakes up between any two steps can finish neither.
+
+Replay changes both tables as well, and there the order is the other way: see `intent.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidelog.pipeline import intent, places
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
+from tidelog.pipeline.plan import TopicPartition
+from tidelog.pipeline.ranges import OffsetRange
+from tidelog.pipeline.rewriting import LETTERS, without
+from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.table import Batch, PipelineTable, foreign, start_mark
+
+#: beyond every offset
+_END: Final = 1 << 62
+
+
+class Ledger:
+    """The tables of a pipeline. `letters` is None where its values are never decoded, so that none can fail."""
+
+    def __init__(self, pipeline: Pipeline, table: PipelineTable, letters: PipelineTable | None) -> None:
+        self._pipeline = pipeline
+        self.table = table
+        self.letters = letters
+        #: of this runner; 0 until it has taken over
+        self.epoch = 0
+
+    @classmethod
+    def look(cls, pipeline: Pipeline) -> Ledger | None:
+        """The tables as they are, to be read only; None where the pipeline has none yet."""
+        table = PipelineTable.open(pipeline.table.path, pipeline.name)
+        if table is None:
+            return None
+        return cls(pipeline, table, PipelineTable.open(pipeline.dead_letters.path, pipeline.name))
+
+    @classmethod
+    def open(cls, pipeline: Pipeline, schema: pa.Schema) -> Ledger:
+        """The tables, made where there are none, and checked: whose they are, and whether these rows fit."""
+        name, fsync = pipeline.name, pipeline.table.fsync
+        path, partition_by = pipeline.table.path, pipeline.table.partition_by
+        check_partitioning(schema, pipeline)
+        table = PipelineTable.open(path, name, fsync)
+        if table is None:
+            table = PipelineTable.create(path, name, schema, partition_by, fsync)
+        elif table.epoch is None and not pipeline.table.adopt:
+            raise foreign(table, name)
+        if table.partition_by != partition_by:
+            raise PipelineError(
+                f"{path} is partitioned by {_listed(table.partition_by)}, and the file says {_listed(partition_by)}",
+                f"write partition_by = {json.dumps(list(table.partition_by))} under [table], or another path",
+            )
+        table.missing(schema)
+        letters = None
+        if pipeline.decode.format != "raw":
+            letters = _open_letters(pipeline)
+        return cls(pipeline, table, letters)
+
+    def offset(self, at: TopicPartition) -> int | None:
+        return self.table.offset(at)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no runner of the pipeline has ever begun."""
+        return not self.table.epoch
+
+    def refresh(self) -> None:
+        """Looks at the table again. Fenced where another runner has taken over."""
+        self.table.refresh()
+        self.table.check_epoch(self.epoch)
+
+    def compact(self, target_bytes: int) -> None:
+        """Joins small files of both tables. No row and no offset changes, and no other commit is disturbed."""
+        self.table.compact(target_bytes)
+        if self.letters is not None:
+            self.letters.compact(target_bytes)
+
+    # --- taking over --------------------------------------------------------------------------------
+
+    def take_over(self, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
+        """Fences older runners of both tables, and takes out letters of a batch that none of them finished.
+
+        `partitions` are those of the pipeline; `starts` those among them that the table does not know, and where they
+        begin.
+        """
+        if self.letters is None:
+            self.epoch = self.table.take_over(marks=_begin(starts))
+            return
+        newest = max(self.table.epoch or 0, self.letters.epoch or 0) + 1
+        self.epoch = self.table.take_over(newest, _begin(starts))
+        self.letters.take_over(self.epoch)
+        intent.finish(self.table, self.letters, self.epoch, self.letters_sink(0, 0))
+        self._take_out_unfinished(self.letters, partitions)
+
+    def _take_out_unfinished(self, letters: PipelineTable, partitions: Iterable[TopicPartition]) -> None:
+        ahead = {}
+        for at in partitions:
+            there, here = letters.offset(at), self.table.offset(at)
+            if there is not None and here is not None and there > here:
+                ahead[at] = (there, here)
+        if not ahead:
+            return
+        ranges = [OffsetRange(*at, here, _END) for at, (_, here) in ahead.items()]
+        removed, kept = without(letters, LETTERS, ranges, self.letters_sink(0, 0))
+        info = {"what": "letters of a batch that was not finished are taken out"}
+        letters.commit(self.epoch, Batch(files=kept, removed=removed, offsets=ahead, goes_back=True, info=info))
+
+    def begin(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Partitions that appeared while the pipeline runs."""
+        if starts:
+            self.table.commit(self.epoch, Batch(marks=_begin(starts), info={"what": "partitions begin"}))
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    def commit_letters(
+        self, files: Sequence[WrittenFile], moves: Mapping[TopicPartition, tuple[int, int]], info: Mapping[str, Any]
+    ) -> None:
+        """The first half of a batch; nothing, where it has no dead letters."""
+        if not files:
+            return
+        if self.letters is None:
+            raise PipelineError("raw values have no dead letters", "this must not happen")
+        known = {at: (self.letters.offset(at), after) for at, (_, after) in moves.items()}
+        self.letters.commit(self.epoch, Batch(files=files, offsets=known, info={**info, "offsets": nested(moves)}))
+
+    def commit_rows(
+        self, files: Sequence[WrittenFile], moves: Mapping[TopicPartition, tuple[int, int]], info: Mapping[str, Any]
+    ) -> None:
+        """The second half: with it the batch is done."""
+        missing = {field.name: field for file in files for field in self.table.missing(file.schema)}
+        if missing:
+            self.table.add_columns(self.epoch, missing.values())
+        self.table.commit(self.epoch, Batch(files=files, offsets=moves, info={**info, "offsets": nested(moves)}))
+
+    def letters_sink(self, batch: int, task: int) -> SinkSettings:
+        return SinkSettings(
+            root=self._pipeline.dead_letters.path,
+            prefix=part_prefix(self.epoch, batch, task),
+            target_bytes=self._pipeline.table.target_file_size,
+            max_bytes=self._pipeline.limits.max_bytes_per_task,
+            compression=self._pipeline.table.compression,
+            fsync=self._pipeline.table.fsync,
+        )
+
+    def rows_sink(self, batch: int, task: int) -> SinkSettings:
+        return SinkSettings(
+            root=self._pipeline.table.path,
+            prefix=part_prefix(self.epoch, batch, task),
+            partition_by=self._pipeline.table.partition_by,
+            target_bytes=self._pipeline.table.target_file_size,
+            max_bytes=self._pipeline.limits.max_bytes_per_task,
+            compression=self._pipeline.table.compression,
+            fsync=self._pipeline.table.fsync,
+        )
+
+    def staging_sink(self, batch: int, task: int) -> SinkSettings:
+        """Where decoded rows wait for their transform."""
+        return SinkSettings(
+            root=self._pipeline.table.path,
+            directory=self.staging(batch),
+            prefix=part_prefix(self.epoch, batch, task),
+            target_bytes=self._pipeline.table.target_file_size,
+            max_bytes=self._pipeline.limits.max_bytes_per_task,
+            compression="lz4",
+        )
+
+    def staging(self, batch: int) -> str:
+        return f"{places.STAGING}/e{self.epoch}-b{batch}"
+
+
+def nested(moves: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, dict[str, list[int]]]:
+    """Topic -> partition -> [before, after], as the entry of a commit says it."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), ends in sorted(moves.items()):
+        found.setdefault(topic, {})[str(partition)] = list(ends)
+    return found
+
+
+def _begin(starts: Mapping[TopicPartition, int]) -> dict[str, int]:
+    marks = {f"{topic}/{partition}": offset for (topic, partition), offset in starts.items()}
+    return marks | {start_mark(at): offset for at, offset in starts.items()}
+
+
+def _open_letters(pipeline: Pipeline) -> PipelineTable:
+    from tidelog.pipeline.values import DEAD_LETTERS
+
+    path = pipeline.dead_letters.path
+    letters = PipelineTable.open(path, pipeline.name, pipeline.table.fsync)
+    if letters is None:
+        return PipelineTable.create(path, pipeline.name, DEAD_LETTERS, (), pipeline.table.fsync)
+    if letters.epoch is None:
+        raise foreign(letters, pipeline.name, "dead_letters")
+    return letters
+
+
+def check_partitioning(schema: pa.Schema, pipeline: Pipeline) -> None:
+    """Whether rows with these columns can be partitioned as the file says."""
+    columns = pipeline.table.partition_by
+    for name in columns:
+        if name not in schema.names:
+            raise PipelineError(
+                f"{pipeline.file}: [table] partition_by: the rows have no column {name}",
+                f"they have: {', '.join(schema.names)}",
+            )
+        if pa.types.is_nested(schema.field(name).type) or pa.types.is_binary(schema.field(name).type):
+            raise PipelineError(
+                f"{pipeline.file}: [table] partition_by: column {name} is {schema.field(name).type}",
+                "a table is partitioned by texts, numbers, dates or times; a transform can make such a column",
+            )
+    if columns and len(columns) == len(schema.names):
+        raise PipelineError(
+            f"{pipeline.file}: [table] partition_by names every column", "leave a column to be stored in the files"
+        )
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(columns) or "nothing"

@@ -1,0 +1,173 @@
+"""Tasks on Spark: each is one Spark task that runs `land` in a Python worker and returns what it wrote.
+
+Without a transform, rows never pass through the JVM on the way from the log to the files. Spark gives what it is good
+at: processes on many machines, and trying again. A speculative or repeated attempt writes files of its own; of each
+task one result arrives. With a transform, the landed files are what Spark's SQL reads, and tasks write what it makes.
+
+The job runs in a thread of its own, so that results can be told as they come and the driver's thread stays free for
+signals. A driver that is interrupted cancels the job.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark import AccumulatorParam
+
+from tidelog.pipeline.errors import PipelineError, TasksFailed
+from tidelog.pipeline.executor import Done
+from tidelog.pipeline.landing import Landed, LandingTask, land, write_rows
+from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from tidelog.pipeline.spec import Transform
+
+T = TypeVar("T")
+_LOOK_EVERY_S: Final = 0.1
+Told = list[tuple[int, Landed]]
+
+
+class _Telling(AccumulatorParam[Told]):
+    def zero(self, value: Told) -> Told:
+        return []
+
+    def addInPlace(self, value1: Told, value2: Told) -> Told:
+        value1.extend(value2)
+        return value1
+
+
+class OnSpark:
+    def __init__(self, session: SparkSession) -> None:
+        self._spark = session
+        self._jobs = 0
+        #: (job, result) of tasks that have ended; the driver takes them out as it tells them
+        self._told = session.sparkContext.accumulator([], _Telling())
+
+    @property
+    def parallelism(self) -> int:
+        return max(1, int(self._spark.sparkContext.defaultParallelism))
+
+    def land(self, tasks: Sequence[LandingTask], done: Done) -> list[Landed]:
+        number, told = self._jobs + 1, self._told
+
+        def run(task: LandingTask) -> Landed:
+            result = land(task)
+            told.add([(number, result)])
+            return result
+
+        def job() -> list[Landed]:
+            return self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
+
+        def tell() -> None:
+            while told.value:
+                of, result = told.value.pop(0)
+                if of == number:
+                    done(result)
+
+        return self._watched("landing", job, tell)
+
+    def transformed_schema(self, transform: Transform, schema: pa.Schema) -> pa.Schema:
+        return _arrow_schema(self._transformed(transform, self._spark.createDataFrame([], _spark_schema(schema))))
+
+    def transform(
+        self, transform: Transform, schema: pa.Schema, staged: Sequence[str], settings: SinkSettings
+    ) -> list[WrittenFile]:
+        def job() -> list[WrittenFile]:
+            records = self._spark.read.schema(_spark_schema(schema)).parquet(*staged)
+            rows = self._transformed(transform, records)
+            described = rows.mapInArrow(_writing(settings, _arrow_schema(rows)), "file binary").collect()
+            return [file for row in described for file in pickle.loads(row["file"])]
+
+        return self._watched("transform", job, lambda: None)
+
+    def _transformed(self, transform: Transform, records: DataFrame) -> DataFrame:
+        from tidelog.pipeline.transform import apply
+
+        return apply(transform, records)
+
+    def _watched(self, what: str, job: Callable[[], T], tell: Callable[[], None]) -> T:
+        """Runs a job in a thread of its own; `tell` is called in this one meanwhile."""
+        self._jobs += 1
+        group = f"tidelog-{what}-{self._jobs}"
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+
+        def body() -> None:
+            try:
+                self._spark.sparkContext.setJobGroup(group, f"tidelog pipeline: {what}", True)
+                outcome.append(job())
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=body, name=group, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_LOOK_EVERY_S)
+                tell()
+        except BaseException:
+            self._spark.sparkContext.cancelJobGroup(group)
+            raise
+        if failure:
+            if isinstance(failure[0], PipelineError):
+                raise failure[0]
+            raise explained(failure[0]) from failure[0]
+        return outcome[0]
+
+    def close(self) -> None:
+        self._spark.stop()
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def _arrow_schema(rows: DataFrame) -> pa.Schema:
+    """The columns of a DataFrame as tables have them: times in UTC, everything nullable."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])
+
+
+def _writing(
+    settings: SinkSettings, schema: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with the rows of a transform: it writes them, and gives the descriptions instead."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        own = replace(settings, prefix=f"{settings.prefix.rpartition('-t')[0]}-t{task}")
+        written = write_rows(own, (batch.cast(schema) for batch in batches))
+        yield pa.RecordBatch.from_pydict({"file": [pickle.dumps(written)]})
+
+    return write
+
+
+def explained(error: BaseException) -> TasksFailed:
+    """What a Python worker said, without the many lines of the JVM around it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    # The last line of a worker's traceback names the exception; what follows is Java's.
+    after = [n for n, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    told = ""
+    for line in lines[after[-1] + 1 :] if after else ():
+        if line.startswith(("at ", "Driver stacktrace")):
+            break
+        if line and not line.startswith(("File ", "^", "~")):
+            told = line
+    told = told or next((line for line in lines if line), type(error).__name__)
+    return TasksFailed(f"tasks failed on Spark: {told}", "see with --debug what Spark says of it")

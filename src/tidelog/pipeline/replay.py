@@ -1,0 +1,258 @@
+"""Building a table, or a part of it, again from the log, in one replacement.
+
+    take over      a running runner of the pipeline is fenced: it stops with a message, and is started again afterwards
+    check          the log must still hold every offset that is to be replaced; otherwise rows would be lost
+    land           everything is read and decoded again, batch by batch; nobody sees the files
+    commit         one log entry: the old files go, the new ones come, the offsets stay
+    dead letters   likewise, see `intent.py`
+
+A reader sees the old rows or the new ones, never some of both. A crash before the commit leaves the old table; one
+after it, the new. A runner that is started during a replay fences the replay, which then fails and changes nothing.
+
+The whole table is replaced with all its columns, so that types may change. A part is replaced row by row: files that
+hold rows of the ranges go, what else they held is written again. That needs the columns that say where a row came from
+(`[table] metadata`); rows that a transform made without them can only be replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidelog.pipeline import intent
+from tidelog.pipeline.batches import Lander, row_schema
+from tidelog.pipeline.decoding import Decoding
+from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
+from tidelog.pipeline.executor import Executor
+from tidelog.pipeline.incumbent import sample
+from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.ledger import Ledger, check_partitioning, nested
+from tidelog.pipeline.parquet_files import WrittenFile
+from tidelog.pipeline.plan import Ends, TopicPartition, assign
+from tidelog.pipeline.progress import Listener, Notice, tell_all
+from tidelog.pipeline.ranges import OffsetRange, limit, split_evenly
+from tidelog.pipeline.rewriting import LETTERS, Origin, without
+from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.table import Batch, start_mark
+from tidelog.pipeline.watching import Brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is to be built again: what the table has of each partition, or a part of that."""
+
+    ranges: tuple[OffsetRange, ...]
+    #: offsets that the log no longer holds
+    missing: tuple[OffsetRange, ...]
+    whole: bool
+
+    @property
+    def size(self) -> int:
+        return sum(r.size for r in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    rows: int
+    dead_letters: int
+    files: int
+    removed_files: int
+    table_version: int
+
+
+def scope_of(
+    ledger: Ledger,
+    ends: Mapping[TopicPartition, Ends],
+    wanted: Mapping[TopicPartition, tuple[int, int]] | None,
+) -> Scope:
+    """What a replay would read: all that the table has for None, else of each partition from one offset to another."""
+    ranges: list[OffsetRange] = []
+    missing: list[OffsetRange] = []
+    for at, held in sorted(ends.items()):
+        start, until = ledger.table.start(at), ledger.offset(at)
+        if start is None or until is None:
+            continue
+        if wanted is not None:
+            first, last = wanted.get(at, (0, 0))
+            start, until = max(start, first), min(until, last)
+        elif until > held.end:
+            # It is another log than the one that the table was read from: all of it counts.
+            start = held.first
+        there, end = max(start, held.first), min(until, held.end)
+        missing += [OffsetRange(*at, start, min(there, until)), OffsetRange(*at, max(end, start), until)]
+        ranges.append(OffsetRange(*at, there, end))
+    return Scope(tuple(r for r in ranges if r.size), tuple(dict.fromkeys(r for r in missing if r.size)), wanted is None)
+
+
+def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_missing: bool) -> None:
+    """`columns` are the table's."""
+    if scope.missing and not allow_missing:
+        lost = "; ".join(f"{r} ({r.size} offsets)" for r in scope.missing)
+        hint = (
+            "give --from an offset or a time that the log still holds, which keeps the older rows; "
+            "--allow-missing builds the table without them"
+            if scope.whole
+            else "--allow-missing replaces the rest and keeps those rows"
+        )
+        raise DataLoss(f"the table has rows of records that the log no longer holds: {lost}", hint)
+    if scope.whole and pipeline.table.adopt and not allow_missing:
+        raise PipelineError(
+            f"{pipeline.table.path} was adopted, and may hold rows that are not from this pipeline's topics",
+            "give --from and --until, which replaces this pipeline's rows only; --allow-missing drops all others",
+        )
+    if scope.whole:
+        return
+    origin = origin_of(pipeline)
+    if origin is None or not set(origin) <= set(columns):
+        raise PipelineError(
+            "the rows of the table do not say which offsets they came from",
+            "replay the whole table, without --from, --until and --topic; parts need topic, partition and offset among "
+            "[table] metadata, and in what a transform selects",
+        )
+
+
+def origin_of(pipeline: Pipeline) -> Origin | None:
+    """The columns of the table that say where a row came from, if it has all of them."""
+    if pipeline.decode.format == "raw":
+        return LETTERS
+    names = dict(pipeline.decode.metadata)
+    found = [names.get(column) for column in LETTERS]
+    return None if None in found else Origin(*(name for name in found if name is not None))
+
+
+class Replay:
+    def __init__(
+        self, pipeline: Pipeline, executor: Executor, listeners: Sequence[Listener] = (), *, timeout_s: float = 30.0
+    ) -> None:
+        self._pipeline = pipeline
+        self._executor = executor
+        self._listeners = listeners
+        self._timeout_s = timeout_s
+
+    def run(
+        self, wanted: Mapping[TopicPartition, tuple[int, int]] | None = None, *, allow_missing: bool = False
+    ) -> Replayed:
+        pipeline = self._pipeline
+        with Brokers(pipeline.source, self._timeout_s) as brokers:
+            partitions = brokers.partitions()
+            ends = brokers.ends(partitions)
+            there = Ledger.look(pipeline)
+            if there is None or there.is_new:
+                raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
+            # Asked before anybody is fenced in vain.
+            check_scope(scope_of(there, ends, wanted), pipeline, there.table.schema.names, allow_missing)
+            decoding = self._decoding(there, ends, wanted is None)
+            schema = row_schema(pipeline, self._executor, decoding)
+            check_partitioning(schema, pipeline)
+            ledger = Ledger.open(pipeline, there.table.schema if wanted is None else schema)
+            ledger.take_over(partitions, {})
+            # A runner may have gone on until now.
+            ends = brokers.ends(partitions)
+        scope = scope_of(ledger, ends, wanted)
+        check_scope(scope, pipeline, ledger.table.schema.names, allow_missing)
+        return self._replace(ledger, decoding, scope, ends)
+
+    def _decoding(self, there: Ledger, ends: Mapping[TopicPartition, Ends], whole: bool) -> Decoding:
+        decode = self._pipeline.decode
+        # A rebuild begins with what the file says; columns that values have beside that are found again.
+        pin = None if whole and not decode.infer else there.table.pin
+        decoding = Decoding.of(decode, pin, lambda: sample(self._pipeline, ends, self._timeout_s))
+        if decoding is None:
+            raise NotReady("no topic has a record to infer the schema from", "write a schema under [decode]")
+        return decoding
+
+    def _replace(
+        self, ledger: Ledger, decoding: Decoding, scope: Scope, ends: Mapping[TopicPartition, Ends]
+    ) -> Replayed:
+        lander = Lander(
+            self._pipeline, self._executor, ledger, decoding, lambda _, names: self._widened(names), self._timeout_s
+        )
+        rows, dead = self._land(lander, scope)
+        marks = {intent.MARK: ledger.epoch}
+        offsets = self._offsets(ledger, scope, ends)
+        info = {
+            "epoch": ledger.epoch,
+            "what": "the table is built again" if scope.whole else "a part of the table is built again",
+            "offsets": nested({(r.topic, r.partition): (r.start, r.until) for r in scope.ranges}),
+        }
+        if ledger.letters is not None:
+            going = None if scope.whole else scope.ranges
+            intent.write(ledger.table.path, intent.Intent(ledger.epoch, dead, going))
+        before = len(ledger.table.files())
+        if scope.whole:
+            marks |= self._starts(ledger, ends)
+            batch = Batch(
+                files=rows, offsets=offsets, marks=marks, info=info, goes_back=True, rebuild=lander.row_schema
+            )
+            removed = before
+        else:
+            batch, removed = self._part(ledger, scope, rows, marks, info)
+        ledger.table.commit(ledger.epoch, batch)
+        if decoding.pin != lander.decoding.pin and lander.decoding.pin is not None:
+            ledger.table.set_pin(ledger.epoch, lander.decoding.pin)
+        if ledger.letters is not None:
+            intent.finish(ledger.table, ledger.letters, ledger.epoch, ledger.letters_sink(0, 0))
+        return Replayed(sum(f.rows for f in rows), sum(f.rows for f in dead), len(rows), removed, ledger.table.version)
+
+    def _part(
+        self,
+        ledger: Ledger,
+        scope: Scope,
+        rows: Sequence[WrittenFile],
+        marks: Mapping[str, int],
+        info: Mapping[str, object],
+    ) -> tuple[Batch, int]:
+        origin = origin_of(self._pipeline)
+        assert origin is not None, "checked before"
+        missing = {field.name: field for file in rows for field in ledger.table.missing(file.schema)}
+        if missing:
+            ledger.table.add_columns(ledger.epoch, missing.values())
+        removed, kept = without(ledger.table, origin, scope.ranges, ledger.rows_sink(0, 0))
+        return Batch(files=[*kept, *rows], removed=removed, marks=marks, info=info), len(removed)
+
+    def _offsets(
+        self, ledger: Ledger, scope: Scope, ends: Mapping[TopicPartition, Ends]
+    ) -> dict[TopicPartition, tuple[int | None, int]]:
+        """They stay; only where the log ends before them, a rebuilt table goes on from that end."""
+        found: dict[TopicPartition, tuple[int | None, int]] = {}
+        for at, held in ends.items():
+            before = ledger.offset(at)
+            if scope.whole and before is not None:
+                found[at] = (before, min(before, held.end))
+        return found
+
+    def _starts(self, ledger: Ledger, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
+        """Where a rebuilt table begins: as before, or where the log begins now."""
+        found: dict[str, int] = {}
+        for at, held in ends.items():
+            start, until = ledger.table.start(at), ledger.offset(at)
+            if start is not None and until is not None:
+                found[start_mark(at)] = held.first if until > held.end else min(max(start, held.first), until)
+        return found
+
+    # --- landing ------------------------------------------------------------------------------------
+
+    def _land(self, lander: Lander, scope: Scope) -> tuple[list[WrittenFile], list[WrittenFile]]:
+        """Everything, in batches of the size that a runner's have."""
+        rows: list[WrittenFile] = []
+        dead: list[WrittenFile] = []
+        tasks = self._pipeline.limits.tasks or self._executor.parallelism
+        left = list(scope.ranges)
+        number = read = 0
+        while left:
+            number += 1
+            chosen = limit(left, self._pipeline.limits.max_records_per_batch)
+            files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, _nothing)
+            rows += files.rows
+            dead += files.dead
+            left = [r._replace(start=c.until) for r, c in zip(left, chosen, strict=True) if c.until < r.until]
+            read += sum(c.size for c in chosen)
+            tell_all(self._listeners, Notice(f"replay: read {read} of {scope.size} offsets"))
+        return rows, dead
+
+    def _widened(self, names: list[str]) -> None:
+        tell_all(self._listeners, Notice(f"values have fields that the schema lacks: {', '.join(names)}"))
+
+
+def _nothing(_: Landed) -> None:
+    """A replay tells how far it is after every batch."""

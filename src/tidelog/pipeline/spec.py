@@ -1,0 +1,439 @@
+"""The pipeline file: a small TOML document, read into frozen dataclasses that can travel to executors.
+
+    name = "orders"
+
+    [source]
+    bootstrap = "localhost:9092"
+    topics = ["orders"]
+
+    [decode]
+    format = "json"
+    schema = "id BIGINT, amount DOUBLE, at TIMESTAMP"
+
+    [table]
+    path = "lake/orders"
+
+`load` gives a `Pipeline`, or raises `SpecError` with every problem that the file has: where, what, and what to write.
+Paths are relative to the file. What a key means is said on its field, and `docs/pipelines.md` prints the same words.
+"""
+
+# ruff: noqa: RUF009 — `key` makes a dataclass field.
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from tidelog.pipeline.toml_keys import (
+    Document,
+    Problem,
+    Wrong,
+    choice,
+    count,
+    duration_ms,
+    flag,
+    key,
+    keys_of,
+    names,
+    path,
+    read_keys,
+    read_section,
+    settings,
+    size_bytes,
+    text,
+)
+
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+MIB: Final = 1024 * 1024
+#: Kafka's column -> its name in a table of decoded rows, unless `[table] metadata` says otherwise
+METADATA: Final = {
+    "topic": "_topic",
+    "partition": "_partition",
+    "offset": "_offset",
+    "timestamp": "_timestamp",
+    "key": "_key",
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+Format = Literal["json", "avro", "protobuf", "text", "raw"]
+OnTrouble = Literal["dead_letter", "stop"]
+StartingOffsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
+
+
+class SpecError(Exception):
+    """Everything that is wrong with a pipeline file."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(problem.explain() for problem in problems))
+        self.problems = problems
+
+
+def _starting_offsets(value: Any, _: str) -> StartingOffsets:
+    if value in ("earliest", "latest"):
+        return "earliest" if value == "earliest" else "latest"
+    hint = 'write "earliest", "latest", or offsets such as { orders = { "0" = 1200 } }'
+    if not isinstance(value, dict):
+        raise Wrong(f"{value!r} is not a place to start", hint)
+    found: dict[str, dict[int, int]] = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict):
+            raise Wrong(f"{topic} = {partitions!r} names no partitions", hint)
+        found[topic] = {}
+        for partition, offset in partitions.items():
+            if not partition.isdigit() or not isinstance(offset, int) or offset < -2:
+                raise Wrong(f"{topic}: {partition} = {offset!r} is not a partition with an offset", hint)
+            found[topic][int(partition)] = offset
+    return found
+
+
+def _pattern(value: Any, directory: str) -> str:
+    written = text(value, directory)
+    try:
+        re.compile(written)
+    except re.error as error:
+        raise Wrong(f"{written!r} is not a regular expression: {error}", 'write for example "orders-.*"') from error
+    return written
+
+
+def _metadata(value: Any, _: str) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, bool):
+        return tuple(METADATA.items()) if value else ()
+    hint = f'write true, false, or new names such as {{ offset = "kafka_offset" }}; there are: {", ".join(METADATA)}'
+    if not isinstance(value, dict):
+        raise Wrong(f"{value!r} is neither true, false nor a table of names", hint)
+    chosen = dict(METADATA)
+    for column, name in value.items():
+        if column not in METADATA or not (name is False or (isinstance(name, str) and name)):
+            raise Wrong(f"{column} = {name!r} is not a metadata column with a name", hint)
+        if name is False:
+            chosen.pop(column, None)
+        else:
+            chosen[column] = name
+    return tuple(chosen.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """[source]: which topics are read, and from where on."""
+
+    bootstrap: str = key(
+        text,
+        "brokers to ask first: host:port, separated by commas",
+        default=DEFAULT_BOOTSTRAP,
+        shown="$TIDELOG_BOOTSTRAP, else localhost:9092",
+    )
+    topics: tuple[str, ...] = key(names, "the topics to read", default=())
+    topic_pattern: str | None = key(
+        _pattern, "instead of topics: a regular expression; topics that appear later are read as well", default=None
+    )
+    starting_offsets: StartingOffsets = key(
+        _starting_offsets,
+        'where a new pipeline begins: "earliest", "latest", or offsets such as { orders = { "0" = 1200 } }; '
+        "partitions that appear later are read from their beginning",
+        default="earliest",
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = key(
+        choice("read_committed", "read_uncommitted"),
+        "whether records of open and aborted transactions are left out",
+        default="read_committed",
+    )
+    fail_on_data_loss: bool = key(
+        flag,
+        "stop where the log no longer holds an offset that is due; false reports the gap and goes on behind it",
+        default=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode:
+    """[decode]: how values become columns."""
+
+    format: Format = key(choice("json", "avro", "protobuf", "text", "raw"), "what the values are", default="raw")
+    schema: str | None = key(
+        text,
+        'the columns: a Spark DDL string such as "id BIGINT, at TIMESTAMP", or an Avro schema as JSON',
+        default=None,
+    )
+    schema_file: str | None = key(
+        path, "instead of schema: a file with it; for protobuf a .proto file or a descriptor set", default=None
+    )
+    infer: bool = key(
+        flag,
+        "instead of schema: find the columns in a sample of the records, and keep them beside the table",
+        default=False,
+    )
+    message: str | None = key(text, "the message type of protobuf values, such as shop.Order", default=None)
+    on_error: OnTrouble = key(
+        choice("dead_letter", "stop"), "what becomes of a value that cannot be decoded", default="dead_letter"
+    )
+    on_type_change: OnTrouble = key(
+        choice("dead_letter", "stop"), "what becomes of a value whose field has another type", default="dead_letter"
+    )
+    evolve: bool = key(flag, "add a column to the table where values have a field that it lacks", default=True)
+    #: (Kafka's column, its name in the rows); from `[table] metadata`
+    metadata: tuple[tuple[str, str], ...] = field(default=tuple(METADATA.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """[transform]: one of the three; the decoded records are the view `records`."""
+
+    sql: str | None = key(text, "a query over the view records", default=None)
+    sql_file: str | None = key(path, "a file with the query", default=None)
+    python: str | None = key(
+        text,
+        "module:function, which is given a DataFrame and returns one; the file's directory is on the path",
+        default=None,
+    )
+    #: where a module of the pipeline's own is looked for
+    directory: str = "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """[table]: the Delta table that the rows land in."""
+
+    path: str = key(path, "the directory of the Delta table, relative to the file")
+    partition_by: tuple[str, ...] = key(names, "columns that the table is partitioned by", default=())
+    target_file_size: int = key(
+        size_bytes, "how large a Parquet file may grow before the next is begun", default=128 * MIB, shown='"128MB"'
+    )
+    compression: Literal["snappy", "zstd", "lz4", "none"] = key(
+        choice("snappy", "zstd", "lz4", "none"), "of the Parquet files; zstd makes the smallest", default="snappy"
+    )
+    fsync: bool = key(
+        flag, "force the files of a batch to disk before it is committed, against a loss of power", default=False
+    )
+    compact_every: int = key(count(0), "join small files after so many batches; 0 for never", default=0)
+    metadata: tuple[tuple[str, str], ...] = key(
+        _metadata,
+        "the columns _topic, _partition, _offset, _timestamp, _key of decoded rows: true, false, or new names such as "
+        '{ offset = "kafka_offset", key = false }',
+        default=tuple(METADATA.items()),
+        shown="true",
+    )
+    adopt: bool = key(flag, "write into a table that exists and was not made by this pipeline", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """[trigger]: how often a batch is begun."""
+
+    interval_ms: int = key(
+        duration_ms,
+        "time from the start of a batch to the start of the next",
+        default=5000,
+        shown='"5s"',
+        named="interval",
+    )
+    once: bool = key(flag, "read what there is at the start, and end", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """[limits]: how much is done at a time."""
+
+    max_records_per_batch: int = key(
+        count(1), "offsets that one batch covers at most, shared out by lag", default=10_000_000, shown="10000000"
+    )
+    max_bytes_per_task: int = key(
+        size_bytes, "what a task holds in memory before it writes a row group", default=32 * MIB, shown='"32MB"'
+    )
+    tasks: int | None = key(
+        count(1), "tasks per batch; large ranges are split", default=None, shown="Spark's default parallelism"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters:
+    """[dead_letters]: the table of what could not be decoded."""
+
+    path: str = key(path, "its directory", default="", shown="the table's path with _dead_letters behind it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spark:
+    """[spark]: where the work runs."""
+
+    master: str = key(text, "local[*], or the address of a cluster", default="local[*]")
+    conf: Mapping[str, str] = key(settings, "Spark's own settings", factory=dict, shown="{}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """[group]: the consumer group that shows how far the pipeline is. It never decides where the pipeline goes on."""
+
+    id: str = key(text, "its id", default="", shown="the pipeline's name")
+    commit: bool = key(flag, "whether its offsets are committed after each batch", default=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    name: str
+    source: Source
+    decode: Decode
+    transform: Transform | None
+    table: Table
+    trigger: Trigger
+    limits: Limits
+    dead_letters: DeadLetters
+    spark: Spark
+    group: Group
+    #: the file that it was read from
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Top:
+    name: str = key(text, 'what the pipeline is called: name = "orders"')
+
+
+SECTIONS: Final[Mapping[str, type]] = {
+    "source": Source,
+    "decode": Decode,
+    "transform": Transform,
+    "table": Table,
+    "trigger": Trigger,
+    "limits": Limits,
+    "dead_letters": DeadLetters,
+    "spark": Spark,
+    "group": Group,
+}
+
+
+def load(file: str, *, bootstrap: str | None = None, fallback: str = DEFAULT_BOOTSTRAP) -> Pipeline:
+    """The pipeline of a file. `bootstrap` is used instead of the file's, `fallback` where the file has none."""
+    try:
+        with open(file, "rb") as stream:
+            written = stream.read().decode("utf-8")
+    except FileNotFoundError:
+        raise SpecError([Problem(file, "there is no such file", "give the path of a pipeline file (TOML)")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(
+            [Problem(file, f"cannot be read: {error}", "give the path of a pipeline file (TOML)")]
+        ) from None
+    return parse(written, file, bootstrap=bootstrap, fallback=fallback)
+
+
+def parse(
+    written: str, file: str = "pipeline.toml", *, bootstrap: str | None = None, fallback: str = DEFAULT_BOOTSTRAP
+) -> Pipeline:
+    try:
+        tables = tomllib.loads(written)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError([Problem(file, f"is not valid TOML: {error}", "see https://toml.io")]) from None
+    document = Document(tables, written, file)
+    found = _read(document)
+    _check(document, found)
+    if document.problems:
+        raise SpecError(document.problems)
+    source: Source = found["source"]
+    if bootstrap is not None or "bootstrap" not in tables.get("source", {}):
+        found["source"] = replace(source, bootstrap=bootstrap or fallback)
+    table: Table = found["table"]
+    found["decode"] = replace(found["decode"], metadata=table.metadata)
+    found["dead_letters"] = DeadLetters(path=found["dead_letters"].path or f"{table.path}_dead_letters")
+    found["group"] = replace(found["group"], id=found["group"].id or found["name"])
+    return Pipeline(**found, file=os.path.abspath(file))
+
+
+def _read(document: Document) -> dict[str, Any]:
+    tables = document.tables
+    sections = {name for name, value in tables.items() if isinstance(value, dict)}
+    document.unknown("", sorted(sections - SECTIONS.keys()), SECTIONS, "section")
+    top = {name: value for name, value in tables.items() if name not in sections and name not in SECTIONS}
+    named = read_keys(document, "", top, _Top)
+    found: dict[str, Any] = {"name": named.name if named else None}
+    for section, kind in SECTIONS.items():
+        given = {"directory": document.directory} if kind is Transform else None
+        absent = kind is Transform and section not in tables
+        found[section] = None if absent else read_section(document, section, kind, given)
+    return found
+
+
+# --- what must fit together ---------------------------------------------------------------------------
+
+
+def _check(document: Document, found: Mapping[str, Any]) -> None:
+    name = found["name"]
+    if name is not None and not _NAME.fullmatch(name):
+        document.wrong("", "name", f"{name!r} is no name for a pipeline", "use letters, digits, '.', '_' and '-'")
+    source, decode, transform = found["source"], found["decode"], found["transform"]
+    if source is not None and bool(source.topics) == (source.topic_pattern is not None):
+        message = "both topics and topic_pattern are given" if source.topics else "no topics are given"
+        document.wrong("source", "topics", message, 'write topics = ["orders"] or topic_pattern = "orders-.*"')
+    if decode is not None:
+        _check_decode(document, decode)
+    if transform is not None:
+        given = [k for k in ("sql", "sql_file", "python") if getattr(transform, k) is not None]
+        if len(given) != 1:
+            message = f"{' and '.join(given)} are given" if given else "it says nothing"
+            document.wrong("transform", "", message, "write one of sql, sql_file and python")
+        elif transform.python is not None and not re.fullmatch(r"[\w.]+:\w+", transform.python):
+            hint = 'write module:function, such as "shop.clean:orders"'
+            document.wrong("transform", "python", f"{transform.python!r} names no function", hint)
+    trigger = document.tables.get("trigger", {})
+    if isinstance(trigger, dict) and trigger.get("once") is True and "interval" in trigger:
+        document.wrong("trigger", "once", "both once and interval are given", "keep one of the two")
+    table, dead = found["table"], found["dead_letters"]
+    if table is not None and dead is not None and dead.path == table.path:
+        document.wrong(
+            "dead_letters", "path", "is the table's own path", "give the dead letters a directory of their own"
+        )
+
+
+def _check_decode(document: Document, decode: Decode) -> None:
+    given = [k for k in ("schema", "schema_file") if getattr(decode, k) is not None]
+    given += ["infer"] if decode.infer else []
+    hints = {
+        "json": 'write schema = "id BIGINT, amount DOUBLE", schema_file = "…" or infer = true',
+        "avro": 'write schema = \'{"type": "record", …}\' or schema_file = "order.avsc"',
+        "protobuf": 'write schema_file = "order.proto" and message = "shop.Order"',
+    }
+    hint = hints.get(decode.format)
+    if hint is None and given:
+        message = f"{given[0]} does not go with {decode.format}, which has fixed columns"
+        document.wrong("decode", given[0], message, "leave it out")
+    elif hint is not None and len(given) != 1:
+        message = f"both {given[0]} and {given[1]} are given" if given else f"{decode.format} needs a schema"
+        document.wrong("decode", given[0] if given else "format", message, hint)
+    elif decode.infer and decode.format != "json":
+        document.wrong("decode", "infer", f"the columns of {decode.format} cannot be inferred", hint)
+    if (decode.message is not None) != (decode.format == "protobuf"):
+        message = "is missing" if decode.message is None else f"does not go with {decode.format}"
+        document.wrong("decode", "message", message, hints["protobuf"] if decode.message is None else "leave it out")
+    if decode.schema_file is not None and not os.path.exists(decode.schema_file):
+        document.wrong(
+            "decode", "schema_file", f"there is no file {decode.schema_file}", "paths are relative to the file"
+        )
+
+
+# --- the reference ------------------------------------------------------------------------------------
+
+
+class KeyReference(NamedTuple):
+    section: str
+    key: str
+    default: str
+    says: str
+
+
+def reference() -> Iterator[KeyReference]:
+    """Every key of the file, for the documentation."""
+    yield KeyReference("", "name", "required", "what the pipeline is called")
+    for section, kind in SECTIONS.items():
+        for name, f in keys_of(kind).items():
+            yield KeyReference(section, name, _default(f), f.metadata["says"])
+
+
+def _default(f: Any) -> str:
+    if f.metadata["shown"] is not None:
+        return str(f.metadata["shown"])
+    if f.default is None or f.default == ():
+        return "–"
+    if isinstance(f.default, (bool, int)):
+        return str(f.default).lower()
+    return f'"{f.default}"' if isinstance(f.default, str) else "required"

@@ -1,0 +1,113 @@
+"""Where a pipeline stands, asked from outside: the table, the log and the group are read, nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelog.pipeline.ledger import Ledger
+from tidelog.pipeline.plan import Ends, Plan, TopicPartition, plan, starting_offset
+from tidelog.pipeline.session import expected_parallelism
+from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.watching import Brokers
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """`committed` is the table's, `group` the consumer group's; None where they know nothing of the partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    group: int | None
+    end: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    path: str
+    version: int
+    files: int
+    size_bytes: int
+    rows: int
+    last_commit_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    pipeline: str
+    #: None before the first run
+    table: TableStatus | None
+    dead_letters: TableStatus | None
+    #: of the runner that took over last
+    epoch: int
+    lag: int
+    partitions: tuple[PartitionStatus, ...]
+
+
+def status(pipeline: Pipeline, timeout_s: float) -> Status:
+    ledger = Ledger.look(pipeline)
+    with Brokers(pipeline.source, timeout_s) as brokers:
+        ends = brokers.ends(brokers.partitions())
+        group = brokers.group_offsets(pipeline.group.id)
+    committed = _committed(pipeline, ledger, ends)
+    rows = tuple(
+        PartitionStatus(
+            *at,
+            None if ledger is None else ledger.offset(at),
+            group.get(at),
+            found.end,
+            max(0, found.end - committed[at]),
+        )
+        for at, found in sorted(ends.items())
+    )
+    return Status(
+        pipeline.name,
+        None if ledger is None else _table(ledger.table.path, ledger),
+        None if ledger is None or ledger.letters is None else _table(ledger.letters.path, ledger, letters=True),
+        0 if ledger is None else ledger.table.epoch or 0,
+        sum(row.lag for row in rows),
+        rows,
+    )
+
+
+def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
+    """What the next batch would read."""
+    ledger = Ledger.look(pipeline)
+    with Brokers(pipeline.source, timeout_s) as brokers:
+        ends = brokers.ends(brokers.partitions())
+    return plan(
+        _committed(pipeline, ledger, ends),
+        ends,
+        max_records=pipeline.limits.max_records_per_batch,
+        tasks=pipeline.limits.tasks or expected_parallelism(pipeline.spark.master),
+        fail_on_data_loss=pipeline.source.fail_on_data_loss,
+    )
+
+
+def _committed(
+    pipeline: Pipeline, ledger: Ledger | None, ends: Mapping[TopicPartition, Ends]
+) -> dict[TopicPartition, int]:
+    """What the table has, or where a partition that it does not know would begin."""
+    found = {}
+    for at, held in ends.items():
+        known = None if ledger is None else ledger.offset(at)
+        is_new = ledger is None or ledger.is_new
+        start = pipeline.source.starting_offsets
+        found[at] = starting_offset(at, held, start, is_new) if known is None else known
+    return found
+
+
+def _table(path: str, ledger: Ledger, letters: bool = False) -> TableStatus:
+    table = ledger.letters if letters else ledger.table
+    assert table is not None
+    files = table.files()
+    return TableStatus(
+        path,
+        table.version,
+        len(files),
+        sum(file.size_bytes for file in files),
+        sum(file.rows for file in files),
+        table.last_commit().get("timestamp"),
+    )

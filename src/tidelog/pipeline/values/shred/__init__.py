@@ -1,0 +1,1 @@
+"""The loop over JSON values (`kernel.py`), with its types (`kernel.pxd`)."""

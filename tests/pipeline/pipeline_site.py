@@ -1,0 +1,148 @@
+"""A pipeline under test: its topic, its file, its tables, and the oracle that says whether each record is there once.
+
+What was acknowledged is kept with its offset. The oracle wants every one of these offsets in exactly one of the two
+tables, once, with the value that was sent, and nothing else: dense, no gap, no double, nothing made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tidelog.client import Client, Message
+from tidelog.pipeline.executor import Executor, InProcess
+from tidelog.pipeline.progress import Listener
+from tidelog.pipeline.runner import Outcome, Runner
+from tidelog.pipeline.spec import Pipeline, parse
+
+At = tuple[str, int, int]
+
+FILE = """
+name = "{name}"
+[source]
+bootstrap = "{bootstrap}"
+{source}
+[decode]
+{decode}
+[table]
+path = "lake/{name}"
+{table}
+[trigger]
+{trigger}
+[limits]
+{limits}
+[spark]
+master = "{master}"
+"""
+JSON = 'format = "json"\nschema = "id BIGINT"'
+
+
+def is_bad(number: int) -> bool:
+    """Every seventh value cannot be decoded."""
+    return number % 7 == 3
+
+
+def value_of(number: int) -> bytes:
+    return b'{"id": ' + b"?" * (number % 5) if is_bad(number) else json.dumps({"id": number}).encode()
+
+
+class Site:
+    def __init__(self, bootstrap: str, directory: Path, name: str, partitions: int = 2) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self.name = name
+        self.topic = f"{name}-topic"
+        self.partitions = partitions
+        #: offset -> value of everything that was acknowledged
+        self.acknowledged: dict[At, bytes] = {}
+        self._sent = 0
+        with Client(bootstrap) as client:
+            client.admin.create_topic(self.topic, partitions=partitions)
+
+    # --- the topic ----------------------------------------------------------------------------------
+
+    def produce(self, count: int) -> None:
+        self.produce_values(self.topic, [value_of(n) for n in range(self._sent, self._sent + count)])
+        self._sent += count
+
+    def produce_values(self, topic: str, values: Sequence[bytes], partitions: int | None = None) -> None:
+        """Spread over the partitions one by one; returns when all are acknowledged."""
+        partitions = partitions or self.partitions
+        with Client(self.bootstrap) as client:
+            for partition in range(partitions):
+                own = values[partition::partitions]
+                delivered = client.produce(topic, [Message(value) for value in own], partition=partition)
+                offsets = [d.base_offset + n for d in delivered for n in range(d.record_count)]
+                assert len(offsets) == len(own)
+                self.acknowledged |= {(topic, partition, o): v for o, v in zip(offsets, own, strict=True)}
+
+    # --- the pipeline -------------------------------------------------------------------------------
+
+    def pipeline(
+        self,
+        *,
+        decode: str = JSON,
+        source: str | None = None,
+        table: str = "",
+        trigger: str = "once = true",
+        limits: str = "max_records_per_batch = 50",
+        master: str = "none",
+        more: str = "",
+    ) -> Pipeline:
+        return parse(self.text(decode, source, table, trigger, limits, master) + more, str(self.directory / "p.toml"))
+
+    def text(self, decode: str, source: str | None, table: str, trigger: str, limits: str, master: str) -> str:
+        return FILE.format(
+            name=self.name,
+            bootstrap=self.bootstrap,
+            source=source or f'topics = ["{self.topic}"]',
+            decode=decode,
+            table=table,
+            trigger=trigger,
+            limits=limits,
+            master=master,
+        )
+
+    def run(
+        self, executor: Executor | None = None, listeners: Iterable[Listener] = (), pipeline: Pipeline | None = None
+    ) -> Outcome:
+        return Runner(pipeline or self.pipeline(), executor or InProcess(), list(listeners), timeout_s=20).run()
+
+    # --- what came out ------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(str(self.directory / "lake" / self.name))
+
+    @property
+    def letters(self) -> DeltaTable:
+        return DeltaTable(str(self.directory / "lake" / f"{self.name}_dead_letters"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.table.to_pyarrow_table().to_pylist()
+        return found
+
+    def dead(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.letters.to_pyarrow_table().to_pylist()
+        return found
+
+    def check_exactly_once(self) -> None:
+        """The oracle, for JSON values with an id."""
+        rows = [((r["_topic"], r["_partition"], r["_offset"]), r["id"]) for r in self.rows()]
+        dead = [((r["topic"], r["partition"], r["offset"]), r["value"]) for r in self.dead()]
+        twice = [at for at, count in Counter(at for at, _ in [*rows, *dead]).items() if count > 1]
+        assert not twice, f"more than once: {sorted(twice)[:10]}"
+        expected = {at: v for at, v in self.acknowledged.items() if v.startswith(b'{"id": ') and v.endswith(b"}")}
+        assert dict(rows) == {at: json.loads(v)["id"] for at, v in expected.items()}
+        assert dict(dead) == {at: v for at, v in self.acknowledged.items() if at not in expected}
+
+    def check_raw_exactly_once(self) -> None:
+        """The oracle, for raw values."""
+        rows = [((r["topic"], r["partition"], r["offset"]), r["value"]) for r in self.rows()]
+        assert len(rows) == len(dict(rows)), "a record is there twice"
+        assert dict(rows) == self.acknowledged

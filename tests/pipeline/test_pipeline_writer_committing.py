@@ -18,8 +18,8 @@ from tidelog.client import Client, ClientError
 from tidelog.client.errors import Fenced, Refused
 from tidelog.client.transactional import Prepared
 from tidelog.pipeline.committing import Committer, Family, Torn
-from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
 from tidelog.pipeline.sink_options import SinkOptions
+from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
 from tidelog.pipeline.writing import Place, _write
 
 PARTITIONS = 3

@@ -31,10 +31,10 @@ from tidelog.client.client import Client
 from tidelog.client.errors import ClientError
 from tidelog.client.transactional import Prepared
 from tidelog.pipeline.committing import Committer, Family
-from tidelog.pipeline.write_ledger import Part
 from tidelog.pipeline.options import BadOption
 from tidelog.pipeline.reading import borrowed_client
 from tidelog.pipeline.sink_options import SinkOptions, parse_sink
+from tidelog.pipeline.write_ledger import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

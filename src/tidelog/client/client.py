@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin import Admin
     from tidelog.client.groups import Groups
     from tidelog.client.share_groups import ShareGroups
+    from tidelog.client.transactional import TransactionalProducer
     from tidelog.client.transactions import Transactions
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -106,6 +107,12 @@ class Client:
     def producer(self, **options: Any) -> Producer:
         """A producer that keeps its id and sequence numbers; its options are those of `Producer`."""
         return Producer(self.cluster, **options)
+
+    def transactional_producer(self, transactional_id: str, **options: Any) -> TransactionalProducer:
+        """Takes the transactional id and fences who had it; its options are those of `TransactionalProducer`."""
+        from tidelog.client.transactional import TransactionalProducer  # late: few write in transactions
+
+        return TransactionalProducer(self.cluster, transactional_id, **options)
 
     def produce(
         self, topic: str, records: Iterable[Message | bytes], *, partition: int | None = None, **options: Any

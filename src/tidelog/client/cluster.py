@@ -20,6 +20,8 @@ from tidelog.wire.errors import ErrorCode
 T = TypeVar("T")
 DEFAULT_PORT: Final = 9092
 FIRST_BACKOFF_S: Final = 0.05
+#: the end of a transaction takes a few milliseconds, and the next one waits for it
+ENDING_BACKOFF_S: Final = 0.005
 LAST_BACKOFF_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 10.0
 #: a broker that creates topics on demand has done so by then
@@ -161,13 +163,22 @@ class Cluster:
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
         """The broker that coordinates a group or a transactional id."""
+        return self.coordinators([key], kind)[key]
+
+    def coordinators(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, Connection]:
+        """Key -> the broker that coordinates it; asked for all at once where the brokers can be."""
         connection = self.any_broker()
         many = connection.version_of(ApiKey.FIND_COORDINATOR) >= FIRST_VERSION_WITH_COORDINATOR_KEYS
-        which = {"coordinator_keys": [key]} if many else {"key": key}
-        answer = connection.call(ApiKey.FIND_COORDINATOR, messages.FindCoordinatorRequest(key_type=kind, **which))
-        found = answer.coordinators[0] if many else answer
-        check(found.error_code, f"the coordinator of {key}", found.error_message)
-        return self._connect(found.host, found.port)
+        keys = list(keys)
+        if many:
+            request = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
+            answers = [(found.key, found) for found in connection.call(ApiKey.FIND_COORDINATOR, request).coordinators]
+        else:
+            asked = [(key, messages.FindCoordinatorRequest(key_type=kind, key=key)) for key in keys]
+            answers = [(key, connection.call(ApiKey.FIND_COORDINATOR, request)) for key, request in asked]
+        for key, found in answers:
+            check(found.error_code, f"the coordinator of {key}", found.error_message)
+        return {key: self._connect(found.host, found.port) for key, found in answers}
 
     # --- metadata -----------------------------------------------------------------------------------
 
@@ -242,10 +253,13 @@ class Patience:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
-        self._backoff_s = FIRST_BACKOFF_S
+        self._backoff_s = 0.0
 
     def pause(self, error: ClientError) -> None:
         """Waits before the next attempt; raises `error`, or says how long it was tried, where time is up."""
+        if not self._backoff_s:
+            ending = error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+            self._backoff_s = ENDING_BACKOFF_S if ending else FIRST_BACKOFF_S
         if time.monotonic() + self._backoff_s > self._deadline:
             if isinstance(error, (Unreachable, NotFound)):
                 raise error

@@ -40,7 +40,17 @@ class Sent(NamedTuple):
 
 
 class Connection:
-    __slots__ = ("_correlation_id", "_due", "_socket", "_timeout_s", "_versions", "address", "client_id", "closed")
+    __slots__ = (
+        "_correlation_id",
+        "_due",
+        "_socket",
+        "_timeout_s",
+        "_versions",
+        "address",
+        "client_id",
+        "closed",
+        "features",
+    )
 
     def __init__(
         self, host: str, port: int, client_id: str, timeout_s: float, connect_timeout_s: float | None = None
@@ -52,6 +62,8 @@ class Connection:
         self._correlation_id = 0
         self._due: deque[Sent] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        #: what the cluster has switched on: name -> level
+        self.features: dict[str, int] = {}
         self._socket = self._open(host, port, timeout_s if connect_timeout_s is None else connect_timeout_s)
         self._socket.settimeout(timeout_s)
 
@@ -103,6 +115,7 @@ class Connection:
         if answer.error_code:
             raise self._not_kafka(f"it answers the question for its API versions with error {answer.error_code}")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
     def _not_kafka(self, why: str) -> ClientError:
         self.close()

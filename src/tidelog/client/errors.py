@@ -12,6 +12,7 @@ Every error says what was asked of whom (`str(error)`) and, where there is somet
     LogTruncated     what was read before is no longer in the log
     TimedOut         it kept failing with something that should have passed
     InDoubt          a write was sent, and nobody knows whether it was kept
+    Fenced           the transaction is over, or its transactional id belongs to another producer by now
 """
 
 from __future__ import annotations
@@ -80,6 +81,10 @@ class InDoubt(ClientError):
     pass
 
 
+class Fenced(ClientError):
+    pass
+
+
 _KINDS: Final[dict[int, type[ClientError]]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NotFound,
     ErrorCode.UNKNOWN_TOPIC_ID: NotFound,
@@ -95,7 +100,14 @@ _KINDS: Final[dict[int, type[ClientError]]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Denied,
     ErrorCode.SASL_AUTHENTICATION_FAILED: Denied,
     ErrorCode.REQUEST_TIMED_OUT: TimedOut,
+    ErrorCode.PRODUCER_FENCED: Fenced,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Fenced,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Fenced,
 }
+
+_FENCED: Final = (
+    "another producer took the transactional id, or the transaction was open longer than its timeout and was aborted"
+)
 
 _HINTS: Final[dict[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "check the name, or create the topic first",
@@ -113,6 +125,10 @@ _HINTS: Final[dict[int, str]] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "a topic's name has letters, digits, '.', '_' and '-', at most 249; internal topics may not be written"
     ),
+    ErrorCode.PRODUCER_FENCED: _FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: _FENCED,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for no more than transaction.max.timeout.ms of the brokers",
     ErrorCode.UNSUPPORTED_VERSION: "a newer broker may offer it",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an operator for an ACL on the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask an operator for an ACL on the group",

@@ -25,10 +25,21 @@ from tidelog.client.errors import ClientError, InDoubt, Refused, Unreachable, ch
 from tidelog.client.partitioner import Partitioner, Spread
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
-from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, advance_sequence
+from tidelog.wire.batch import (
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+    advance_sequence,
+    pack_batch,
+)
 from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.records import Headers, NewRecord, build_batch
+from tidelog.wire.records import Headers, NewRecord, build_batch, read_records
 
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 #: a broker takes 1048588 bytes by default; what a batch adds to its records is small
@@ -71,19 +82,60 @@ class Delivered(NamedTuple):
     record_count: int
 
 
-class Batch:
-    __slots__ = ("base_sequence", "doubtful", "packed", "producer", "records", "size_bytes", "where")
+class Encoded(NamedTuple):
+    """Records that are encoded and compressed already: they lack but the header, which the producer gives them."""
 
-    def __init__(self, where: TopicPartition) -> None:
+    payload: Buffer
+    codec: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+    def packed(self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool) -> bytearray:
+        header = BatchHeader(
+            0,
+            0,
+            NO_LEADER_EPOCH,
+            MAGIC,
+            0,
+            self.codec | TRANSACTIONAL_FLAG if transactional else self.codec,
+            self.record_count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.record_count,
+        )
+        return pack_batch(header, self.payload)
+
+
+class Batch:
+    __slots__ = ("base_sequence", "doubtful", "encoded", "packed", "producer", "records", "size_bytes", "where")
+
+    def __init__(self, where: TopicPartition, encoded: Encoded | None = None) -> None:
         self.where = where
+        #: what it is made of, unless it came encoded
         self.records: list[NewRecord] = []
-        self.size_bytes = 0
+        self.encoded = encoded
+        self.size_bytes = 0 if encoded is None else len(encoded.payload)
         #: (producer id, epoch) once it was given its sequence
         self.producer: tuple[int, int] | None = None
         self.base_sequence = NO_SEQUENCE
         self.packed: bytearray | None = None
         #: sent before, with an outcome that nobody knows
         self.doubtful = False
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records) if self.encoded is None else self.encoded.record_count
+
+    def unpacked(self) -> list[NewRecord]:
+        """The records, also where they came encoded."""
+        if self.encoded is None:
+            return self.records
+        packed = self.encoded.packed(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, False)
+        return [(record.timestamp, record.key, record.value, record.headers) for record in read_records(packed)]
 
 
 class Producer:
@@ -116,6 +168,8 @@ class Producer:
         self._open: dict[TopicPartition, Batch] = {}
         self._queues: dict[TopicPartition, deque[Batch]] = {}
         self._queued_bytes = 0
+        self._transactional_id: str | None = None
+        self._produce_at_most = NEWEST
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
         #: runs of offsets; one that goes on where the last of its partition ended is part of that one
@@ -138,7 +192,7 @@ class Producer:
         size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         for name, content in headers or ():
             size += len(name) + len(content or b"") + 2
-        info, available = self._topic(topic)
+        info, available = self.topic(topic)
         if partition is None:
             partitioner = self._partitioners.get(topic)
             if partitioner is None:
@@ -160,7 +214,19 @@ class Producer:
         if self._queued_bytes >= MAX_QUEUED_BYTES:
             self.flush()
 
-    def _topic(self, name: str) -> tuple[TopicInfo, list[int]]:
+    def send_encoded(self, topic: str, partition: int, encoded: Encoded) -> None:
+        """Takes a batch that is encoded already, as one piece, after what was sent to the partition before."""
+        where = (topic, partition)
+        before = self._open.get(where)
+        if before is not None:
+            self._close(before)
+        self._queues.setdefault(where, deque()).append(Batch(where, encoded))
+        self._queued_bytes += len(encoded.payload)
+        if self._queued_bytes >= MAX_QUEUED_BYTES:
+            self.flush()
+
+    def topic(self, name: str) -> tuple[TopicInfo, list[int]]:
+        """A topic as it is known until the next flush, and its partitions that have a leader."""
         found = self._available.get(name)
         if found is None:
             info = self._cluster.known_topic(name, self._auto_create)
@@ -220,13 +286,14 @@ class Producer:
             self._cluster.forget()
 
     def _explained(self, failure: ClientError, pending: list[Batch]) -> ClientError:
-        doubtful = sum(len(batch.records) for batch in pending if batch.doubtful)
+        doubtful = sum(batch.record_count for batch in pending if batch.doubtful)
         if not doubtful or isinstance(failure, InDoubt):
             return failure
         return InDoubt(f"{failure}; whether {doubtful} records were written is not known", failure.code, failure.hint)
 
     def _attempt(self, pending: list[Batch]) -> tuple[list[Batch], ClientError | None]:
         """Sends the batches once: those that are still to be acknowledged, and why."""
+        self._announce(pending)
         by_leader: dict[Connection, list[tuple[Batch, bytes]]] = {}
         for batch in pending:
             connection, info, _ = self._cluster.leader(*batch.where)
@@ -257,6 +324,9 @@ class Producer:
                         failure = trouble
         return left, failure
 
+    def _announce(self, pending: list[Batch]) -> None:
+        """Room for what must be said before the batches go out."""
+
     def _in_doubt(self, batches: list[tuple[Batch, bytes]]) -> list[Batch]:
         for batch, _ in batches:
             batch.doubtful = True
@@ -271,12 +341,17 @@ class Producer:
                 self._producer = self._init_producer_id()
             batch.producer = producer_id, epoch = self._producer
             batch.base_sequence = self._sequences.get(batch.where, 0)
+        transactional = self._transactional_id is not None
+        if batch.encoded is not None:
+            batch.packed = batch.encoded.packed(producer_id, epoch, batch.base_sequence, transactional)
+            return
         batch.packed = build_batch(
             batch.records,
             codec=self._codec,
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=batch.base_sequence,
+            transactional=transactional,
         )
 
     def _init_producer_id(self) -> tuple[int, int]:
@@ -296,9 +371,14 @@ class Producer:
             topics[topic].partition_data.append(data)
         # Less than we wait ourselves, so that the broker's own word on it arrives.
         timeout_ms = int(self._cluster.timeout_s * 800)
-        message = request(acks=self._acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+        message = request(
+            transactional_id=self._transactional_id,
+            acks=self._acks,
+            timeout_ms=timeout_ms,
+            topic_data=list(topics.values()),
+        )
         by_name = any(topic.topic_id == NO_TOPIC_ID for topic in topics.values())
-        at_most = LAST_VERSION_WITH_NAMES if by_name else NEWEST
+        at_most = min(LAST_VERSION_WITH_NAMES, self._produce_at_most) if by_name else self._produce_at_most
         if self._acks == 0:
             connection.send_only(ApiKey.PRODUCE, message, at_most)
             return None
@@ -324,32 +404,36 @@ class Producer:
         if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledged(batch, result)
             return None
-        if code in _TOO_LARGE and len(batch.records) > 1:
+        if code in _TOO_LARGE and batch.record_count > 1:
             self._split(batch)
             return None
-        if code in _FORGOTTEN and self._idempotent and not batch.doubtful:
-            # Of this partition nothing is in doubt, and other partitions of the round keep what they were packed with.
-            self._new_producer()
-            batch.packed = None
-            return ClientError(f"{_name(batch)}: the producer id was forgotten", ErrorCode.NETWORK_EXCEPTION)
         if code in _FORGOTTEN and self._idempotent:
-            return InDoubt(
-                f"{_name(batch)}: whether {len(batch.records)} records were written is not known "
-                f"({ErrorCode.of(code).name})",
-                code,
-                "read the end of the partition before you send them again",
-            )
+            return self._forgotten(batch, code)
         batch.doubtful |= code in _DOUBTFUL
         reasons = [error.batch_index_error_message for error in result.record_errors if error.batch_index_error_message]
         detail = result.error_message or (reasons[0] if reasons else None)
         return error_for(code, f"writing to {_name(batch)}", detail)
+
+    def _forgotten(self, batch: Batch, code: int) -> ClientError:
+        """What the brokers' having forgotten this producer means for a batch."""
+        if not batch.doubtful:
+            # Of this partition nothing is in doubt, and other partitions of the round keep what they were packed with.
+            self._new_producer()
+            batch.packed = None
+            return ClientError(f"{_name(batch)}: the producer id was forgotten", ErrorCode.NETWORK_EXCEPTION)
+        return InDoubt(
+            f"{_name(batch)}: whether {batch.record_count} records were written is not known "
+            f"({ErrorCode.of(code).name})",
+            code,
+            "read the end of the partition before you send them again",
+        )
 
     def _acknowledged(self, batch: Batch, result: Any) -> None:
         queue = self._queues[batch.where]
         queue.popleft()
         if not queue:
             del self._queues[batch.where]
-        count = len(batch.records)
+        count = batch.record_count
         if batch.producer is not None and batch.producer == self._producer:
             self._sequences[batch.where] = advance_sequence(batch.base_sequence, count)
         self._deliver(batch.where, NO_OFFSET if result is None else result.base_offset, count)
@@ -368,8 +452,9 @@ class Producer:
         """The broker takes less than we thought: halves take the place of the batch, with its sequence numbers."""
         queue = self._queues[batch.where]
         queue.popleft()
-        middle = len(batch.records) // 2
-        for records in (batch.records[middle:], batch.records[:middle]):
+        whole = batch.unpacked()
+        middle = len(whole) // 2
+        for records in (whole[middle:], whole[:middle]):
             half = Batch(batch.where)
             half.records = records
             half.size_bytes = batch.size_bytes // 2

@@ -5,6 +5,8 @@ of each partition has the producers that wrote there and where their open transa
 a partition has it open and no coordinator will end it: readers of committed records wait behind it for ever. It is
 ended by an abort marker on that partition alone. What a coordinator does know is ended through the coordinator, which
 fences the producer and marks all its partitions; to mark one of them behind its back would tear the transaction.
+
+A transaction that its producer has prepared can be ended from anywhere, by whoever knows its `Prepared`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tidelog.client.cluster import TRANSACTION, Cluster
-from tidelog.client.connection import Connection
-from tidelog.client.errors import ClientError, NotFound, Refused, check
+from tidelog.client.connection import Connection, Sent
+from tidelog.client.errors import ClientError, NotFound, Refused, check, error_for
+from tidelog.client.transactional import Prepared, end_request, end_result, newest_end
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
@@ -101,24 +104,37 @@ class Transactions:
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
         """NotFound where no producer has used the id."""
+        found = self.describe_all([transactional_id])[transactional_id]
+        if found is None:
+            raise error_for(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id}")
+        return found
 
-        def attempt() -> DescribedTransaction:
-            connection = self._cluster.coordinator(transactional_id, TRANSACTION)
-            message = messages.DescribeTransactionsRequest(transactional_ids=[transactional_id])
-            (state,) = connection.call(ApiKey.DESCRIBE_TRANSACTIONS, message).transaction_states
-            check(state.error_code, f"transactional id {transactional_id}")
-            return DescribedTransaction(
-                state.transactional_id,
-                state.transaction_state,
-                state.producer_id,
-                state.producer_epoch,
-                state.transaction_timeout_ms,
-                state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
-                connection.address,
-                sorted((topic.topic, partition) for topic in state.topics for partition in topic.partitions),
-            )
+    def describe_all(self, transactional_ids: Iterable[str]) -> dict[str, DescribedTransaction | None]:
+        """Transactional id -> what its coordinator knows; None where no producer has used it."""
+        found: dict[str, DescribedTransaction | None] = {}
+        wanted = list(dict.fromkeys(transactional_ids))
 
-        return self._cluster.retrying(attempt)
+        def attempt() -> None:
+            left = [name for name in wanted if name not in found]
+            if not left:
+                return
+            for connection, names in self._by_coordinator(left).items():
+                message = messages.DescribeTransactionsRequest(transactional_ids=names)
+                for state in connection.call(ApiKey.DESCRIBE_TRANSACTIONS, message).transaction_states:
+                    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                        found[state.transactional_id] = None
+                        continue
+                    check(state.error_code, f"transactional id {state.transactional_id}")
+                    found[state.transactional_id] = _described(state, connection.address)
+
+        self._cluster.retrying(attempt)
+        return found
+
+    def _by_coordinator(self, transactional_ids: Iterable[str]) -> dict[Connection, list[str]]:
+        found: dict[Connection, list[str]] = {}
+        for name, connection in self._cluster.coordinators(transactional_ids, TRANSACTION).items():
+            found.setdefault(connection, []).append(name)
+        return found
 
     # --- what the partitions know -------------------------------------------------------------------
 
@@ -194,6 +210,43 @@ class Transactions:
 
         self._cluster.retrying(attempt)
 
+    def end(self, prepared: Iterable[Prepared], committed: bool) -> dict[Prepared, ClientError | None]:
+        """Commits or aborts prepared transactions, each with what came of it: None where it ended so, now or before.
+
+        The requests of one coordinator are under way together. What passes by itself is tried again.
+        """
+        outcomes: dict[Prepared, ClientError | None] = {}
+        wanted = {each.transactional_id: each for each in prepared}
+
+        def attempt() -> None:
+            passing: ClientError | None = None
+            left = [name for name, each in wanted.items() if each not in outcomes]
+            if not left:
+                return
+            sent: list[tuple[Connection, Sent, Prepared]] = []
+            for connection, names in self._by_coordinator(left).items():
+                newest = newest_end(connection)
+                for name in names:
+                    request = end_request(wanted[name], committed)
+                    sent.append((connection, connection.send(ApiKey.END_TXN, request, newest), wanted[name]))
+            for connection, due, each in sent:
+                try:
+                    end_result(connection.receive(due), each, committed)
+                    outcomes[each] = None
+                except ClientError as error:
+                    if self._cluster.passes(error):
+                        passing = error
+                    else:
+                        outcomes[each] = error
+            if passing is not None:
+                raise passing
+
+        try:
+            self._cluster.retrying(attempt)
+        except ClientError as error:
+            outcomes.update({each: error for each in wanted.values() if each not in outcomes})
+        return outcomes
+
     def abort(self, transactional_id: str) -> None:
         """Has the coordinator abort what is open, and fences the producer: it must begin anew."""
         request = messages.InitProducerIdRequest(
@@ -206,6 +259,19 @@ class Transactions:
             check(answer.error_code, f"transactional id {transactional_id}")
 
         self._cluster.retrying(attempt)
+
+
+def _described(state: Any, coordinator: str) -> DescribedTransaction:
+    return DescribedTransaction(
+        state.transactional_id,
+        state.transaction_state,
+        state.producer_id,
+        state.producer_epoch,
+        state.transaction_timeout_ms,
+        state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+        coordinator,
+        sorted((topic.topic, partition) for topic in state.topics for partition in topic.partitions),
+    )
 
 
 def _need_duration(connection: Connection) -> None:

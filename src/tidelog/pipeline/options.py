@@ -173,16 +173,16 @@ class SourceOptions:
 
 def check_shared(options: Mapping[str, str]) -> bool:
     """Refuses what is wrong in a batch and in a stream alike, before it is known which; whether headers are read."""
-    given = _Given(options)
-    _bootstrap(given)
+    given = Given(options)
+    bootstrap_of(given)
     _subscription(given)
     return given.switch("includeHeaders", False)
 
 
 def parse(options: Mapping[str, str], reading: Reading) -> SourceOptions:
     """The options of a batch or a streaming read; `BadOption` for the first that cannot work."""
-    given = _Given(options)
-    bootstrap = _bootstrap(given)
+    given = Given(options)
+    bootstrap = bootstrap_of(given)
     starting = _position(given, "starting", "earliest" if reading == "batch" else "latest")
     ending = _position(given, "ending", "latest")
     if reading == "batch":
@@ -221,32 +221,37 @@ def parse(options: Mapping[str, str], reading: Reading) -> SourceOptions:
     )
 
 
-class _Given:
+class Given:
     """The options as they were given, looked up without regard to case."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        known: tuple[str, ...] = _KNOWN,
+        refused: Mapping[str, str] = _REFUSED,
+    ) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
-        self._refuse_misspellings()
-        self._refuse_what_cannot_be_honoured()
+        self._refuse_misspellings(known)
+        self._refuse_what_cannot_be_honoured(refused)
 
-    def _refuse_misspellings(self) -> None:
+    def _refuse_misspellings(self, names: tuple[str, ...]) -> None:
         """An unknown name is ignored, as by the stock connector, unless it all but says what was meant."""
-        known = {name.lower(): name for name in _KNOWN}
+        known = {name.lower(): name for name in names}
         for name in self._options:
             if name not in known and not name.startswith("kafka."):
                 close = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
                 if close:
                     raise BadOption(f"there is no option {name!r}: did you mean {known[close[0]]}?")
 
-    def _refuse_what_cannot_be_honoured(self) -> None:
-        for name, instead in _REFUSED.items():
+    def _refuse_what_cannot_be_honoured(self, refused: Mapping[str, str]) -> None:
+        for name, instead in refused.items():
             if name in self._options:
                 raise BadOption(f"option {name} is not supported: {instead}")
         protocol = self._options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
         if protocol != "PLAINTEXT":
             raise BadOption(
                 f"option kafka.security.protocol is {protocol}, and this source connects in PLAINTEXT only: "
-                "give it a PLAINTEXT listener, or read with format('kafka')"
+                "give it a PLAINTEXT listener, or use format('kafka')"
             )
 
     def named(self, *names: str) -> tuple[str, ...]:
@@ -295,14 +300,14 @@ class _Given:
             raise BadOption(f"option {name}: {error}") from None
 
 
-def _bootstrap(given: _Given) -> str:
+def bootstrap_of(given: Given) -> str:
     bootstrap = given.text(_BOOTSTRAP)
     if not bootstrap:
         raise BadOption(f"option {_BOOTSTRAP} is missing: write host:port of a broker")
     return bootstrap
 
 
-def _subscription(given: _Given) -> Subscription:
+def _subscription(given: Given) -> Subscription:
     ways = given.named(SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
     if len(ways) != 1:
         all_of_them = f"{SUBSCRIBE}, {SUBSCRIBE_PATTERN} and {ASSIGN}"
@@ -327,7 +332,7 @@ def _subscription(given: _Given) -> Subscription:
         raise BadOption(f"option {SUBSCRIBE_PATTERN} is {value!r}, which is no regular expression: {error}") from None
 
 
-def _position(given: _Given, end: Literal["starting", "ending"], default: Literal["earliest", "latest"]) -> Position:
+def _position(given: Given, end: Literal["starting", "ending"], default: Literal["earliest", "latest"]) -> Position:
     """In the order of the stock connector: one time for all, then times, then offsets."""
     if (timestamp_ms := given.number(f"{end}Timestamp", 0)) is not None:
         return AtTimestamp(timestamp_ms)

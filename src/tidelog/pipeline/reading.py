@@ -92,7 +92,7 @@ def read_range(
     decoder = ArrowDecoder(columns, max_rows=max_rows, max_bytes=max_bytes)
     if offsets.start >= offsets.until:
         return
-    with _client(bootstrap, client_options or {}) as client:
+    with borrowed_client(bootstrap, client_options or {}) as client:
         reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss)
         for chunk in reading.chunks():
             yield from decoder.decode(chunk)
@@ -111,7 +111,7 @@ def _settle() -> None:
 
 
 @contextlib.contextmanager
-def _client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Client]:
+def borrowed_client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Client]:
     key = (os.getpid(), bootstrap, *sorted(options.items()))
     idle = _idle.setdefault(key, [])
     try:

@@ -1,0 +1,275 @@
+"""Who commits: the tasks write in transactions and leave them open, the driver decides, and then ends them all.
+
+    task      writes its rows in a transaction of its own, has them acknowledged, tells the driver which it is
+    driver    1. finds that every transaction is still open
+              2. writes to the ledger that the batch consists of these (`decided`)
+              3. commits them, all at once
+              4. writes to the ledger that it has (`done`)
+              5. aborts what is left of tasks that failed, were killed or came second; at its first commit also what
+                 earlier drivers left
+
+Step 2 is the commit. Before it nothing of the batch can be seen by a reader of committed records, and whoever runs the
+batch again starts from nothing. After it the batch is never written again: who comes upon the entry finishes step 3,
+as often as it takes, and drops what it has written itself. A reader may see some tasks' rows earlier than others'.
+
+    what the driver finds for batch n            what it does with the transactions it was given
+    nothing, or a batch before n                 decides them
+    n is done                                    aborts them
+    n is decided, and can be finished            finishes it, aborts them
+    n is decided, but all of it was aborted      decides them in its place
+    n is decided, and part of it was aborted     commits the same tasks' in place of those, if the others wrote the same
+                                                 as before; stops otherwise (`Torn`)
+    a batch after n                              stops: the checkpoint is older than what was written
+
+A decided transaction can be aborted by its timeout only, when the driver dies between steps 2 and 3 and nobody takes
+its place in time. Whether it was is asked of its coordinator; where that cannot tell, nothing is assumed.
+
+A writer without an identity has no ledger: its driver goes from step 1 to step 3, and nobody can finish what it leaves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from tidelog.client.client import Client
+from tidelog.client.errors import ClientError, Fenced, Refused
+from tidelog.client.transactional import Prepared
+from tidelog.client.transactions import DescribedTransaction
+from tidelog.pipeline.write_ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
+
+#: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
+SWEEP_INTERVAL_S: Final = 5.0
+_ABORTED_STATES: Final = ("PrepareAbort", "PrepareEpochFence", "CompleteAbort")
+#: an abort raises the epoch by one or two; a producer that took the id after a commit, and was aborted, by more
+_EPOCHS_OF_AN_ABORT: Final = 2
+
+
+class Torn(ClientError):
+    """A batch is decided, and can neither be finished nor be written again without loss or duplicates."""
+
+
+class Family(NamedTuple):
+    """The transactional ids of a writer: `prefix/identity/run/task/attempt`. A run is one start of its driver."""
+
+    prefix: str
+    identity: str
+
+    def transactional_id(self, run: str, task: int, attempt: int) -> str:
+        return f"{self.prefix}/{self.identity}/{run}/{task}/{attempt}"
+
+    def run_of(self, transactional_id: str) -> str | None:
+        """The run whose task uses the id; None where it belongs to no task of this writer."""
+        mine, *rest = transactional_id.rsplit("/", 3)
+        return rest[0] if len(rest) == 3 and mine == f"{self.prefix}/{self.identity}" else None
+
+
+class Outcome(NamedTuple):
+    """What came of the transactions of an entry."""
+
+    committed: list[Part]
+    aborted: list[Part]
+    unknown: list[tuple[Part, ClientError]]
+
+
+class Committer:
+    """The driver's side of a writer's batches."""
+
+    def __init__(self, client: Client, family: Family, ledger_topic: str = DEFAULT_TOPIC) -> None:
+        self._client = client
+        self._family = family
+        self._ledger = Ledger(client, ledger_topic)
+        self._hold: Hold | None = None
+        self._swept_at = 0.0
+        self._others_swept = False
+
+    # --- with a ledger ------------------------------------------------------------------------------
+
+    def recover(self) -> Entry | None:
+        """Finishes what an earlier driver decided; the newest batch that is done, if there is one that says so.
+
+        A decided batch of which nothing was committed counts for nothing.
+        """
+        hold = self._taken()
+        latest = hold.latest
+        if latest is None or latest.done:
+            return latest
+        outcome = self._finish(latest)
+        if not outcome.aborted and not outcome.unknown:
+            return self._done(hold, latest)
+        if outcome.committed or outcome.unknown:
+            raise self._torn(latest, outcome)
+        return None
+
+    def commit(self, batch: int, parts: Sequence[Part], note: str | None = None) -> bool:
+        """Whether the batch is these transactions now; False where it was written before, and these are aborted."""
+        hold = self._taken()
+        latest = hold.latest
+        if latest is not None and latest.batch > batch:
+            raise Refused(
+                f"{self._family.identity} is about to write batch {batch}, and has written batch {latest.batch} before",
+                hint="the checkpoint is older than what it wrote: go on from its newest state, or start with a new one",
+            )
+        before: tuple[Part, ...] = ()
+        if latest is not None and latest.batch == batch:
+            before = latest.parts
+            again = self._again(hold, latest, parts)
+            if again is None:
+                return False
+            parts = again
+        self.check_open(part.prepared for part in parts if part not in before)
+        entry = Entry(batch, False, tuple(parts), note)
+        self._write(hold, entry)
+        outcome = self._finish(entry)
+        if outcome.aborted or outcome.unknown:
+            raise self._torn(entry, outcome)
+        self._done(hold, entry)
+        return True
+
+    def _again(self, hold: Hold, latest: Entry, parts: Sequence[Part]) -> Sequence[Part] | None:
+        """The batch was decided before: what is to be decided in its place, None where it is finished."""
+        outcome = Outcome([], [], []) if latest.done else self._finish(latest)
+        if not outcome.aborted and not outcome.unknown:
+            if not latest.done:
+                self._done(hold, latest)
+            self.abort(part.prepared for part in parts)
+            return None
+        if outcome.unknown:
+            raise self._torn(latest, outcome)
+        if not outcome.committed:
+            return parts
+        ours = {part.task: part for part in parts}
+        same = len(ours) == len(latest.parts) and all(
+            part.task in ours and _content(ours[part.task]) == _content(part) for part in outcome.committed
+        )
+        if not same or any(part.task not in ours for part in outcome.aborted):
+            raise self._torn(latest, outcome)
+        self.abort(ours[part.task].prepared for part in outcome.committed)
+        return [*outcome.committed, *(ours[part.task] for part in outcome.aborted)]
+
+    def is_decided(self, batch: int, prepared: Prepared) -> bool:
+        """Whether the ledger has the transaction: then it must be left alone."""
+        if not self._ledger.exists():
+            return False
+        latest = self._ledger.latest(self._family.identity)
+        return latest is not None and latest.batch == batch and any(part.prepared == prepared for part in latest.parts)
+
+    def _taken(self) -> Hold:
+        if self._hold is None:
+            self._hold = self._ledger.take(self._family.identity, self._family.prefix)
+        return self._hold
+
+    def _write(self, hold: Hold, entry: Entry) -> None:
+        try:
+            hold.write(entry)
+        except Fenced as error:
+            self._hold = None
+            raise Fenced(
+                f"another driver writes as {self._family.identity}: {error}",
+                error.code,
+                "a query or job must run once at a time; the other one goes on",
+            ) from error
+        except BaseException:
+            self._hold = None
+            raise
+
+    def _done(self, hold: Hold, entry: Entry) -> Entry:
+        done = entry._replace(done=True)
+        self._write(hold, done)
+        return done
+
+    def _finish(self, entry: Entry) -> Outcome:
+        """Commits what is decided, and finds out what became of the rest."""
+        ends = self._client.transactions.end((part.prepared for part in entry.parts), committed=True)
+        failed = [(part, error) for part in entry.parts if (error := ends[part.prepared]) is not None]
+        committed = [part for part in entry.parts if ends[part.prepared] is None]
+        states = self._client.transactions.describe_all(part.prepared.transactional_id for part, _ in failed)
+        aborted = [part for part, _ in failed if _is_aborted(part.prepared, states[part.prepared.transactional_id])]
+        return Outcome(committed, aborted, [(part, error) for part, error in failed if part not in aborted])
+
+    def _torn(self, entry: Entry, outcome: Outcome) -> Torn:
+        gone = [part.prepared.transactional_id for part in outcome.aborted]
+        rows = sum(part.rows for part in outcome.aborted)
+        said = f"batch {entry.batch} of {self._family.identity} is decided, and {len(outcome.committed)} of its "
+        said += f"{len(entry.parts)} transactions are committed"
+        if gone:
+            said += f"; aborted since, by their timeout or by hand: {', '.join(gone)} with {rows} rows"
+        if outcome.unknown:
+            part, error = outcome.unknown[0]
+            said += (
+                f"; what became of {len(outcome.unknown)} is not known, of {part.prepared.transactional_id} ({error})"
+            )
+        return Torn(
+            said,
+            hint="try again while the brokers can be reached; where transactions are lost, write the rows of their "
+            "tasks again by other means and go on with a new checkpoint or write id",
+        )
+
+    # --- transactions -------------------------------------------------------------------------------
+
+    def check_open(self, prepared: Iterable[Prepared]) -> None:
+        """Raises where a transaction can no longer be committed: while nothing is decided, nothing is lost by that."""
+        wanted = {each.transactional_id: each for each in prepared}
+        found = self._client.transactions.describe_all(wanted)
+        for name, each in wanted.items():
+            state = found[name]
+            is_ours = state is not None and (state.producer_id, state.producer_epoch) == each[1:]
+            if state is None or not is_ours or state.state != "Ongoing":
+                was = "unknown to its coordinator" if state is None else f"in state {state.state}"
+                raise Fenced(
+                    f"the transaction {name} of a task is over before the batch could be committed (it is {was})",
+                    hint="a transaction is aborted when it is open longer than kafka.transaction.timeout.ms: "
+                    "make batches smaller, or raise it up to transaction.max.timeout.ms of the brokers",
+                )
+
+    def commit_unrecorded(self, prepared: Sequence[Prepared]) -> None:
+        """Commits transactions of a writer without an identity."""
+        self.check_open(prepared)
+        ends = self._client.transactions.end(prepared, committed=True)
+        failed = {each: error for each, error in ends.items() if error is not None}
+        if failed:
+            error = next(iter(failed.values()))
+            raise Torn(
+                f"{len(ends) - len(failed)} of {len(ends)} transactions are committed, and others are not: {error}",
+                error.code,
+                "give the write a tidelog.write.id: what is begun is then finished when it is run again",
+            )
+
+    def abort(self, prepared: Iterable[Prepared]) -> None:
+        """What cannot be aborted is over already, or ends by its timeout."""
+        self._client.transactions.end(prepared, committed=False)
+
+    def sweep(self, run: str, now: bool) -> int:
+        """Aborts what tasks of this run left open, if it is time for that; how many they were.
+
+        The first time after a commit also what other runs left: their drivers are dead, or will find themselves fenced.
+        """
+        first = not self._others_swept and self._hold is not None
+        if not first and not now and time.monotonic() - self._swept_at < SWEEP_INTERVAL_S:
+            return 0
+        decided: set[str] = set()
+        if self._hold is not None and (latest := self._hold.latest) is not None and not latest.done:
+            decided = {part.prepared.transactional_id for part in latest.parts}
+        left = []
+        for listed in self._client.transactions.list_all(states=["Ongoing"]):
+            name = listed.transactional_id
+            whose = self._family.run_of(name)
+            if name not in decided and (whose == run or (first and whose is not None)):
+                left.append(name)
+        for name in left:
+            self._client.transactions.abort(name)
+        self._swept_at = time.monotonic()
+        self._others_swept |= first
+        return len(left)
+
+
+def _content(part: Part) -> tuple[int, int]:
+    return part.rows, part.checksum
+
+
+def _is_aborted(prepared: Prepared, state: DescribedTransaction | None) -> bool:
+    """Whether the transaction itself was aborted, not a later one of the same id."""
+    if state is None or state.producer_id != prepared.producer_id or state.state not in _ABORTED_STATES:
+        return False
+    return 0 <= state.producer_epoch - prepared.producer_epoch <= _EPOCHS_OF_AN_ABORT

@@ -17,6 +17,8 @@ from bench.cases import (
     b6_memory,
     b10_groups,
     b11_transactions,
+    b12_spark_read,
+    b13_spark_table,
     b14_growth,
 )
 from bench.measure import Benchmark, Scale
@@ -33,6 +35,8 @@ ALL: tuple[Benchmark, ...] = tuple(
         b6_memory,
         b10_groups,
         b11_transactions,
+        b12_spark_read,
+        b13_spark_table,
         b14_growth,
     )
 )

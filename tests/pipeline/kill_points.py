@@ -22,7 +22,9 @@ KILLED = 86
 FENCED = 87
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pipeline_site", "kill_points", "deltalake", "pyarrow.parquet", "tidelog.pipeline.runner"])
+_context.set_forkserver_preload(
+    ["pipeline_site", "kill_points", "deltalake", "pyarrow.parquet", "tidelog.pipeline.runner"]
+)
 
 
 def run_until(pipeline: Pipeline, point: str, clumsy_seed: int | None = None) -> int:
@@ -30,6 +32,15 @@ def run_until(pipeline: Pipeline, point: str, clumsy_seed: int | None = None) ->
     process = start(pipeline, point, clumsy_seed)
     process.join(60)
     assert process.exitcode is not None, f"the runner hangs ({point})"
+    return int(process.exitcode)
+
+
+def call(function: Any, *arguments: Any) -> int:
+    """The exit code of a process that calls a function of a test module."""
+    process = _context.Process(target=function, args=arguments, daemon=True)
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None, "it hangs"
     return int(process.exitcode)
 
 

@@ -87,7 +87,7 @@ def test_a_runner_that_slept_through_a_takeover_is_fenced_and_doubles_nothing(si
         if isinstance(event, StepReached) and (event.batch, event.step) == (1, step):
             site.run()
 
-    with pytest.raises(Fenced, match="another runner of pipeline .* has taken over"):
+    with pytest.raises(Fenced, match="has taken over"):
         site.run(listeners=[second_runner])
     site.check_exactly_once()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -140,9 +141,8 @@ def run(
     executor = _executor(pipeline)
     view = view_for(output)
     runner = Runner(pipeline, executor, [view, *([metrics] if metrics else [])], timeout_s=timeout_s)
-    _stop_on_signals(runner.stop)
     try:
-        with view:
+        with _stopping_on_signals(runner.stop), view:
             outcome = runner.run()
         view.end(outcome)
     finally:
@@ -151,7 +151,8 @@ def run(
             metrics.close()
 
 
-def _stop_on_signals(stop: Callable[[], None]) -> None:
+@contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     import signal
     from types import FrameType
 
@@ -166,8 +167,12 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
         tell("stopping after this batch; once more to stop at once")
         stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- plan and status ----------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ were the old one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 from tidelog.client.cluster import NO_TOPIC_ID, Cluster, Patience
@@ -26,7 +27,19 @@ from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, U
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
-from tidelog.wire.batch import BatchHeader, InvalidBatch, crc_matches, iter_headers
+from tidelog.wire.batch import (
+    HEADER_SIZE,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    InvalidBatch,
+    crc_matches,
+    iter_headers,
+    next_header,
+    read_header,
+)
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import ABORT, Record, RecordIndex, read_end_txn_marker
 
@@ -38,6 +51,7 @@ PARTITION_MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_WAIT_MS: Final = 500
 LAST_VERSION_WITH_NAMES: Final = 12
 NO_EPOCH: Final = -1
+_LENGTH: Final = struct.Struct(">i")
 
 #: said by a broker that does not lead the partition, or not yet; the metadata knows whether the topic exists
 _NOT_HERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -279,10 +293,20 @@ class Reader:
 
 
 def _last_header(records: memoryview) -> BatchHeader | None:
+    """The header of the last whole batch; those before it are only hopped over."""
     last = None
-    for _, header in iter_headers(records):
-        last = header
-    return last
+    pos = 0
+    end = len(records)
+    while end - pos >= HEADER_SIZE:
+        (length,) = _LENGTH.unpack_from(records, pos + LENGTH_AT)
+        following = pos + LOG_OVERHEAD + length
+        if records[pos + MAGIC_AT] != MAGIC or length < HEADER_SIZE - LOG_OVERHEAD or following > end:
+            break
+        last = pos
+        pos = following
+    # What follows may be cut short; anything else that is not a batch is an error.
+    next_header(records, pos, end)
+    return None if last is None else read_header(records, last)
 
 
 def _id_key(span: Span) -> tuple[object, int]:
@@ -312,8 +336,17 @@ def visible_records(
     fetched: Fetched, start: int, until: int | None, name: str, check_crcs: bool = True
 ) -> Iterator[Record]:
     """The records from `start` up to `until`, without control records and those of aborted transactions."""
-    for header, batch in visible_batches(fetched, start, until, name, check_crcs):
+    view = fetched.records
+    aborted = AbortedTransactions(fetched.aborted_transactions)
+    for pos, header in iter_headers(view):
+        batch = view[pos : pos + header.size_bytes]
         try:
+            if check_crcs and not crc_matches(view, pos, header):
+                raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+            if aborted.hides(header, batch) or header.next_offset <= start:
+                continue
+            if until is not None and header.base_offset >= until:
+                return
             records = RecordIndex(batch).records()
         except InvalidBatch as error:
             raise damaged(name, header, error) from error
@@ -325,31 +358,26 @@ def visible_records(
                     yield record
 
 
-def visible_batches(
-    fetched: Fetched, start: int, until: int | None, name: str, check_crcs: bool = True
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches that hold offsets from `start` up to `until`, without control batches and aborted transactions."""
-    view = fetched.records
-    aborted = sorted(fetched.aborted_transactions, key=lambda transaction: transaction[1], reverse=True)
-    aborting: set[int] = set()
-    for pos, header in iter_headers(view):
-        try:
-            if check_crcs and not crc_matches(view, pos, header):
-                raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
-            batch = view[pos : pos + header.size_bytes]
-            while aborted and aborted[-1][1] <= header.last_offset:
-                aborting.add(aborted.pop()[0])
-            if header.is_control:
-                if header.producer_id in aborting and _is_abort(batch):
-                    aborting.discard(header.producer_id)
-                continue
-        except InvalidBatch as error:
-            raise damaged(name, header, error) from error
-        if header.next_offset <= start or (header.is_transactional and header.producer_id in aborting):
-            continue
-        if until is not None and header.base_offset >= until:
-            return
-        yield header, batch
+class AbortedTransactions:
+    """Which batches of an answer a consumer must not see; it is told of each batch in order."""
+
+    __slots__ = ("_aborting", "_coming")
+
+    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
+        #: (producer id, first offset), the first one last
+        self._coming = sorted(transactions, key=lambda transaction: transaction[1], reverse=True)
+        self._aborting: set[int] = set()
+
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether it is a control batch or belongs to an aborted transaction."""
+        coming, aborting = self._coming, self._aborting
+        while coming and coming[-1][1] <= header.last_offset:
+            aborting.add(coming.pop()[0])
+        if header.is_control:
+            if header.producer_id in aborting and _is_abort(batch):
+                aborting.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in aborting
 
 
 def damaged(name: str, header: BatchHeader, error: InvalidBatch) -> ClientError:

@@ -20,13 +20,25 @@ what is wrong, as in the Java client.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
-from tidelog.client.reader import Chunk, damaged, visible_batches
+from tidelog.client.errors import ClientError
+from tidelog.client.reader import AbortedTransactions, Chunk, Span, damaged
 from tidelog.pipeline import kernel
-from tidelog.wire.batch import INVALID_RECORD, BatchHeader, InvalidBatch
+from tidelog.wire.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    Buffer,
+    InvalidBatch,
+    crc32c,
+    next_header,
+    read_header,
+)
 from tidelog.wire.check import unpack
 
 MAX_ROWS: Final = 32 * 1024
@@ -78,11 +90,23 @@ class _Bytes:
 class _Columns:
     """The columns of one Arrow batch while it is filled."""
 
-    __slots__ = ("_contents", "_header_starts", "_header_validity", "_key", "_names", "_offset", "_timestamp", "_value")
+    __slots__ = (
+        "_contents",
+        "_header_starts",
+        "_header_validity",
+        "_key",
+        "_names",
+        "_offset",
+        "_timestamp",
+        "_value",
+        "runs",
+    )
 
     def __init__(
         self, filler: kernel.Filler, wanted: frozenset[str], rows: int, max_bytes: int, header_rows: int
     ) -> None:
+        #: (row where it ends, whether the broker stamped the time) of each run of rows, in order
+        self.runs: list[tuple[int, bool]] = []
         self._offset = pa.allocate_buffer(8 * rows) if "offset" in wanted else None
         self._timestamp = pa.allocate_buffer(8 * rows) if "timestamp" in wanted else None
         self._key = _Bytes(rows, max_bytes) if "key" in wanted else None
@@ -107,6 +131,13 @@ class _Columns:
                 self._names.filled,
                 self._contents.filled,
             )
+
+    def end_run(self, filler: kernel.Filler) -> None:
+        """Notes of what kind the times of the last rows are."""
+        stamped = bool(filler.stamped)
+        if self.runs and self.runs[-1][1] == stamped:
+            self.runs.pop()
+        self.runs.append((filler.row, stamped))
 
     def array(self, name: str, filler: kernel.Filler) -> pa.Array:
         rows = filler.row
@@ -159,65 +190,88 @@ class ArrowDecoder:
     def decode(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """What a consumer may see of the chunk: from its start to the end of its span, as isolation has it."""
         span = chunk.span
-        name = f"{span.topic}-{span.partition}"
         filler = kernel.Filler()
         filler.use_bounds(chunk.start, _NO_END if span.until is None else span.until)
+        batches = kernel.Batches()
+        batches.use(chunk.fetched.records)
         columns: _Columns | None = None
-        runs: list[tuple[int, bool]] = []
-        for header, batch in visible_batches(chunk.fetched, chunk.start, span.until, name, self._check_crcs):
-            try:
-                _begin(filler, header, unpack(batch, header))
-                while True:
-                    if columns is None:
-                        columns = self._room(filler)
-                    stop = filler.fill()
-                    if stop == kernel.DONE:
-                        break
+        try:
+            for payload in self._visible(batches, chunk):
+                filler.use_batch(batches, payload)
+                while (stop := filler.fill()) != kernel.DONE:
                     if stop > kernel.TOO_LARGE:
                         raise InvalidBatch(INVALID_RECORD, f"record {filler.index}: {kernel.REASONS[stop]}")
-                    if stop == kernel.FULL:
-                        runs.append((filler.row, header.is_log_append_time))
-                        yield self._finish(span.topic, span.partition, filler, columns, runs)
-                        runs = []
-                    columns = None
-                runs.append((filler.row, header.is_log_append_time))
-            except InvalidBatch as error:
-                raise damaged(name, header, error) from error
+                    if columns is not None and filler.row:
+                        columns.end_run(filler)
+                        yield self._batch(span, filler, columns)
+                    columns = self._room(filler)
+                if columns is not None:
+                    columns.end_run(filler)
+        except InvalidBatch as error:
+            header = read_header(chunk.fetched.records, batches.pos)
+            raise damaged(f"{span.topic}-{span.partition}", header, error) from error
         if columns is not None and filler.row:
-            yield self._finish(span.topic, span.partition, filler, columns, runs)
+            yield self._batch(span, filler, columns)
+
+    def _visible(self, batches: kernel.Batches, chunk: Chunk) -> Iterator[Buffer | None]:
+        """Stops at each batch that may hold rows; its records, where they had to be unpacked."""
+        view = chunk.fetched.records
+        start, until = chunk.start, chunk.span.until
+        transactions = chunk.fetched.aborted_transactions
+        aborted = AbortedTransactions(transactions) if transactions else None
+        while batches.next():
+            pos, end = batches.pos, batches.end
+            if self._check_crcs and crc32c(view[pos + ATTRIBUTES_AT : end]) != batches.crc:
+                raise InvalidBatch(CORRUPT_MESSAGE, "its checksum does not match")
+            attributes = batches.attributes
+            if aborted is not None:
+                if aborted.hides(read_header(view, pos), view[pos:end]):
+                    continue
+            elif attributes & CONTROL_FLAG:
+                continue
+            base_offset = batches.base_offset
+            if until is not None and base_offset >= until:
+                return
+            if base_offset + batches.last_delta >= start:
+                yield unpack(view[pos:end], read_header(view, pos)) if attributes & CODEC_MASK else None
+        self._check_end(batches, chunk)
+
+    @staticmethod
+    def _check_end(batches: kernel.Batches, chunk: Chunk) -> None:
+        """Behind the last whole batch there may be one that is cut short, and nothing else."""
+        view, span = chunk.fetched.records, chunk.span
+        try:
+            next_header(view, batches.end, len(view))
+        except InvalidBatch as error:
+            raise ClientError(
+                f"byte {batches.end} of what was fetched from offset {chunk.start} of {span.topic}-{span.partition} "
+                f"begins no batch: {error}",
+                CORRUPT_MESSAGE,
+            ) from error
 
     def _room(self, filler: kernel.Filler) -> _Columns:
         """New columns: of the usual size, or as large as the record that was too large for them."""
-        return _Columns(
-            filler,
-            self._wanted,
-            self._max_rows,
-            max(self._max_bytes, filler.need_bytes),
-            max(self._max_rows, filler.need_headers),
-        )
+        max_bytes = max(self._max_bytes, filler.need_bytes)
+        return _Columns(filler, self._wanted, self._max_rows, max_bytes, max(self._max_rows, filler.need_headers))
 
-    def _finish(
-        self, topic: str, partition: int, filler: kernel.Filler, columns: _Columns, runs: list[tuple[int, bool]]
-    ) -> pa.RecordBatch:
+    def _batch(self, span: Span, filler: kernel.Filler, columns: _Columns) -> pa.RecordBatch:
         rows = filler.row
         arrays = []
         for name in self._columns:
             if name == "topic":
-                array = self._constant("topic", topic).slice(0, rows)
+                array = self._constant("topic", span.topic).slice(0, rows)
             elif name == "partition":
-                array = self._constant("partition", partition).slice(0, rows)
+                array = self._constant("partition", span.partition).slice(0, rows)
             elif name == "timestampType":
-                array = self._timestamp_types(runs, rows)
+                array = self._timestamp_types(columns.runs, rows)
             else:
                 array = columns.array(name, filler)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _timestamp_types(self, runs: list[tuple[int, bool]], rows: int) -> pa.Array:
-        """`runs` are (row where it ends, whether the broker stamped it), in order."""
-        kinds = {stamped for _, stamped in runs}
-        if len(kinds) == 1:
-            return self._constant("timestampType", int(kinds.pop())).slice(0, rows)
+        if len(runs) == 1:
+            return self._constant("timestampType", int(runs[0][1])).slice(0, rows)
         parts = []
         start = 0
         for end, stamped in runs:
@@ -231,16 +285,6 @@ class ArrowDecoder:
             array = pa.repeat(pa.scalar(value, _TYPES[name]), self._max_rows)
             self._constants[name, value] = array
         return array
-
-
-def _begin(filler: kernel.Filler, header: BatchHeader, payload: Any) -> None:
-    count = header.record_count
-    if count < 0 or count * 7 > len(payload):
-        raise InvalidBatch(INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.next_offset > _NO_END:
-        raise InvalidBatch(INVALID_RECORD, f"its offsets end at {header.last_offset}")
-    filler.use_records(payload, count, header.base_offset, header.last_offset_delta)
-    filler.use_times(header.base_timestamp, header.is_log_append_time, header.max_timestamp)
 
 
 def _view(buffer: pa.Buffer, kind: Literal["B", "i", "q"]) -> memoryview:

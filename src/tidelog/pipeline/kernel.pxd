@@ -5,11 +5,27 @@ from libc.string cimport memcpy
 cdef int _DONE, _FULL, _TOO_LARGE, _BAD_COUNT, _BAD_LENGTH, _BAD_TIMESTAMP, _BAD_OFFSET, _BAD_KEY, _BAD_VALUE
 cdef int _BAD_HEADERS, _BYTES_LEFT_IN_RECORD, _BYTES_LEFT_IN_BATCH
 cdef int _MIN_RECORD_SIZE
+cdef int _HEADER_SIZE, _LOG_OVERHEAD, _LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT
+cdef int _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT, _RECORD_COUNT_AT, _LOG_APPEND_TIME_FLAG
 cdef long long _MAX32, _MAX64, _MIN64, _MAX_MS
 
 
 @cython.locals(time_ms="long long")
 cpdef long long micros(long long base_ms, long long delta_ms) noexcept nogil
+
+
+@cython.final
+cdef class Batches:
+    cdef const unsigned char[::1] buf
+    cdef readonly Py_ssize_t pos, end
+    cdef readonly long long base_offset, last_delta, base_timestamp, max_timestamp
+    cdef readonly int attributes
+    cdef readonly long long count, crc
+
+    cpdef use(self, const unsigned char[::1] buf)
+
+    @cython.locals(pos=cython.Py_ssize_t, left=cython.Py_ssize_t, length="long long")
+    cpdef bint next(self) noexcept
 
 
 @cython.final
@@ -47,11 +63,11 @@ cdef class Filler:
     cdef const unsigned char[::1] buf
     cdef Py_ssize_t pos, end, record_end
     cdef bint malformed
-    cdef readonly Py_ssize_t index
-    cdef Py_ssize_t count
+    cdef readonly long long index
+    cdef long long count
     cdef long long base_offset, last_delta, offset_delta
     cdef long long base_timestamp, stamp
-    cdef bint stamped
+    cdef readonly bint stamped
     cdef long long first_offset, until_offset
 
     cpdef use_columns(
@@ -73,11 +89,7 @@ cdef class Filler:
         BytesColumn contents,
     )
 
-    cpdef use_records(
-        self, const unsigned char[::1] buf, Py_ssize_t count, long long base_offset, long long last_delta
-    )
-
-    cpdef void use_times(self, long long base_timestamp, bint stamped, long long stamp) noexcept
+    cpdef use_batch(self, Batches batch, const unsigned char[::1] payload)
 
     cpdef void use_bounds(self, long long first_offset, long long until_offset) noexcept
 
@@ -122,6 +134,15 @@ cdef bint _has_room(BytesColumn column, Py_ssize_t rows, Py_ssize_t max_bytes)
 
 
 # The primitives, which kernel_primitives.py has in Python.
+
+cdef inline long long load_int32(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
+    cdef const unsigned char* p = &data[pos]
+    return <int>(<unsigned int>p[0] << 24 | <unsigned int>p[1] << 16 | <unsigned int>p[2] << 8 | p[3])
+
+
+cdef inline long long load_int64(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
+    return <long long>(<unsigned long long>load_int32(data, pos) << 32 | <unsigned int>load_int32(data, pos + 4))
+
 
 cdef inline void copy_bytes(
     const unsigned char[::1] data, Py_ssize_t pos, unsigned char[::1] out, Py_ssize_t at, Py_ssize_t size

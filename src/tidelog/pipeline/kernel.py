@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""The loop that turns the records of a batch into the columns of an Arrow batch, no object per record.
+"""The loops that turn record batches into the columns of an Arrow batch, no object per record.
 
 This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython has compiled
 it with the types in `kernel.pxd`; nothing else may then differ but the speed, so the code keeps to what means the same
@@ -37,7 +37,7 @@ except ImportError:
     from tidelog.pipeline.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.pipeline.kernel_primitives import copy_bytes, has_high_bits  # isort: skip
+    from tidelog.pipeline.kernel_primitives import copy_bytes, has_high_bits, load_int32, load_int64  # isort: skip
 
 # Why the loop stopped.
 _DONE = 0
@@ -60,10 +60,10 @@ REASONS = (
     "the records are all read",
     "the columns are full",
     "the record is larger than the columns",
-    "the batch ends before the declared count of records",
+    "the batch does not hold the declared count of records",
     "a record does not fit into the batch",
     "the timestamp is not a well-formed varint",
-    "the offset does not lie between the record before and the end of the batch",
+    "the offset does not lie between those of the record before and the end of the batch",
     "the key does not fit into the record",
     "the value does not fit into the record",
     "the headers do not fit into the record",
@@ -73,7 +73,19 @@ REASONS = (
 
 _MAX32 = 0x7FFFFFFF
 _MAX64 = 0x7FFFFFFFFFFFFFFF
-_MIN64 = -0x7FFFFFFFFFFFFFFF - 1
+_MIN64 = -_MAX64 - 1
+
+_HEADER_SIZE = 61
+_LOG_OVERHEAD = 12
+_LENGTH_AT = 8
+_MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_LAST_OFFSET_DELTA_AT = 23
+_BASE_TIMESTAMP_AT = 27
+_MAX_TIMESTAMP_AT = 35
+_RECORD_COUNT_AT = 57
+_LOG_APPEND_TIME_FLAG = 0x08
 #: the largest time in milliseconds that 64 bits can say in microseconds
 _MAX_MS = 9223372036854775
 #: length, attributes, timestamp, offset, key, value, headers: one byte each
@@ -93,6 +105,48 @@ def micros(base_ms: int, delta_ms: int) -> int:
     elif time_ms < -_MAX_MS:
         time_ms = -_MAX_MS
     return time_ms * 1000
+
+
+class Batches:
+    """The headers of the batches of a message set, one after the other."""
+
+    buf: Any
+    #: the batch lies from `pos` to `end`
+    pos: int
+    end: int
+    base_offset: int
+    last_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    attributes: int
+    count: int
+    crc: int
+
+    def use(self, buf: Any) -> None:
+        self.buf = buf
+        self.pos = 0
+        self.end = 0
+
+    def next(self) -> bool:
+        """Moves on to the next batch; False where no whole one follows, or what follows is none."""
+        pos = self.end
+        left = len(self.buf) - pos
+        if left < _HEADER_SIZE:
+            return False
+        length = load_int32(self.buf, pos + _LENGTH_AT)
+        if length < _HEADER_SIZE - _LOG_OVERHEAD or length > left - _LOG_OVERHEAD or self.buf[pos + _MAGIC_AT] != 2:
+            return False
+        self.pos = pos
+        self.end = pos + _LOG_OVERHEAD + length
+        self.base_offset = load_int64(self.buf, pos)
+        self.crc = load_int32(self.buf, pos + _CRC_AT) & 0xFFFFFFFF
+        # Only the second byte of the attributes is in use.
+        self.attributes = self.buf[pos + _ATTRIBUTES_AT + 1]
+        self.last_delta = load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT)
+        self.base_timestamp = load_int64(self.buf, pos + _BASE_TIMESTAMP_AT)
+        self.max_timestamp = load_int64(self.buf, pos + _MAX_TIMESTAMP_AT)
+        self.count = load_int32(self.buf, pos + _RECORD_COUNT_AT)
+        return True
 
 
 class BytesColumn:
@@ -167,6 +221,9 @@ class Filler:
     until_offset: int
 
     def __init__(self) -> None:
+        # Without columns it is full.
+        self.row = 0
+        self.rows = 0
         self.need_bytes = 0
         self.need_headers = 0
 
@@ -219,25 +276,25 @@ class Filler:
         self.contents = contents
         starts[0] = 0
 
-    def use_records(self, buf: Any, count: int, base_offset: int, last_delta: int) -> None:
-        """`count` records that fill `buf`, of a batch with these offsets; none may lie beyond 63 bits."""
-        if base_offset < 0 or last_delta < 0 or base_offset > _MAX64 - last_delta:
-            raise ValueError("the offsets of the batch are out of range")
-        self.buf = buf
-        self.pos = 0
-        self.end = len(buf)
+    def use_batch(self, batch: Batches, payload: Any) -> None:
+        """The records of a batch come next: `payload` where they had to be unpacked, else as they lie there."""
+        if payload is None:
+            self.buf = batch.buf
+            self.pos = batch.pos + _HEADER_SIZE
+            self.end = batch.end
+        else:
+            self.buf = payload
+            self.pos = 0
+            self.end = len(payload)
         self.malformed = False
         self.index = 0
-        self.count = count
-        self.base_offset = base_offset
-        self.last_delta = last_delta
+        self.count = batch.count
+        self.base_offset = batch.base_offset
+        self.last_delta = batch.last_delta
         self.offset_delta = -1
-
-    def use_times(self, base_timestamp: int, stamped: bool, stamp: int) -> None:
-        """Times are counted from a base, or are all `stamp`."""
-        self.base_timestamp = base_timestamp
-        self.stamped = stamped
-        self.stamp = micros(stamp, 0)
+        self.base_timestamp = batch.base_timestamp
+        self.stamped = batch.attributes & _LOG_APPEND_TIME_FLAG != 0
+        self.stamp = micros(batch.max_timestamp, 0)
 
     def use_bounds(self, first_offset: int, until_offset: int) -> None:
         """Only records from `first_offset` up to `until_offset`, exclusive, become rows."""
@@ -250,6 +307,10 @@ class Filler:
             return self._fill()
 
     def _fill(self) -> int:
+        if self.count < 0:
+            return _BAD_COUNT
+        if self.base_offset < 0 or self.last_delta < 0 or self.base_offset > _MAX64 - 1 - self.last_delta:
+            return _BAD_OFFSET
         while self.index < self.count:
             start = self.pos
             stop = self._read_record()

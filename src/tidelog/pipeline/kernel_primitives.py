@@ -13,6 +13,14 @@ from typing import Any
 cython: Any = SimpleNamespace(compiled=False, nogil=nullcontext())
 
 
+def load_int32(data: Any, pos: int) -> int:
+    return int.from_bytes(data[pos : pos + 4], "big", signed=True)
+
+
+def load_int64(data: Any, pos: int) -> int:
+    return int.from_bytes(data[pos : pos + 8], "big", signed=True)
+
+
 def copy_bytes(data: Any, pos: int, out: Any, at: int, size: int) -> None:
     out[at : at + size] = data[pos : pos + size]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark import AccumulatorParam
 
-from tidelog.pipeline.errors import TasksFailed
+from tidelog.pipeline.errors import PipelineError, TasksFailed
 from tidelog.pipeline.executor import Done
 from tidelog.pipeline.landing import Landed, LandingTask, land, write_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
@@ -117,6 +117,8 @@ class OnSpark:
             self._spark.sparkContext.cancelJobGroup(group)
             raise
         if failure:
+            if isinstance(failure[0], PipelineError):
+                raise failure[0]
             raise explained(failure[0]) from failure[0]
         return outcome[0]
 

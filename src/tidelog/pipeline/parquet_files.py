@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, BinaryIO, Final
@@ -78,13 +78,14 @@ class ParquetSink:
         self._numbers = iter(range(1_000_000))
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._written: list[WrittenFile] = []
-        self._buffered_bytes = 0
+        #: of rows that are in no file yet
+        self.buffered_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes a batch; writes what does not fit into memory."""
         for values, rows in _by_partition(batch, self._settings.partition_by):
             self._take(values, rows, batch.schema)
-        while self._buffered_bytes > self._settings.max_bytes:
+        while self.buffered_bytes > self._settings.max_bytes:
             self._flush(max(self._open, key=lambda values: self._open[values].buffered_bytes))
 
     def close(self) -> list[WrittenFile]:
@@ -113,7 +114,7 @@ class ParquetSink:
             del self._open[values]
         self._open[values] = file
         size = file.take(rows)
-        self._buffered_bytes += size
+        self.buffered_bytes += size
 
     def _begin(self, values: tuple[str | None, ...], columns: pa.Schema, schema: pa.Schema) -> _OpenFile:
         settings = self._settings
@@ -124,21 +125,21 @@ class ParquetSink:
 
     def _flush(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]
-        self._buffered_bytes -= file.buffered_bytes
+        self.buffered_bytes -= file.buffered_bytes
         file.flush()
         if file.stream.tell() >= self._settings.target_bytes:
             self._finish(values)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         file = self._open.pop(values)
-        self._buffered_bytes -= file.buffered_bytes
+        self.buffered_bytes -= file.buffered_bytes
         self._written.append(file.finish(self._settings.fsync))
 
 
 class _OpenFile:
     """A file being written, and the rows that are not in it yet."""
 
-    __slots__ = ("_buffer", "_partition", "_path", "_rows", "_writer", "buffered_bytes", "schema", "stream")
+    __slots__ = ("_buffer", "_floats", "_partition", "_path", "_rows", "_writer", "buffered_bytes", "schema", "stream")
 
     def __init__(
         self,
@@ -156,6 +157,8 @@ class _OpenFile:
         self._partition = partition
         self._buffer: list[pa.RecordBatch] = []
         self._rows = 0
+        #: float columns without a NaN so far: to some readers it is the greatest value, to the Parquet writer none
+        self._floats = [f.name for f in columns if pa.types.is_floating(f.type)]
         self._writer = pq.ParquetWriter(stream, columns, compression=compression, **_encoding(columns))
 
     def take(self, rows: pa.RecordBatch) -> int:
@@ -163,6 +166,7 @@ class _OpenFile:
         self._buffer.append(rows)
         self.buffered_bytes += size
         self._rows += rows.num_rows
+        self._floats = [name for name in self._floats if not pc.any(pc.is_nan(rows.column(name))).as_py()]
         return size
 
     def flush(self) -> None:
@@ -179,7 +183,8 @@ class _OpenFile:
             self.stream.flush()
             os.fsync(self.stream.fileno())
         self.stream.close()
-        stats = json.dumps(statistics(self._writer.writer.metadata))
+        unbounded = {f.name for f in self.schema if pa.types.is_floating(f.type) and f.name not in self._floats}
+        stats = json.dumps(statistics(self._writer.writer.metadata, unbounded))
         return WrittenFile(self._path, size, self._rows, self._partition, stats, self.schema)
 
 
@@ -247,8 +252,11 @@ def partition_text(value: Any) -> str | None:
 # --- statistics ---------------------------------------------------------------------------------------
 
 
-def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Delta's statistics of a finished file: rows, and least, greatest and nulls of its columns."""
+def statistics(metadata: pq.FileMetaData, unbounded: Collection[str] = ()) -> dict[str, Any]:
+    """Delta's statistics of a finished file: rows, and least, greatest and nulls of its columns.
+
+    Of `unbounded` columns neither the least nor the greatest value is told.
+    """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -260,7 +268,7 @@ def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
         stats = [column.statistics for column in found]
         nulls[name] = sum(s.null_count for s in stats)
         known = [s for s in stats if s.num_values]
-        if known and all(s.has_min_max for s in known):
+        if known and name not in unbounded and all(s.has_min_max for s in known):
             low, high = _bounds(known)
             if low is not None and high is not None:
                 least[name], greatest[name] = low, high

@@ -75,6 +75,9 @@ def scope_of(
         if wanted is not None:
             first, last = wanted.get(at, (0, 0))
             start, until = max(start, first), min(until, last)
+        elif until > held.end:
+            # It is another log than the one that the table was read from: all of it counts.
+            start = held.first
         there, end = max(start, held.first), min(until, held.end)
         missing += [OffsetRange(*at, start, min(there, until)), OffsetRange(*at, max(end, start), until)]
         ranges.append(OffsetRange(*at, there, end))
@@ -177,7 +180,7 @@ class Replay:
             intent.write(ledger.table.path, intent.Intent(ledger.epoch, dead, going))
         before = len(ledger.table.files())
         if scope.whole:
-            marks |= {start_mark((r.topic, r.partition)): r.start for r in scope.ranges}
+            marks |= self._starts(ledger, ends)
             batch = Batch(
                 files=rows, offsets=offsets, marks=marks, info=info, goes_back=True, rebuild=lander.row_schema
             )
@@ -216,6 +219,15 @@ class Replay:
             before = ledger.offset(at)
             if scope.whole and before is not None:
                 found[at] = (before, min(before, held.end))
+        return found
+
+    def _starts(self, ledger: Ledger, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
+        """Where a rebuilt table begins: as before, or where the log begins now."""
+        found: dict[str, int] = {}
+        for at, held in ends.items():
+            start, until = ledger.table.start(at), ledger.offset(at)
+            if start is not None and until is not None:
+                found[start_mark(at)] = held.first if until > held.end else min(max(start, held.first), until)
         return found
 
     # --- landing ------------------------------------------------------------------------------------

@@ -113,10 +113,12 @@ def read_file(table: PipelineTable, file: TableFile) -> Iterator[pa.RecordBatch]
     kinds = {field.name: field.type for field in table.schema}
     with pq.ParquetFile(_open(table.path, file.path)) as parquet:
         for batch in parquet.iter_batches():
+            # Who joins or updates files may store texts in another form of Arrow's, and old files lack inner fields.
+            columns = {name: batch.column(name).cast(kinds[name]) for name in batch.schema.names}
             for name, value in file.partition_values.items():
                 constant = pa.scalar(value, pa.string()).cast(kinds[name])
-                batch = batch.append_column(name, pa.repeat(constant, batch.num_rows))
-            yield batch
+                columns[name] = pa.repeat(constant, batch.num_rows)
+            yield pa.RecordBatch.from_pydict(columns)
 
 
 def _open(root: str, path: str) -> Any:

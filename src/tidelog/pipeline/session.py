@@ -66,8 +66,10 @@ def spark_session(spark: Spark, name: str) -> SparkSession:
     with tempfile.NamedTemporaryFile("w", prefix="tidelog-log4j2-", suffix=".properties") as log:
         log.write(_QUIET_LOG)
         log.flush()
-        if "spark.driver.extraJavaOptions" not in settings:
-            builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log.name}")
+        own = settings.get("spark.driver.extraJavaOptions", "")
+        if "log4j" not in own:
+            options = f"{own} -Dlog4j2.configurationFile=file:{log.name}".strip()
+            builder = builder.config("spark.driver.extraJavaOptions", options)
         try:
             session: SparkSession = builder.getOrCreate()
         except Exception as error:

@@ -1,0 +1,220 @@
+"""`tidelog pipeline`: every verb, its exit codes, and what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_shell import Shell
+from click.testing import Result
+
+from tidelog.client import Client, Message
+
+FILE = """
+name = "{name}"
+[source]
+topics = ["{topic}"]
+[decode]
+format = "json"
+schema = "id BIGINT"
+[table]
+path = "lake"
+[spark]
+master = "none"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, topic: str) -> Path:
+    path = tmp_path / "orders.toml"
+    path.write_text(FILE.format(name=topic, topic=topic))
+    return path
+
+
+@pytest.fixture
+def filled(bootstrap: str, topic: str) -> str:
+    with Client(bootstrap) as client:
+        values = [b'{"id": %d}' % n if n % 10 else b"{" for n in range(40)]
+        client.produce(topic, [Message(value) for value in values], partition=0)
+    return topic
+
+
+def lines(result: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_run_tells_its_batches_in_json_lines_and_status_agrees(run: Shell, file: Path, filled: str) -> None:
+    told = lines(run("pipeline", "run", str(file), "--once"))
+    assert [line["event"] for line in told] == ["batch", "end"]
+    assert (told[0]["rows"], told[0]["dead_letters"], told[0]["lag"]) == (36, 4, 0)
+    status = run.json("pipeline", "status", str(file))
+    assert status["table"]["rows"] == 36 and status["dead_letters"]["rows"] == 4 and status["lag"] == 0
+    assert status["partitions"][0]["committed"] == status["partitions"][0]["group"] == 40
+    shown = run("pipeline", "status", str(file)).stdout
+    assert "Dead letters  4" in shown and "COMMITTED" in shown
+
+
+def test_plan_shows_the_next_batch_and_changes_nothing(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:
+    plan = run.json("pipeline", "plan", str(file))
+    assert plan["lag"] == plan["offsets"] == 40 and plan["tasks"][0]["until"] == 40
+    assert "40 offsets in 1 task" in run("pipeline", "plan", str(file)).stderr
+    assert not (tmp_path / "lake").exists()
+    run("pipeline", "run", str(file), "--once", "-o", "quiet")
+    assert "nothing to read" in run("pipeline", "plan", str(file)).stderr
+
+
+def test_status_of_a_pipeline_that_never_ran(run: Shell, file: Path, filled: str) -> None:
+    assert "the pipeline never ran" in run("pipeline", "status", str(file)).stdout
+
+
+def test_check_lists_what_is_there_and_what_is_missing(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:
+    shown = run("pipeline", "check", str(file)).stdout
+    assert "PROBLEM" not in shown and "will be made" in shown and filled in shown
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "other").touch()
+    file.write_text(file.read_text().replace(f'["{filled}"]', '["nowhere"]').replace('"none"', '"spak://x"'))
+    problem = run("pipeline", "check", str(file), code=1)
+    assert problem.stdout.count("PROBLEM") == 3
+    for word in ("there is no such topic", "holds other files", "is not a Spark master"):
+        assert word in problem.stderr
+    found = json.loads(run("pipeline", "check", str(file), "-o", "json", code=1).stdout)
+    assert all(row["hint"] for row in found if not row["ok"])
+
+
+def test_mistakes_in_the_file_are_code_2_and_told_one_by_one(alone: Shell, file: Path) -> None:
+    file.write_text('nmae = "x"\n[source]\ntopics = []\n')
+    for verb in ("run", "plan", "status", "check", "replay", "vacuum"):
+        told = alone("pipeline", verb, str(file), code=2).stderr
+        assert "did you mean name?" in told and "[table] path: is missing" in told
+    assert "there is no such file" in alone("pipeline", "run", "nothing.toml", code=2).stderr
+
+
+def test_exit_codes_of_brokers_and_topics(alone: Shell, run: Shell, file: Path) -> None:
+    for verb in ("run", "plan", "status"):
+        assert "is it running" in alone("pipeline", verb, str(file), code=3).stderr
+    file.write_text(file.read_text().replace("topics = [", 'topics = ["nowhere", '))
+    for verb in ("run", "plan", "status"):
+        assert "there is no such topic" in run("pipeline", verb, str(file), code=4).stderr
+    assert "broker" in alone("pipeline", "check", str(file), code=1).stdout
+
+
+def test_a_foreign_table_is_code_1_with_what_to_do(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(str(tmp_path / "lake"), pa.table({"id": [1]}))
+    told = run("pipeline", "run", str(file), "--once", code=1).stderr
+    assert "somebody else wrote it" in told and "adopt = true" in told
+
+
+def test_replay_shows_asks_and_replaces(run: Shell, file: Path, filled: str) -> None:
+    told = run("pipeline", "replay", str(file), "--dry-run", code=1).stderr
+    assert "has no table yet" in told
+    run("pipeline", "run", str(file), "--once")
+    assert run.json("pipeline", "replay", str(file), "--dry-run")[0]["offsets"] == 40
+    assert "--yes" in run("pipeline", "replay", str(file), code=2).stderr
+    done = run("pipeline", "replay", str(file), "--yes").stderr
+    assert "replayed: 36 rows" in done and "4 dead letters" in done
+    part = ["--topic", f"{filled}:0", "--from", "5", "--until", "15"]
+    assert run.json("pipeline", "replay", str(file), *part, "--yes")["rows"] == 9
+    later = run.json("pipeline", "replay", str(file), "--from", "@99999999999999", "--dry-run")
+    assert later == [], "no record is that late"
+    assert "not among" in run("pipeline", "replay", str(file), "--topic", "else", code=2).stderr
+    assert run.json("pipeline", "status", str(file))["table"]["rows"] == 36
+
+
+def test_vacuum_lists_and_removes(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:
+    run("pipeline", "run", str(file), "--once")
+    assert "nothing to remove" in run("pipeline", "vacuum", str(file)).stderr
+    orphan = tmp_path / "lake" / "part-e0-b1-t0-0123456789ab-0.parquet"
+    orphan.write_bytes(b"x" * 100)
+    os.utime(orphan, (time.time() - 8 * 86400,) * 2)
+    assert run("pipeline", "vacuum", str(file), "--dry-run", "-o", "name").stdout.strip() == str(orphan)
+    assert orphan.exists()
+    assert "removed 1 file (100 B)" in run("pipeline", "vacuum", str(file), "--yes").stderr
+    assert not orphan.exists()
+    assert "not a duration" in run("pipeline", "vacuum", str(file), "--older-than", "soon", code=2).stderr
+
+
+def started(file: Path, bootstrap: str, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tidelog.cli.main",
+            "pipeline",
+            "run",
+            str(file),
+            "-b",
+            bootstrap,
+            "-o",
+            "json",
+            *options,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_continuous_run_stops_in_good_order(bootstrap: str, file: Path, filled: str, number: signal.Signals) -> None:
+    process = started(file, bootstrap)
+    assert process.stdout is not None
+    first = json.loads(process.stdout.readline())
+    assert first["event"] == "batch" and first["rows"] == 36
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["stopped"] is True and "stopping after this batch" in err
+
+
+def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: str) -> None:
+    import re
+    from urllib.request import urlopen
+
+    process = started(file, bootstrap, "--metrics-port", "0")
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        port = re.findall(r":(\d+)/metrics", process.stderr.readline())[0]
+        process.stdout.readline()
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b"tidelog_pipeline_rows_total" in answer.read()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def test_the_live_table_has_a_line_per_partition() -> None:
+    from rich.console import Console
+
+    from tidelog.cli.pipeline_view import drawn, duration
+    from tidelog.pipeline.progress import PartitionProgress, Progress, State
+
+    progress = Progress(
+        pipeline="orders",
+        state=State.READING,
+        batch=3,
+        partitions=(PartitionProgress("orders", 0, 1000, 1500, 2000), PartitionProgress("orders", 1, 5, 5, 5)),
+        rows=1005,
+        dead_letters=2,
+        files=4,
+        rows_per_s=250.0,
+        table_version=9,
+        last_commit_ms=0,
+        eta_s=4.0,
+    )
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(drawn(progress))
+    text = console.export_text().splitlines()
+    assert text[0].startswith("orders: reading, batch 3, 1,005 rows, 250 rows/s, 4 files, lag 1,000, 2 dead letters")
+    assert text[0].rstrip().endswith("4 s left")
+    assert text[2].split() == ["orders", "0", "1,000", "1,500", "2,000", "1,000"]
+    assert [duration(s) for s in (5, 600, 7200)] == ["5 s", "10 min", "2.0 h"]

@@ -1,0 +1,181 @@
+"""Pipelines on a real Spark: the same oracle, transforms, failing tasks, and runners that are killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from bench.systems.process import BrokerProcess
+from pipeline_site import Site
+from spark_lives import Feeder, Lives
+
+from tidelog.pipeline.errors import BadRecord, PipelineError, TasksFailed
+from tidelog.pipeline.executor import Executor
+from tidelog.pipeline.landing import Landed, LandingTask, land
+from tidelog.pipeline.progress import Event, Notice, Progress
+from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.spec import Pipeline
+from tidelog.testing.broker import RunningBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+DAYS = '''
+[transform]
+sql = """SELECT id, id * 2 AS twice, CAST(_timestamp AS DATE) AS day, _topic, _partition, _offset
+         FROM records WHERE id >= 0"""
+'''
+FUNCTION = """
+from pyspark.sql.functions import col, udf
+
+def shout(text):
+    return text.upper()
+
+def clean(records):
+    return records.withColumn("name", udf(shout)(col("name"))).drop("_key")
+"""
+
+
+@pytest.fixture
+def on_spark(spark: SparkSession) -> Executor:
+    from tidelog.pipeline.on_spark import OnSpark
+
+    return OnSpark(spark)
+
+
+@pytest.fixture
+def site(broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]) -> Site:
+    return Site(broker.bootstrap, tmp_path, unique("p"), partitions=3)
+
+
+def tasks(number: int) -> str:
+    return f"max_records_per_batch = 400\ntasks = {number}"
+
+
+def test_every_record_lands_once_through_spark_and_progress_is_told_meanwhile(site: Site, on_spark: Executor) -> None:
+    site.produce(900)
+    seen: list[Event] = []
+    site.run(on_spark, [seen.append], site.pipeline(limits=tasks(4), master="local[2]"))
+    site.check_exactly_once()
+    told = [event for event in seen if isinstance(event, Progress)]
+    assert any(p.read > p.committed for progress in told for p in progress.partitions)
+
+
+def test_sql_makes_the_rows_and_a_column_to_partition_by(site: Site, on_spark: Executor) -> None:
+    pipeline = site.pipeline(limits=tasks(3), table='partition_by = ["day"]', more=DAYS)
+    site.produce(500)
+    site.run(on_spark, pipeline=pipeline)
+    site.check_exactly_once()
+    assert all(row["twice"] == 2 * row["id"] for row in site.rows())
+    assert {uri.split("/")[-2][:4] for uri in site.table.file_uris()} == {"day="}
+    assert not list(Path(pipeline.table.path).glob("_tidelog/staging/*")), "nothing is left of the staging"
+    # A part of it is built again through the same transform.
+    Replay(pipeline, on_spark).run({(site.topic, 1): (20, 60)})
+    site.check_exactly_once()
+    site.produce(40)
+    site.run(on_spark, pipeline=pipeline)
+    site.check_exactly_once()
+
+
+def test_a_function_transforms_and_new_fields_pass_through_it(site: Site, on_spark: Executor) -> None:
+    (site.directory / "cleaning.py").write_text(FUNCTION)
+    pipeline = site.pipeline(
+        decode='format = "json"\nschema = "id BIGINT, name STRING"', more='[transform]\npython = "cleaning:clean"\n'
+    )
+    site.produce_values(site.topic, [b'{"id": 1, "name": "a"}', b'{"id": 2, "name": "b"}'])
+    site.run(on_spark, pipeline=pipeline)
+    site.produce_values(site.topic, [b'{"id": 3, "name": "c", "more": {"x": 1}}', b"{"])
+    site.run(on_spark, pipeline=pipeline)
+    found = sorted(((r["id"], r["name"], r["more"]) for r in site.rows()), key=lambda r: r[0])
+    assert found == [(1, "A", None), (2, "B", None), (3, "C", {"x": 1})]
+    assert len(site.dead()) == 1 and "_key" not in site.rows()[0]
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        ('sql = "SELECT nothing FROM records"', "nothing"),
+        ('sql = "SELECT id / (id - id) AS x FROM records"', "DIVIDE_BY_ZERO"),
+        ('python = "absent:clean"', "there is no module absent"),
+    ],
+)
+def test_a_transform_that_does_not_work_is_told_in_a_sentence_and_commits_nothing(
+    site: Site, on_spark: Executor, transform: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.pipeline.runner.FIRST_PAUSE_S", 0.01)
+    site.produce(30)
+    with pytest.raises(PipelineError, match=said) as error:
+        site.run(on_spark, pipeline=site.pipeline(more=f"[transform]\n{transform}\n"))
+    assert "\n" not in error.value.message and error.value.hint
+
+
+def test_tasks_that_fail_are_run_again(site: Site, on_spark: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = site.directory / "failed"
+
+    def land_clumsily(task: LandingTask) -> Landed:
+        """Its first attempt in the batch writes its files, and then fails."""
+        result = land(task)
+        if task.number == 1 and not marker.exists():
+            marker.touch()
+            raise OSError("the disk is full, for a moment")
+        return result
+
+    monkeypatch.setattr("tidelog.pipeline.runner.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("tidelog.pipeline.on_spark.land", land_clumsily)
+    site.produce(600)
+    seen: list[Event] = []
+    site.run(on_spark, [seen.append], site.pipeline(limits=tasks(2)))
+    assert any(isinstance(event, Notice) and "the disk is full" in event.message for event in seen)
+    site.check_exactly_once()
+
+
+def test_what_tasks_say_reaches_the_driver_in_words(site: Site, on_spark: Executor) -> None:
+    site.produce(20)
+    pipeline = site.pipeline(decode='format = "json"\nschema = "id BIGINT"\non_error = "stop"')
+    with pytest.raises(BadRecord, match="offset 1: "):
+        site.run(on_spark, pipeline=pipeline)
+
+
+def test_a_task_that_always_fails_is_told_with_its_last_word(spark: SparkSession) -> None:
+    from tidelog.pipeline.on_spark import explained
+
+    with pytest.raises(Exception) as error:
+        spark.sparkContext.parallelize([1], 1).map(lambda _: 1 // 0).collect()
+    told = explained(error.value)
+    assert isinstance(told, TasksFailed) and "ZeroDivisionError: " in told.message
+
+
+def test_runners_on_spark_and_their_workers_are_killed_and_each_record_is_there_once(
+    tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    """A few lives; `python -m tests.pipeline.exactly_once_soak` has as many as one likes."""
+    with RunningBroker() as broker:
+        site = Site(broker.bootstrap, tmp_path, unique("p"), partitions=3)
+        lives = Lives(site, lambda: broker.restart() and None, seed=5)  # type: ignore[func-returns-value]
+        with Feeder(site, per_s=400):
+            for _ in range(3):
+                lives.live()
+        lives.finish()
+        site.check_exactly_once()
+        assert lives.faults["killed while running"] >= 2 and lives.faults["Python workers killed"]
+
+
+def test_the_pipeline_of_a_file_runs_on_a_master_by_its_address(site: Site, tmp_path: Path) -> None:
+    from tidelog.pipeline.errors import NotReady
+    from tidelog.pipeline.session import check_master
+
+    def with_master(master: str) -> Pipeline:
+        return site.pipeline(master=master)
+
+    assert check_master(with_master("local[3]").spark.master) == "local[3,4]"
+    assert check_master("local") == "local[1,4]" and check_master("local[*]") == "local[*,4]"
+    for wrong, said in (
+        ("spark://127.0.0.1:1", "no Spark master listens"),
+        ("spark://host", "names no port"),
+        ("lokal", "is not a Spark master"),
+    ):
+        with pytest.raises(NotReady, match=said):
+            check_master(wrong)

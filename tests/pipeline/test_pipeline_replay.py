@@ -1,0 +1,214 @@
+"""Building a table again: all or nothing, from the log, with the offsets as they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.systems.process import BrokerProcess
+from deltalake import DeltaTable
+from kill_points import KILLED, call
+from pipeline_site import Site
+
+from tidelog.client import Client
+from tidelog.pipeline import intent
+from tidelog.pipeline.errors import DataLoss, Fenced, NotReady, PipelineError
+from tidelog.pipeline.executor import InProcess
+from tidelog.pipeline.progress import Event, Notice, Step, StepReached
+from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.table import PipelineTable
+
+NAMED = 'format = "json"\nschema = "id STRING, name STRING"'
+
+
+@pytest.fixture
+def site(broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]) -> Site:
+    return Site(broker.bootstrap, tmp_path, unique("p"))
+
+
+def replay(pipeline: Pipeline, wanted: Any = None, **options: Any) -> Any:
+    return Replay(pipeline, InProcess(), timeout_s=20).run(wanted, **options)
+
+
+def state(site: Site) -> tuple[list[Any], list[Any]]:
+    return sorted(map(str, site.rows())), sorted(map(str, site.dead()))
+
+
+def test_a_table_is_built_again_with_other_types_and_the_pipeline_goes_on_behind_it(site: Site) -> None:
+    site.produce(100)
+    site.run()
+    text = site.pipeline(decode=NAMED)
+    site.produce(20)
+    done = replay(text)
+    assert (done.rows, done.dead_letters) == (0, 100), "whole numbers are no strings"
+    assert site.rows() == [] and site.table.to_pyarrow_table().schema.field("id").type == "string"
+    replay(site.pipeline())
+    assert len(site.rows()) + len(site.dead()) == 100, "what the runner had not read yet is the runner's"
+    site.run()
+    site.check_exactly_once()
+
+
+def test_dead_letters_that_can_be_decoded_now_move_into_the_table(site: Site) -> None:
+    site.produce_values(site.topic, [b'{"id": "1"}', b'{"id": 2}', b"{", b'{"id": 4}'])
+    site.run()
+    assert len(site.rows()) == 2 and len(site.dead()) == 2
+    replay(site.pipeline(decode='format = "json"\nschema = "id STRING"'))
+    assert [r["id"] for r in site.rows()] == ["1"] and len(site.dead()) == 3
+
+
+def test_a_range_is_replaced_row_by_row(site: Site) -> None:
+    """Rows of the range are damaged by hand; afterwards they are as they were, and no others were read again."""
+    site.produce(100)
+    site.run()
+    before = state(site)
+    site.table.update({"id": "-1"}, predicate="_offset >= 10 AND _offset < 30")
+    site.table.update({"id": "-2"}, predicate="_offset = 5")
+    assert state(site) != before
+    done = replay(site.pipeline(), {(site.topic, 0): (8, 40), (site.topic, 1): (8, 40)})
+    assert done.rows + done.dead_letters == 64
+    damaged = [r for r in site.rows() if r["id"] < 0]
+    assert {(r["id"], r["_offset"]) for r in damaged} == {(-2, 5)}
+    replay(site.pipeline(), {(site.topic, 0): (5, 6), (site.topic, 1): (5, 6)})
+    assert state(site) == before
+    site.produce(10)
+    site.run()
+    site.check_exactly_once()
+
+
+def test_a_partitioned_table_is_replaced_in_part(site: Site) -> None:
+    pipeline = site.pipeline(table='partition_by = ["_partition"]')
+    site.produce(60)
+    site.run(pipeline=pipeline)
+    replay(pipeline, {(site.topic, 1): (3, 17)})
+    site.check_exactly_once()
+
+
+def test_readers_see_the_old_rows_or_the_new_ones(site: Site) -> None:
+    site.produce(80)
+    site.run()
+    before = site.table.version()
+    replay(site.pipeline(decode='format = "json"\nschema = "id DOUBLE"'))
+    for version in range(before, site.table.version() + 1):
+        rows = DeltaTable(site.table.table_uri, version=version).to_pyarrow_table()
+        assert len(rows) == len([v for v in site.acknowledged.values() if v.endswith(b"}")])
+        assert str(rows.schema.field("id").type) in ("int64", "double")
+
+
+def test_records_that_the_log_lost_are_not_given_up_unless_told(site: Site) -> None:
+    site.produce(100)
+    site.run()
+    with Client(site.bootstrap) as client:
+        client.admin.delete_records(site.topic, {0: 20, 1: 50})
+    before = state(site)
+    for wanted in (None, {(site.topic, 0): (10, 30)}):
+        with pytest.raises(DataLoss, match=r"records that the log no longer holds: .*20") as error:
+            replay(site.pipeline(), wanted)
+        assert "--allow-missing" in (error.value.hint or "")
+    assert state(site) == before
+    replay(site.pipeline(), {(site.topic, 0): (10, 30)}, allow_missing=True)
+    assert state(site) == before, "a part keeps what cannot be read again"
+    replay(site.pipeline(), allow_missing=True)
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[1] == 0 and at[2] >= 20}
+    site.check_exactly_once()
+    replay(site.pipeline())
+    site.check_exactly_once()
+
+
+def test_a_table_of_a_topic_that_was_made_again_can_be_built_from_the_new_one(site: Site) -> None:
+    site.produce(40)
+    site.run()
+    with Client(site.bootstrap) as client:
+        client.admin.delete_topics([site.topic])
+        client.admin.create_topic(site.topic, partitions=2)
+    site.acknowledged.clear()
+    site.produce(10)
+    with pytest.raises(DataLoss):
+        replay(site.pipeline())
+    replay(site.pipeline(), allow_missing=True)
+    site.check_exactly_once()
+    site.produce(10)
+    site.run()
+    site.check_exactly_once()
+
+
+def test_rows_that_do_not_say_where_they_came_from_are_replaced_only_as_a_whole(site: Site) -> None:
+    pipeline = site.pipeline(table="metadata = { offset = false }")
+    site.produce(20)
+    site.run(pipeline=pipeline)
+    with pytest.raises(PipelineError, match="do not say which offsets"):
+        replay(pipeline, {(site.topic, 0): (0, 5)})
+    assert replay(pipeline).rows == len(site.rows())
+
+
+def test_a_pipeline_that_never_ran_has_nothing_to_replay(site: Site) -> None:
+    with pytest.raises(NotReady, match="has no table yet"):
+        replay(site.pipeline())
+
+
+def test_a_running_runner_is_fenced_by_a_replay(site: Site) -> None:
+    site.produce(120)
+
+    def replay_now(event: Event) -> None:
+        if isinstance(event, StepReached) and (event.batch, event.step) == (2, Step.LANDED):
+            replay(site.pipeline())
+
+    with pytest.raises(Fenced):
+        site.run(listeners=[replay_now])
+    site.run()
+    site.check_exactly_once()
+
+
+def test_a_runner_that_starts_during_a_replay_fences_it_and_the_table_stays(site: Site) -> None:
+    site.produce(120)
+    site.run()
+    site.produce(20)
+
+    def run_now(event: Event) -> None:
+        if isinstance(event, Notice) and "read 50" in event.message:
+            site.run()
+
+    with pytest.raises(Fenced):
+        Replay(site.pipeline(), InProcess(), [run_now]).run()
+    site.check_exactly_once()
+
+
+def _killed_replay(pipeline: Pipeline, commit: int, after: bool) -> None:
+    """Ends before, or right after, a commit to any table."""
+    write, counted = PipelineTable._write, [0]
+
+    def wrapped(self: PipelineTable, *arguments: Any) -> None:
+        counted[0] += 1
+        if counted[0] == commit and not after:
+            os._exit(KILLED)
+        write(self, *arguments)
+        if counted[0] == commit:
+            os._exit(KILLED)
+
+    PipelineTable._write = wrapped  # type: ignore[method-assign]
+    replay(pipeline)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commit", [1, 2, 3, 4])
+def test_a_replay_that_dies_leaves_the_old_tables_or_the_new_ones(site: Site, commit: int, after: bool) -> None:
+    """Its commits: taking over both tables, the table, the dead letters. The table's decides for both."""
+    site.produce(60)
+    site.run()
+    text = site.pipeline(decode='format = "json"\nschema = "id STRING"')
+    assert call(_killed_replay, text, commit, after) == KILLED
+    done = commit > 3 or (commit == 3 and after)
+    site.produce(10)
+    site.run(pipeline=text if done else site.pipeline())
+    if done:
+        assert site.rows() == [] and len(site.dead()) == 70
+        assert {(r["topic"], r["partition"], r["offset"]) for r in site.dead()} == site.acknowledged.keys()
+    else:
+        site.check_exactly_once()
+    marks = [
+        DeltaTable(t.table_uri).transaction_version(f"{site.name}/{intent.MARK}") for t in (site.table, site.letters)
+    ]
+    assert marks[0] == marks[1]

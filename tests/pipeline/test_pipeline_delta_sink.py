@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -240,3 +241,21 @@ def test_options_that_cannot_work_are_refused(options: dict[str, str], said: str
 def test_complete_mode_knows_no_keys() -> None:
     with pytest.raises(PipelineError, match="every batch is the whole table"):
         SinkOptions.of({"path": "x", "mode": "upsert", "keys": "a"}, overwrite=True)
+
+
+@pytest.mark.spark
+def test_the_page_about_windows_does_what_it_says(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    topic = unique("page")
+    fill(broker.bootstrap, topic, 60)
+    page = (REPOSITORY / "docs" / "streaming-aggregates.md").read_text()
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        code = block.replace("localhost:9092", broker.bootstrap).replace('"lake/', f'"{tmp_path}/lake/')
+        code = code.replace('"subscribe", "orders"', f'"subscribe", "{topic}"')
+        exec(compile(code, "streaming-aggregates.md", "exec"), names)
+    assert by_window(tmp_path / "lake" / "windows") == fold(60)
+    totals = {row["customer"]: row["amount"] for row in rows(tmp_path / "lake" / "totals")}
+    assert totals == {"nobody": 0.0} | {c: sum(n % 7 + 0.5 for n in range(i, 60, 3)) for i, c in enumerate(CUSTOMERS)}
+    assert {row["customer"] for row in rows(tmp_path / "lake" / "latest")} == {*CUSTOMERS, "nobody"}

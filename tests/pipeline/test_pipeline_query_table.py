@@ -16,23 +16,20 @@ from tidelog.pipeline.landing import write_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
 from tidelog.pipeline.query_table import QueryTable, latest
 
+Rows = list[tuple[str | None, int]]
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 
-def written(
-    path: Path, rows: list[tuple[str | None, int]], partition_by: tuple[str, ...] = ()
-) -> tuple[WrittenFile, ...]:
-    settings = SinkSettings(
-        root=str(path), prefix="part", partition_by=partition_by, target_bytes=1 << 20, max_bytes=1 << 20
-    )
-    return write_rows(settings, [batch(rows)])
+def written(path: Path, rows: Rows, partition_by: tuple[str, ...] = ()) -> tuple[WrittenFile, ...]:
+    sizes = {"target_bytes": 1 << 20, "max_bytes": 1 << 20}
+    return write_rows(SinkSettings(root=str(path), prefix="part", partition_by=partition_by, **sizes), [batch(rows)])
 
 
-def batch(rows: list[tuple[str | None, int]]) -> pa.RecordBatch:
+def batch(rows: Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"k": k, "n": n} for k, n in rows], schema=SCHEMA)
 
 
-def read(path: Path) -> list[tuple[str | None, int]]:
+def read(path: Path) -> Rows:
     rows = DeltaTable(path).to_pyarrow_table().select(["k", "n"]).to_pylist()
     return sorted(((row["k"], row["n"]) for row in rows), key=str)
 
@@ -118,7 +115,7 @@ def test_columns_are_added_and_types_do_not_change(tmp_path: Path) -> None:
     assert QueryTable.open(str(tmp_path / "t"), wider).schema.names == ["k", "n", "more"]
     opened(tmp_path / "t").append("q", 1, written(tmp_path / "t", [("b", 2)]))
     assert read(tmp_path / "t") == [("a", 1), ("b", 2)]
-    with pytest.raises(PipelineError, match="column n of .* is int64, and the rows have it as string"):
+    with pytest.raises(PipelineError, match=r"column n of .* is int64, and the rows have it as string"):
         QueryTable.open(str(tmp_path / "t"), pa.schema([("n", pa.string())]))
 
 
@@ -131,5 +128,5 @@ def test_partitions_are_those_of_the_table(tmp_path: Path) -> None:
 
 def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(Foreign, match="is no Delta table, and holds other files: notes.txt"):
+    with pytest.raises(Foreign, match=r"is no Delta table, and holds other files: notes\.txt"):
         opened(tmp_path)

@@ -14,10 +14,8 @@ from pipeline_site import Site
 
 from tidelog.pipeline import intent, places
 from tidelog.pipeline.intent import Intent
-from tidelog.pipeline.ledger import Ledger
+from tidelog.pipeline.tables import Tables
 from tidelog.pipeline.vacuum import HOUR_MS, Orphan, find, remove
-
-NOW_MS = int(time.time() * 1000)
 
 
 @pytest.fixture
@@ -26,9 +24,9 @@ def site(broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]) ->
 
 
 def orphans(site: Site, older_than_ms: int, **options: bool) -> list[Orphan]:
-    ledger = Ledger.look(site.pipeline())
-    assert ledger is not None
-    return find(ledger, older_than_ms, NOW_MS + 60_000, **options)
+    tables = Tables.look(site.pipeline())
+    assert tables is not None
+    return find(tables, older_than_ms, int(time.time() * 1000) + 60_000, **options)
 
 
 def age(site: Site, days: float) -> None:

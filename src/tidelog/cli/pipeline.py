@@ -354,14 +354,14 @@ def replay(
     from tidelog.pipeline.replay import Replay, check_scope, scope_of
 
     pipeline = _on(pipeline, master)
-    wanted, ledger, ends = _scope(pipeline, since, until, topics, timeout_s)
-    scope = scope_of(ledger, ends, wanted)
+    wanted, tables, ends = _scope(pipeline, since, until, topics, timeout_s)
+    scope = scope_of(tables, ends, wanted)
     rows = [{**r._asdict(), "offsets": r.size} for r in scope.ranges]
     columns = [Column("TOPIC", "topic")]
     columns += [Column(n.upper(), n, right=True) for n in ("partition", "start", "until", "offsets")]
     if dry_run or output == "table":
         show(rows, columns, output)
-    check_scope(scope, pipeline, ledger.table.schema.names, allow_missing)
+    check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
     if dry_run:
         return
     what = "the whole table" if scope.whole else f"{plural(scope.size, 'offset')} of it"
@@ -387,17 +387,17 @@ def _scope(
     """(what the options ask for, the tables, what the log holds); None for everything."""
     from tidelog.client import Client
     from tidelog.pipeline.errors import NotReady
-    from tidelog.pipeline.ledger import Ledger
+    from tidelog.pipeline.tables import Tables
     from tidelog.pipeline.watching import Brokers
 
-    ledger = Ledger.look(pipeline)
-    if ledger is None or ledger.is_new:
+    tables = Tables.look(pipeline)
+    if tables is None or tables.is_new:
         raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
     with Brokers(pipeline.source, timeout_s) as brokers:
         partitions = brokers.partitions()
         ends = brokers.ends(partitions)
     if since is None and until is None and not topics:
-        return None, ledger, ends
+        return None, tables, ends
     chosen = _chosen(partitions, topics)
     wanted: dict[TopicPartition, tuple[int, int]] = {}
     with Client(pipeline.source.bootstrap, "tidelog-cli", timeout_s) as client:
@@ -408,9 +408,9 @@ def _scope(
             for partition in own:
                 # Without a bound it is the table's own, which may lie outside of what the log holds now.
                 start = first[partition] if since is not None else 0
-                end = last[partition] if until is not None else ledger.offset((topic, partition)) or 0
+                end = last[partition] if until is not None else tables.offset((topic, partition)) or 0
                 wanted[topic, partition] = (start, end)
-    return wanted, ledger, ends
+    return wanted, tables, ends
 
 
 def _chosen(partitions: list[TopicPartition], topics: tuple[str, ...]) -> list[TopicPartition]:
@@ -451,15 +451,15 @@ def vacuum(pipeline: Pipeline, older_than: str, newest_runner: bool, yes: bool, 
     import time
 
     from tidelog.cli.output import Column, plural, show, size, tell
-    from tidelog.pipeline.ledger import Ledger
+    from tidelog.pipeline.tables import Tables
     from tidelog.pipeline.vacuum import find, remove
 
     try:
         age_ms = int(duration_ms(older_than))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    ledger = Ledger.look(pipeline)
-    found = [] if ledger is None else find(ledger, age_ms, int(time.time() * 1000), newest_runner)
+    tables = Tables.look(pipeline)
+    found = [] if tables is None else find(tables, age_ms, int(time.time() * 1000), newest_runner)
     rows = [{"path": os.path.join(o.root, o.path), "size_bytes": o.size_bytes} for o in found]
     if not rows and output == "table":
         tell("nothing to remove")

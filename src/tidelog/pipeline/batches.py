@@ -17,10 +17,10 @@ from tidelog.pipeline.decoding import Decoding
 from tidelog.pipeline.errors import Passing, PipelineError
 from tidelog.pipeline.executor import Done, Executor
 from tidelog.pipeline.landing import Landed, LandingTask
-from tidelog.pipeline.ledger import Ledger
 from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.ranges import OffsetRange
 from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,14 +42,14 @@ class Lander:
         self,
         pipeline: Pipeline,
         executor: Executor,
-        ledger: Ledger,
+        tables: Tables,
         decoding: Decoding,
         on_pin: Callable[[Decoding, list[str]], None],
         timeout_s: float,
     ) -> None:
         self._pipeline = pipeline
         self._executor = executor
-        self._ledger = ledger
+        self._tables = tables
         self._on_pin = on_pin
         self._timeout_s = timeout_s
         self.decoding = decoding
@@ -68,12 +68,12 @@ class Lander:
                 self._pipeline.transform,
                 self.decoding.decoder.schema,
                 [os.path.join(self._pipeline.table.path, file.path) for file in staged],
-                self._ledger.rows_sink(batch, 0),
+                self._tables.rows_sink(batch, 0),
             )
             return BatchFiles(tuple(rows), dead)
         finally:
             if self._pipeline.transform is not None:
-                places.remove_directory(self._pipeline.table.path, self._ledger.staging(batch))
+                places.remove_directory(self._pipeline.table.path, self._tables.staging(batch))
 
     def _land(self, tasks: Sequence[Sequence[OffsetRange]], batch: int, done: Done) -> list[Landed]:
         for _ in range(WIDENINGS):
@@ -91,7 +91,7 @@ class Lander:
         )
 
     def _task(self, number: int, ranges: Sequence[OffsetRange], batch: int) -> LandingTask:
-        ledger, source = self._ledger, self._pipeline.source
+        tables, source = self._tables, self._pipeline.source
         staged = self._pipeline.transform is not None
         return LandingTask(
             number=number,
@@ -100,8 +100,8 @@ class Lander:
             isolation=source.isolation,
             fail_on_data_loss=source.fail_on_data_loss,
             decoder=self.decoding.decoder,
-            rows=ledger.staging_sink(batch, number) if staged else ledger.rows_sink(batch, number),
-            dead=ledger.letters_sink(batch, number),
+            rows=tables.staging_sink(batch, number) if staged else tables.rows_sink(batch, number),
+            dead=tables.letters_sink(batch, number),
             timeout_s=self._timeout_s,
         )
 

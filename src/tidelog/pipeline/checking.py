@@ -94,26 +94,26 @@ def _schema(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _table(pipeline: Pipeline) -> Iterator[Finding]:
-    from tidelog.pipeline.ledger import Ledger
     from tidelog.pipeline.table import check_empty, foreign
+    from tidelog.pipeline.tables import Tables
 
     try:
-        ledger = Ledger.look(pipeline)
-        if ledger is None:
+        tables = Tables.look(pipeline)
+        if tables is None:
             check_empty(pipeline.table.path)
             yield from _writable(pipeline.table.path)
             return
-        if ledger.table.epoch is None and not pipeline.table.adopt:
-            raise foreign(ledger.table, pipeline.name)
-        if ledger.table.partition_by != pipeline.table.partition_by:
+        if tables.table.epoch is None and not pipeline.table.adopt:
+            raise foreign(tables.table, pipeline.name)
+        if tables.table.partition_by != pipeline.table.partition_by:
             raise PipelineError(
-                f"the table is partitioned by {list(ledger.table.partition_by)}",
+                f"the table is partitioned by {list(tables.table.partition_by)}",
                 "write the same under partition_by in [table], or another path",
             )
     except PipelineError as error:
         yield _failed("table", error)
         return
-    yield Finding("table", True, f"{pipeline.table.path}: version {ledger.table.version}")
+    yield Finding("table", True, f"{pipeline.table.path}: version {tables.table.version}")
 
 
 def _writable(path: str) -> Iterator[Finding]:

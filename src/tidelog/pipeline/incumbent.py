@@ -19,7 +19,6 @@ from tidelog.pipeline.batches import BatchFiles, Lander, row_schema
 from tidelog.pipeline.decoding import SAMPLE, Decoding
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.landing import Landed
-from tidelog.pipeline.ledger import Ledger
 from tidelog.pipeline.plan import Ends, Gap, Plan, TopicPartition, plan, starting_offset
 from tidelog.pipeline.progress import (
     BatchCommitted,
@@ -36,6 +35,7 @@ from tidelog.pipeline.progress import (
 from tidelog.pipeline.ranges import OffsetRange
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.tables import Tables
 from tidelog.pipeline.watching import Brokers
 
 
@@ -45,7 +45,7 @@ class Incumbent:
         pipeline: Pipeline,
         executor: Executor,
         brokers: Brokers,
-        ledger: Ledger,
+        tables: Tables,
         decoding: Decoding,
         listeners: Sequence[Listener],
         timeout_s: float,
@@ -53,9 +53,9 @@ class Incumbent:
         self._pipeline = pipeline
         self._executor = executor
         self._brokers = brokers
-        self._ledger = ledger
+        self._tables = tables
         self._listeners = listeners
-        self._lander = Lander(pipeline, executor, ledger, decoding, self._keep_pin, timeout_s)
+        self._lander = Lander(pipeline, executor, tables, decoding, self._keep_pin, timeout_s)
         self._committed: dict[TopicPartition, int] = {}
         self._read: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, Ends] = {}
@@ -85,15 +85,15 @@ class Incumbent:
         )
         if decoding is None:
             return None
-        ledger = Ledger.open(pipeline, row_schema(pipeline, executor, decoding))
-        new = {at: ends[at] for at in partitions if ledger.offset(at) is None}
+        tables = Tables.open(pipeline, row_schema(pipeline, executor, decoding))
+        new = {at: ends[at] for at in partitions if tables.offset(at) is None}
         starts = {
-            at: starting_offset(at, found, pipeline.source.starting_offsets, ledger.is_new) for at, found in new.items()
+            at: starting_offset(at, found, pipeline.source.starting_offsets, tables.is_new) for at, found in new.items()
         }
-        ledger.take_over(partitions, starts)
-        self = cls(pipeline, executor, brokers, ledger, decoding, listeners, timeout_s)
-        if decoding.pin is not None and decoding.pin != ledger.table.pin:
-            ledger.table.set_pin(ledger.epoch, decoding.pin)
+        tables.take_over(partitions, starts)
+        self = cls(pipeline, executor, brokers, tables, decoding, listeners, timeout_s)
+        if decoding.pin is not None and decoding.pin != tables.table.pin:
+            tables.table.set_pin(tables.epoch, decoding.pin)
         self._look(partitions, ends)
         self._tell_group(self._committed)
         return self
@@ -105,9 +105,9 @@ class Incumbent:
         partitions = self._brokers.partitions()
         if targets is not None:
             partitions = [at for at in partitions if at in targets]
-        self._ledger.refresh()
+        self._tables.refresh()
         ends = self._brokers.ends(partitions)
-        self._ledger.begin({at: ends[at].first for at in partitions if self._ledger.offset(at) is None})
+        self._tables.begin({at: ends[at].first for at in partitions if self._tables.offset(at) is None})
         self._look(partitions, ends)
         if targets is not None:
             ends = {at: replace_end(found, targets[at].end, self._committed[at]) for at, found in ends.items()}
@@ -131,10 +131,10 @@ class Incumbent:
         files = self._lander.land(batch.tasks, self.batches, self._landed)
         self._reached(Step.LANDED)
         self.tell(State.COMMITTING)
-        info = {"epoch": self._ledger.epoch, "batch": self.batches}
-        self._ledger.commit_letters(files.dead, batch.moves, info)
+        info = {"epoch": self._tables.epoch, "batch": self.batches}
+        self._tables.commit_letters(files.dead, batch.moves, info)
         self._reached(Step.LETTERS_COMMITTED)
-        self._ledger.commit_rows(files.rows, batch.moves, info)
+        self._tables.commit_rows(files.rows, batch.moves, info)
         self._reached(Step.COMMITTED)
         self._count(batch, files, time.monotonic() - began)
         self._tell_group({at: after for at, (_, after) in batch.moves.items()})
@@ -158,7 +158,7 @@ class Incumbent:
         self._committed |= {at: after for at, (_, after) in batch.moves.items()}
         self._read = {}
         size = sum(f.size_bytes for f in files.rows)
-        version = self._ledger.table.version
+        version = self._tables.table.version
         tell_all(self._listeners, BatchCommitted(self.batches, rows, dead, len(files.rows), size, seconds, version))
         self.tell(State.READING if batch.lag > batch.size else State.CAUGHT_UP)
 
@@ -167,7 +167,7 @@ class Incumbent:
         if not every or self.batches % every:
             return
         try:
-            self._ledger.compact(self._pipeline.table.target_file_size)
+            self._tables.compact(self._pipeline.table.target_file_size)
         except Exception as error:
             # Nothing depends on it: rows and offsets stay as they are, and it comes again.
             self.notice(f"small files were not joined: {error}")
@@ -176,12 +176,12 @@ class Incumbent:
 
     def _look(self, partitions: Sequence[TopicPartition], ends: Mapping[TopicPartition, Ends]) -> None:
         self._ends = dict(ends)
-        self._committed = {at: self._ledger.offset(at) or 0 for at in partitions}
+        self._committed = {at: self._tables.offset(at) or 0 for at in partitions}
         self._read = {}
 
     def _keep_pin(self, decoding: Decoding, names: list[str]) -> None:
         assert decoding.pin is not None
-        self._ledger.table.set_pin(self._ledger.epoch, decoding.pin)
+        self._tables.table.set_pin(self._tables.epoch, decoding.pin)
         what = f"new columns: {', '.join(names)}" if names else "a column has new fields inside"
         self.notice(f"values have fields that the schema lacked; {what}; the batch is read again")
 
@@ -224,7 +224,7 @@ class Incumbent:
                 dead_letters=self.meter.dead_letters,
                 files=self.meter.files,
                 rows_per_s=rows_per_s,
-                table_version=self._ledger.table.version,
+                table_version=self._tables.table.version,
                 last_commit_ms=self.meter.last_commit_ms,
                 eta_s=lag / offsets_per_s if offsets_per_s else None,
             ),

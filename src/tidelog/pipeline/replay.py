@@ -26,7 +26,6 @@ from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.incumbent import sample
 from tidelog.pipeline.landing import Landed
-from tidelog.pipeline.ledger import Ledger, check_partitioning, nested
 from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.plan import Ends, TopicPartition, assign
 from tidelog.pipeline.progress import Listener, Notice, tell_all
@@ -34,6 +33,7 @@ from tidelog.pipeline.ranges import OffsetRange, limit, split_evenly
 from tidelog.pipeline.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import Batch, start_mark
+from tidelog.pipeline.tables import Tables, check_partitioning, nested
 from tidelog.pipeline.watching import Brokers
 
 
@@ -61,7 +61,7 @@ class Replayed:
 
 
 def scope_of(
-    ledger: Ledger,
+    tables: Tables,
     ends: Mapping[TopicPartition, Ends],
     wanted: Mapping[TopicPartition, tuple[int, int]] | None,
 ) -> Scope:
@@ -69,7 +69,7 @@ def scope_of(
     ranges: list[OffsetRange] = []
     missing: list[OffsetRange] = []
     for at, held in sorted(ends.items()):
-        start, until = ledger.table.start(at), ledger.offset(at)
+        start, until = tables.table.start(at), tables.offset(at)
         if start is None or until is None:
             continue
         if wanted is not None:
@@ -136,7 +136,7 @@ class Replay:
         with Brokers(pipeline.source, self._timeout_s) as brokers:
             partitions = brokers.partitions()
             ends = brokers.ends(partitions)
-            there = Ledger.look(pipeline)
+            there = Tables.look(pipeline)
             if there is None or there.is_new:
                 raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
             # Asked before anybody is fenced in vain.
@@ -144,15 +144,15 @@ class Replay:
             decoding = self._decoding(there, ends, wanted is None)
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
-            ledger = Ledger.open(pipeline, there.table.schema if wanted is None else schema)
-            ledger.take_over(partitions, {})
+            tables = Tables.open(pipeline, there.table.schema if wanted is None else schema)
+            tables.take_over(partitions, {})
             # A runner may have gone on until now.
             ends = brokers.ends(partitions)
-        scope = scope_of(ledger, ends, wanted)
-        check_scope(scope, pipeline, ledger.table.schema.names, allow_missing)
-        return self._replace(ledger, decoding, scope, ends)
+        scope = scope_of(tables, ends, wanted)
+        check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
+        return self._replace(tables, decoding, scope, ends)
 
-    def _decoding(self, there: Ledger, ends: Mapping[TopicPartition, Ends], whole: bool) -> Decoding:
+    def _decoding(self, there: Tables, ends: Mapping[TopicPartition, Ends], whole: bool) -> Decoding:
         decode = self._pipeline.decode
         # A rebuild begins with what the file says; columns that values have beside that are found again.
         pin = None if whole and not decode.infer else there.table.pin
@@ -162,41 +162,41 @@ class Replay:
         return decoding
 
     def _replace(
-        self, ledger: Ledger, decoding: Decoding, scope: Scope, ends: Mapping[TopicPartition, Ends]
+        self, tables: Tables, decoding: Decoding, scope: Scope, ends: Mapping[TopicPartition, Ends]
     ) -> Replayed:
         lander = Lander(
-            self._pipeline, self._executor, ledger, decoding, lambda _, names: self._widened(names), self._timeout_s
+            self._pipeline, self._executor, tables, decoding, lambda _, names: self._widened(names), self._timeout_s
         )
         rows, dead = self._land(lander, scope)
-        marks = {intent.MARK: ledger.epoch}
-        offsets = self._offsets(ledger, scope, ends)
+        marks = {intent.MARK: tables.epoch}
+        offsets = self._offsets(tables, scope, ends)
         info = {
-            "epoch": ledger.epoch,
+            "epoch": tables.epoch,
             "what": "the table is built again" if scope.whole else "a part of the table is built again",
             "offsets": nested({(r.topic, r.partition): (r.start, r.until) for r in scope.ranges}),
         }
-        if ledger.letters is not None:
+        if tables.letters is not None:
             going = None if scope.whole else scope.ranges
-            intent.write(ledger.table.path, intent.Intent(ledger.epoch, dead, going))
-        before = len(ledger.table.files())
+            intent.write(tables.table.path, intent.Intent(tables.epoch, dead, going))
+        before = len(tables.table.files())
         if scope.whole:
-            marks |= self._starts(ledger, ends)
+            marks |= self._starts(tables, ends)
             batch = Batch(
                 files=rows, offsets=offsets, marks=marks, info=info, goes_back=True, rebuild=lander.row_schema
             )
             removed = before
         else:
-            batch, removed = self._part(ledger, scope, rows, marks, info)
-        ledger.table.commit(ledger.epoch, batch)
+            batch, removed = self._part(tables, scope, rows, marks, info)
+        tables.table.commit(tables.epoch, batch)
         if decoding.pin != lander.decoding.pin and lander.decoding.pin is not None:
-            ledger.table.set_pin(ledger.epoch, lander.decoding.pin)
-        if ledger.letters is not None:
-            intent.finish(ledger.table, ledger.letters, ledger.epoch, ledger.letters_sink(0, 0))
-        return Replayed(sum(f.rows for f in rows), sum(f.rows for f in dead), len(rows), removed, ledger.table.version)
+            tables.table.set_pin(tables.epoch, lander.decoding.pin)
+        if tables.letters is not None:
+            intent.finish(tables.table, tables.letters, tables.epoch, tables.letters_sink(0, 0))
+        return Replayed(sum(f.rows for f in rows), sum(f.rows for f in dead), len(rows), removed, tables.table.version)
 
     def _part(
         self,
-        ledger: Ledger,
+        tables: Tables,
         scope: Scope,
         rows: Sequence[WrittenFile],
         marks: Mapping[str, int],
@@ -204,28 +204,28 @@ class Replay:
     ) -> tuple[Batch, int]:
         origin = origin_of(self._pipeline)
         assert origin is not None, "checked before"
-        missing = {field.name: field for file in rows for field in ledger.table.missing(file.schema)}
+        missing = {field.name: field for file in rows for field in tables.table.missing(file.schema)}
         if missing:
-            ledger.table.add_columns(ledger.epoch, missing.values())
-        removed, kept = without(ledger.table, origin, scope.ranges, ledger.rows_sink(0, 0))
+            tables.table.add_columns(tables.epoch, missing.values())
+        removed, kept = without(tables.table, origin, scope.ranges, tables.rows_sink(0, 0))
         return Batch(files=[*kept, *rows], removed=removed, marks=marks, info=info), len(removed)
 
     def _offsets(
-        self, ledger: Ledger, scope: Scope, ends: Mapping[TopicPartition, Ends]
+        self, tables: Tables, scope: Scope, ends: Mapping[TopicPartition, Ends]
     ) -> dict[TopicPartition, tuple[int | None, int]]:
         """They stay; only where the log ends before them, a rebuilt table goes on from that end."""
         found: dict[TopicPartition, tuple[int | None, int]] = {}
         for at, held in ends.items():
-            before = ledger.offset(at)
+            before = tables.offset(at)
             if scope.whole and before is not None:
                 found[at] = (before, min(before, held.end))
         return found
 
-    def _starts(self, ledger: Ledger, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
+    def _starts(self, tables: Tables, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
         """Where a rebuilt table begins: as before, or where the log begins now."""
         found: dict[str, int] = {}
         for at, held in ends.items():
-            start, until = ledger.table.start(at), ledger.offset(at)
+            start, until = tables.table.start(at), tables.offset(at)
             if start is not None and until is not None:
                 found[start_mark(at)] = held.first if until > held.end else min(max(start, held.first), until)
         return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelog.pipeline.ledger import Ledger
 from tidelog.pipeline.plan import Ends, Plan, TopicPartition, plan, starting_offset
 from tidelog.pipeline.session import expected_parallelism
 from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.tables import Tables
 from tidelog.pipeline.watching import Brokers
 
 
@@ -47,15 +47,15 @@ class Status:
 
 
 def status(pipeline: Pipeline, timeout_s: float) -> Status:
-    ledger = Ledger.look(pipeline)
+    tables = Tables.look(pipeline)
     with Brokers(pipeline.source, timeout_s) as brokers:
         ends = brokers.ends(brokers.partitions())
         group = brokers.group_offsets(pipeline.group.id)
-    committed = _committed(pipeline, ledger, ends)
+    committed = _committed(pipeline, tables, ends)
     rows = tuple(
         PartitionStatus(
             *at,
-            None if ledger is None else ledger.offset(at),
+            None if tables is None else tables.offset(at),
             group.get(at),
             found.end,
             max(0, found.end - committed[at]),
@@ -64,9 +64,9 @@ def status(pipeline: Pipeline, timeout_s: float) -> Status:
     )
     return Status(
         pipeline.name,
-        None if ledger is None else _table(ledger.table.path, ledger),
-        None if ledger is None or ledger.letters is None else _table(ledger.letters.path, ledger, letters=True),
-        0 if ledger is None else ledger.table.epoch or 0,
+        None if tables is None else _table(tables.table.path, tables),
+        None if tables is None or tables.letters is None else _table(tables.letters.path, tables, letters=True),
+        0 if tables is None else tables.table.epoch or 0,
         sum(row.lag for row in rows),
         rows,
     )
@@ -74,11 +74,11 @@ def status(pipeline: Pipeline, timeout_s: float) -> Status:
 
 def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
     """What the next batch would read."""
-    ledger = Ledger.look(pipeline)
+    tables = Tables.look(pipeline)
     with Brokers(pipeline.source, timeout_s) as brokers:
         ends = brokers.ends(brokers.partitions())
     return plan(
-        _committed(pipeline, ledger, ends),
+        _committed(pipeline, tables, ends),
         ends,
         max_records=pipeline.limits.max_records_per_batch,
         tasks=pipeline.limits.tasks or expected_parallelism(pipeline.spark.master),
@@ -87,20 +87,20 @@ def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
 
 
 def _committed(
-    pipeline: Pipeline, ledger: Ledger | None, ends: Mapping[TopicPartition, Ends]
+    pipeline: Pipeline, tables: Tables | None, ends: Mapping[TopicPartition, Ends]
 ) -> dict[TopicPartition, int]:
     """What the table has, or where a partition that it does not know would begin."""
     found = {}
     for at, held in ends.items():
-        known = None if ledger is None else ledger.offset(at)
-        is_new = ledger is None or ledger.is_new
+        known = None if tables is None else tables.offset(at)
+        is_new = tables is None or tables.is_new
         start = pipeline.source.starting_offsets
         found[at] = starting_offset(at, held, start, is_new) if known is None else known
     return found
 
 
-def _table(path: str, ledger: Ledger, letters: bool = False) -> TableStatus:
-    table = ledger.letters if letters else ledger.table
+def _table(path: str, tables: Tables, letters: bool = False) -> TableStatus:
+    table = tables.letters if letters else tables.table
     assert table is not None
     files = table.files()
     return TableStatus(

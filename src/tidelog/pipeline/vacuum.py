@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from tidelog.pipeline import intent, places
-from tidelog.pipeline.ledger import Ledger
 from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.tables import Tables
 
 HOUR_MS: Final = 3_600_000
 #: no batch takes longer than this from its first file to its commit
@@ -27,10 +27,10 @@ class Orphan(NamedTuple):
     size_bytes: int
 
 
-def find(ledger: Ledger, older_than_ms: int, now_ms: int, newest_runner_too: bool = False) -> list[Orphan]:
+def find(tables: Tables, older_than_ms: int, now_ms: int, newest_runner_too: bool = False) -> list[Orphan]:
     """What can go of both tables."""
-    tables = [ledger.table] if ledger.letters is None else [ledger.table, ledger.letters]
-    return [orphan for table in tables for orphan in _of(table, ledger, older_than_ms, now_ms, newest_runner_too)]
+    both = [tables.table] if tables.letters is None else [tables.table, tables.letters]
+    return [orphan for table in both for orphan in _of(table, tables, older_than_ms, now_ms, newest_runner_too)]
 
 
 def remove(orphans: Iterable[Orphan]) -> None:
@@ -38,12 +38,12 @@ def remove(orphans: Iterable[Orphan]) -> None:
         places.remove(orphan.root, orphan.path)
 
 
-def _of(table: PipelineTable, ledger: Ledger, older_than_ms: int, now_ms: int, all_of_them: bool) -> Iterator[Orphan]:
+def _of(table: PipelineTable, tables: Tables, older_than_ms: int, now_ms: int, all_of_them: bool) -> Iterator[Orphan]:
     there = {found.path: found for found in places.files_below(table.path, "")}
     # Delta counts in hours; the rest is looked at here.
     unneeded = set(table.unreferenced(-(-older_than_ms // HOUR_MS)))
     unneeded |= {path for path in there if path.startswith(f"{places.STAGING}/")}
-    unneeded |= {path for path in there if _is_done_intent(path, ledger)}
+    unneeded |= {path for path in there if _is_done_intent(path, tables)}
     for path in sorted(unneeded & there.keys()):
         found = there[path]
         written = places.parse_part(path)
@@ -53,11 +53,11 @@ def _of(table: PipelineTable, ledger: Ledger, older_than_ms: int, now_ms: int, a
             yield Orphan(table.path, path, found.size_bytes)
 
 
-def _is_done_intent(path: str, ledger: Ledger) -> bool:
+def _is_done_intent(path: str, tables: Tables) -> bool:
     """Whether it is what a replay wrote down and nobody has to carry out any more."""
     match = _INTENT.fullmatch(path)
     if match is None:
         return False
     number = int(match[1])
-    open_one = ledger.letters is not None and ledger.letters.mark(intent.MARK) != number
-    return ledger.table.mark(intent.MARK) != number or not open_one
+    open_one = tables.letters is not None and tables.letters.mark(intent.MARK) != number
+    return tables.table.mark(intent.MARK) != number or not open_one

@@ -37,7 +37,7 @@ from tidelog.pipeline.table import Batch, PipelineTable, foreign, start_mark
 _END: Final = 1 << 62
 
 
-class Ledger:
+class Tables:
     """The tables of a pipeline. `letters` is None where its values are never decoded, so that none can fail."""
 
     def __init__(self, pipeline: Pipeline, table: PipelineTable, letters: PipelineTable | None) -> None:
@@ -48,7 +48,7 @@ class Ledger:
         self.epoch = 0
 
     @classmethod
-    def look(cls, pipeline: Pipeline) -> Ledger | None:
+    def look(cls, pipeline: Pipeline) -> Tables | None:
         """The tables as they are, to be read only; None where the pipeline has none yet."""
         table = PipelineTable.open(pipeline.table.path, pipeline.name)
         if table is None:
@@ -56,7 +56,7 @@ class Ledger:
         return cls(pipeline, table, PipelineTable.open(pipeline.dead_letters.path, pipeline.name))
 
     @classmethod
-    def open(cls, pipeline: Pipeline, schema: pa.Schema) -> Ledger:
+    def open(cls, pipeline: Pipeline, schema: pa.Schema) -> Tables:
         """The tables, made where there are none, and checked: whose they are, and whether these rows fit."""
         name, fsync = pipeline.name, pipeline.table.fsync
         path, partition_by = pipeline.table.path, pipeline.table.partition_by

@@ -108,6 +108,20 @@ def test_of_two_runners_at_a_time_the_newer_one_goes_on(site: Site) -> None:
     site.check_exactly_once()
 
 
+def test_runners_that_all_start_at_once_leave_each_record_once(site: Site) -> None:
+    """The first round has no tables yet: all of them want to make these, and to begin the partitions."""
+    codes = []
+    for _ in range(4):
+        site.produce(60)
+        runners = [start(site.pipeline(limits=f"max_records_per_batch = {10 + 7 * n}")) for n in range(4)]
+        for runner in runners:
+            runner.join(60)
+            codes.append(runner.exitcode)
+    assert set(codes) == {0, FENCED}
+    site.run()
+    site.check_exactly_once()
+
+
 def test_a_broker_that_restarts_while_a_runner_runs_is_waited_for(tmp_path: Path, unique: Callable[[str], str]) -> None:
     with RunningBroker() as broker:
         site = Site(broker.bootstrap, tmp_path, unique("p"))

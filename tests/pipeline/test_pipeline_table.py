@@ -79,6 +79,35 @@ def test_an_older_runner_is_fenced_at_its_next_commit(table: PipelineTable) -> N
     assert offsets(table) == [0, 1]
 
 
+def test_two_runners_that_take_over_at_once_have_different_epochs(table: PipelineTable) -> None:
+    rival = PipelineTable.open(table.path, "p")
+    assert rival is not None
+    assert (table.take_over(), rival.take_over()) == (1, 2)
+    with pytest.raises(Fenced):
+        table.commit(1, Batch(marks={"x": 1}))
+
+
+def test_a_slower_starter_does_not_set_a_partition_back_that_another_has_begun(table: PipelineTable) -> None:
+    """Both saw an empty table; one was faster and has already committed a batch when the other takes over."""
+    rival = PipelineTable.open(table.path, "p")
+    assert rival is not None
+    table.commit(table.take_over(marks={"t/0": 0, "t/0/start": 0}), batch(table, 0, 5))
+    rival.take_over(marks={"t/0": 0, "t/0/start": 0, "t/1": 3})
+    assert (rival.offset(AT), rival.offset(("t", 1))) == (5, 3)
+
+
+def test_an_epoch_that_was_taken_elsewhere_is_followed_by_its_runner_only(table: PipelineTable) -> None:
+    rival = PipelineTable.open(table.path, "p")
+    assert rival is not None
+    table.follow(3)
+    table.follow(3)
+    with pytest.raises(Fenced, match="its epoch is 3, this one's 2"):
+        rival.follow(2)
+    rival.follow(4)
+    with pytest.raises(Fenced):
+        table.commit(3, Batch(marks={"x": 1}))
+
+
 def test_others_may_commit_in_between_and_nothing_is_lost(table: PipelineTable) -> None:
     """Somebody compacts, changes a property, or another pipeline appends: the batch is committed on top of that."""
     epoch = table.take_over(marks={"t/0": 0})

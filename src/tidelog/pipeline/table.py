@@ -185,20 +185,32 @@ class PipelineTable:
 
     # --- taking over --------------------------------------------------------------------------------
 
-    def take_over(self, epoch: int | None = None, marks: Mapping[str, int] | None = None) -> int:
-        """Fences every other runner. The new epoch: the one given, or the next."""
+    def take_over(self, marks: Mapping[str, int] | None = None, at_least: int = 1) -> int:
+        """Fences every other runner. The new epoch, which nobody else has. `marks` are set where there are none yet."""
         for _ in range(ATTEMPTS):
-            new = epoch if epoch is not None else (self.epoch or 0) + 1
-            if self.epoch is not None and self.epoch >= new:
-                raise self._fenced(new)
+            new = max((self.epoch or 0) + 1, at_least)
+            # Looked up each time: another new runner may have begun the same partitions, and gone on from there.
+            unset = {what: version for what, version in (marks or {}).items() if self.mark(what) is None}
             try:
-                self._write([], "append", {"runner": new, **(marks or {})}, {"what": "a runner takes over"})
+                self._write([], "append", {"runner": new, **unset}, {"what": "a runner takes over"})
                 return new
             except DeltaError:
-                # Somebody committed in between; whoever it was, the newest runner is this one.
+                # Somebody committed in between, perhaps with this very epoch: the newest runner takes the next one.
                 self.refresh()
-                if epoch is not None and self.epoch == epoch:
-                    return epoch
+        raise PipelineError(f"{self.path}: others commit faster than a runner can take over", "try again")
+
+    def follow(self, epoch: int) -> None:
+        """Fences older runners here too, with an epoch that was taken over elsewhere."""
+        for _ in range(ATTEMPTS):
+            if self.epoch == epoch:
+                return
+            if (self.epoch or 0) > epoch:
+                raise self._fenced(epoch)
+            try:
+                self._write([], "append", {"runner": epoch}, {"what": "a runner takes over"})
+                return
+            except DeltaError:
+                self.refresh()
         raise PipelineError(f"{self.path}: others commit faster than a runner can take over", "try again")
 
     def check_epoch(self, epoch: int) -> None:

@@ -105,11 +105,11 @@ class Tables:
         begin.
         """
         if self.letters is None:
-            self.epoch = self.table.take_over(marks=_begin(starts))
+            self.epoch = self.table.take_over(_begin(starts))
             return
-        newest = max(self.table.epoch or 0, self.letters.epoch or 0) + 1
-        self.epoch = self.table.take_over(newest, _begin(starts))
-        self.letters.take_over(self.epoch)
+        # A table that was made anew beside old dead letters goes on from their epoch.
+        self.epoch = self.table.take_over(_begin(starts), at_least=(self.letters.epoch or 0) + 1)
+        self.letters.follow(self.epoch)
         intent.finish(self.table, self.letters, self.epoch, self.letters_sink(0, 0))
         self._take_out_unfinished(self.letters, partitions)
 

@@ -146,11 +146,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         parts = _parts(written)
-        if not self._options.exactly_once or not parts:
+        if not self._options.exactly_once or not written:
             return
         identity, run = _one_origin(written)
         with _committer(self._options, identity, run) as committer:
-            committer.commit(batchId, parts)
+            committer.commit(batchId, parts, even_empty=False)
             committer.sweep(run, now=any(each.place.attempt for each in written))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -322,6 +322,14 @@ def test_a_batch_without_rows_is_done_too(world: World) -> None:
     assert world.driver().commit(0, [], "nothing to do")
     latest = world.latest()
     assert latest is not None and latest.done and latest.note == "nothing to do"
+    assert world.driver().commit(1, [], even_empty=False)
+    assert world.latest() == latest
+    # An empty batch is no reason to leave what was decided for it unfinished.
+    with pytest.raises(Death):
+        mortal(world.driver(), "after decision", Random(0)).commit(2, [world.task("one", 2, 0)])
+    assert world.driver().commit(2, [], even_empty=False) is False
+    world.expect(2, [0])
+    world.check()
 
 
 def test_the_sweep_takes_what_tasks_left_and_never_what_is_decided(world: World) -> None:

@@ -21,6 +21,7 @@ from tidelog.cli.options import (
     partition_list,
     yes_option,
 )
+from tidelog.cli.pipeline_load import load as load_command
 from tidelog.cli.places import EARLIEST, LATEST, Place, duration_ms, ends_of, resolve, where
 
 if TYPE_CHECKING:
@@ -471,3 +472,8 @@ def vacuum(pipeline: Pipeline, older_than: str, newest_runner: bool, yes: bool, 
     confirm(f"Remove {plural(len(found), 'file')} ({total})?", yes)
     remove(found)
     tell(f"removed {plural(len(found), 'file')} ({total})")
+
+
+# --- load ---------------------------------------------------------------------------------------------
+
+command.add_command(load_command)

@@ -102,8 +102,11 @@ class Committer:
             raise self._torn(latest, outcome)
         return None
 
-    def commit(self, batch: int, parts: Sequence[Part], note: str | None = None) -> bool:
-        """Whether the batch is these transactions now; False where it was written before, and these are aborted."""
+    def commit(self, batch: int, parts: Sequence[Part], note: str | None = None, even_empty: bool = True) -> bool:
+        """Whether the batch is these transactions now; False where it was written before, and these are aborted.
+
+        A batch without any is remembered like others, unless it is said that it need not be.
+        """
         hold = self._taken()
         latest = hold.latest
         if latest is not None and latest.batch > batch:
@@ -118,6 +121,8 @@ class Committer:
             if again is None:
                 return False
             parts = again
+        if not parts and not even_empty:
+            return True
         self.check_open(part.prepared for part in parts if part not in before)
         entry = Entry(batch, False, tuple(parts), note)
         self._write(hold, entry)

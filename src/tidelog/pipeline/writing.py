@@ -146,11 +146,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         parts = _parts(written)
-        if not self._options.exactly_once or not parts:
+        if not self._options.exactly_once or not written:
             return
         identity, run = _one_origin(written)
-        with _committer(self._options, identity) as committer:
-            committer.commit(batchId, parts)
+        with _committer(self._options, identity, run) as committer:
+            committer.commit(batchId, parts, even_empty=False)
             committer.sweep(run, now=any(each.place.attempt for each in written))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -300,8 +300,9 @@ def _abort(
 
 
 @contextmanager
-def _committer(options: SinkOptions, identity: str) -> Iterator[Committer]:
-    key = (os.getpid(), options.bootstrap, options.client_id, options.prefix, options.ledger_topic, identity)
+def _committer(options: SinkOptions, identity: str, run: str | None = None) -> Iterator[Committer]:
+    """With a `run`, one that is kept for its next batch; another run takes the ledger anew, after whoever had it."""
+    key = (os.getpid(), options.bootstrap, options.client_id, options.prefix, options.ledger_topic, identity, run)
     found = _committers.pop(key, None)
     if found is None:
         client = Client(options.bootstrap, **_client_options(options))
@@ -313,6 +314,9 @@ def _committer(options: SinkOptions, identity: str) -> Iterator[Committer]:
         if isinstance(error, ClientError):
             raise _told(error) from error
         raise
+    if run is None:
+        found[0].close()
+        return
     _committers[key] = found
     while len(_committers) > _KEPT_COMMITTERS:
         _committers.pop(next(iter(_committers)))[0].close()

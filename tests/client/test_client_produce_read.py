@@ -36,6 +36,26 @@ def test_what_is_produced_is_read_back(client: Client, topic: str, compression: 
     assert records[3].timestamp == 1_700_000_000_000
 
 
+def test_answers_that_somebody_still_looks_at_are_never_written_over(client: Client, topic: str) -> None:
+    client.produce(topic, [b"%d" % number * 20_000 for number in range(40)], partition=0)
+    sizes = (200_000, 70_000, 500_000)
+    looked_at: list[tuple[memoryview, bytes]] = []
+    for step in range(30):
+        fetched = client.fetch(topic, 0, step, max_bytes=sizes[step % 3])
+        looked_at.append((fetched.records, bytes(fetched.records)))
+        if step % 2:
+            looked_at.pop(step % len(looked_at))
+        del fetched
+        assert all(view == copy for view, copy in looked_at)
+
+
+def test_answers_that_nobody_looks_at_leave_their_memory_to_the_next(client: Client, topic: str) -> None:
+    client.produce(topic, [b"x" * 100_000 for _ in range(5)], partition=0)
+
+    buffers = [client.fetch(topic, 0, offset, max_bytes=150_000).records.obj for offset in range(5)]
+    assert all(buffer is buffers[0] for buffer in buffers)
+
+
 def test_unacknowledged_records_arrive_too(client: Client, topic: str) -> None:
     (delivered,) = client.produce(topic, [b"a", b"b"], acks=0)
     assert delivered.base_offset == -1

@@ -10,6 +10,9 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from bench.systems.kafka import ApacheKafka
+from bench.systems.process import BrokerProcess
+from bench.systems.tidelog import Tidelog
 from confluent_kafka import Producer
 
 from tidelog.client import Client
@@ -25,13 +28,15 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker({"group.initial.rebalance.delay.ms": "0"}) as broker:
-        yield broker
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Ours, or with `--broker=kafka` an Apache Kafka: the pipeline reads from either."""
+    system = ApacheKafka if request.config.getoption("--broker") == "kafka" else Tidelog
+    with system(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
+def client(broker: BrokerProcess) -> Iterator[Client]:
     with Client(broker.bootstrap, timeout_s=20) as client:
         yield client
 
@@ -53,7 +58,7 @@ def offsets_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_a_range_gives_its_rows_and_no_others(broker: RunningBroker, filled: Callable[..., str]) -> None:
+def test_a_range_gives_its_rows_and_no_others(broker: BrokerProcess, filled: Callable[..., str]) -> None:
     topic = filled(5000)
     found = pa.Table.from_batches(read_range(broker.bootstrap, OffsetRange(topic, 0, 123, 4321), max_rows=1000))
     assert found.column("offset").to_pylist() == list(range(123, 4321))
@@ -63,7 +68,7 @@ def test_a_range_gives_its_rows_and_no_others(broker: RunningBroker, filled: Cal
 
 
 def test_ranges_that_follow_each_other_hold_each_row_once_over_many_fetches(
-    broker: RunningBroker, filled: Callable[..., str]
+    broker: BrokerProcess, filled: Callable[..., str]
 ) -> None:
     topic = filled(3000, size=400)
     edges = [0, 1, 700, 1501, 3000]
@@ -74,7 +79,7 @@ def test_ranges_that_follow_each_other_hold_each_row_once_over_many_fetches(
 
 
 def test_connections_are_kept_between_ranges_and_dropped_when_left_in_the_middle(
-    broker: RunningBroker, filled: Callable[..., str]
+    broker: BrokerProcess, filled: Callable[..., str]
 ) -> None:
     topic = filled(2000, size=400)
     options = {"client_id": "kept"}
@@ -111,7 +116,7 @@ def test_a_kept_connection_survives_a_restart_of_the_broker(tidelog_broker: Runn
 
 
 def test_records_that_were_deleted_are_data_loss(
-    broker: RunningBroker, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = filled(100)
     client.admin.delete_records(topic, {0: 40})
@@ -126,11 +131,12 @@ def test_records_that_were_deleted_are_data_loss(
         found = offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 60), fail_on_data_loss=False))
     assert found == list(range(40, 60))
     assert "offsets 10 to 39 are lost" in caplog.text
+    assert "failOnDataLoss" not in caplog.text
     # All of the range is gone, and nothing beyond it is read instead.
     assert offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 30), fail_on_data_loss=False)) == []
 
 
-def test_a_log_shorter_than_the_range_is_data_loss(broker: RunningBroker, filled: Callable[..., str]) -> None:
+def test_a_log_shorter_than_the_range_is_data_loss(broker: BrokerProcess, filled: Callable[..., str]) -> None:
     topic = filled(10)
     beyond = OffsetRange(topic, 0, 50, 60)
     with pytest.raises(DataLoss, match="offsets 50 to 59 are lost: it now ends at offset 10"):
@@ -144,7 +150,7 @@ def test_a_log_shorter_than_the_range_is_data_loss(broker: RunningBroker, filled
         next(across)
 
 
-def test_transactions_are_read_as_isolation_has_it(broker: RunningBroker, client: Client) -> None:
+def test_transactions_are_read_as_isolation_has_it(broker: BrokerProcess, client: Client) -> None:
     topic = f"range-{next(_numbers)}"
     client.admin.create_topic(topic, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "linger.ms": 0})
@@ -226,7 +232,7 @@ def test_a_log_that_was_truncated_while_it_was_read_is_data_loss() -> None:
 
 
 def test_a_topic_that_was_created_again_is_read_as_it_is_now(
-    broker: RunningBroker, client: Client, filled: Callable[..., str]
+    broker: BrokerProcess, client: Client, filled: Callable[..., str]
 ) -> None:
     topic = filled(5)
     assert len(offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 0, 5)))) == 5
@@ -237,6 +243,6 @@ def test_a_topic_that_was_created_again_is_read_as_it_is_now(
     assert batch.to_pylist() == [{"value": b"new"}]
 
 
-def test_a_topic_that_does_not_exist_is_said_to(broker: RunningBroker) -> None:
+def test_a_topic_that_does_not_exist_is_said_to(broker: BrokerProcess) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         list(read_range(broker.bootstrap, OffsetRange("nowhere", 0, 0, 1)))

@@ -7,6 +7,10 @@ may stand for several addresses (`localhost` is often ::1 and 127.0.0.1): each i
 while other brokers are asked. Responses come in the order of their requests; one that nobody came for, because its
 reader went away, is read and dropped when the next one is wanted.
 
+A large response lands in a buffer that is used again once nobody looks at it any more: fresh memory has to be cleared
+first, by Python and by the kernel, which costs half of what receiving does. Python knows who looks: a bytearray
+refuses to change its length while there is a view of it.
+
 A connection that failed is closed and never used again: whoever holds it opens another.
 """
 
@@ -29,6 +33,11 @@ from tidelog.wire.malformed import WireError
 SIZE: Final = struct.Struct(">i")
 MAX_RESPONSE_BYTES: Final = 1 << 30
 NEWEST: Final = 1 << 15
+#: responses of such sizes land in buffers that are kept
+LEAST_KEPT_BYTES: Final = 64 * 1024
+MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
+#: one that is looked at while the next response comes, and the one that it comes into
+KEPT_BUFFERS: Final = 2
 
 
 class Sent(NamedTuple):
@@ -43,6 +52,7 @@ class Connection:
     __slots__ = (
         "_correlation_id",
         "_due",
+        "_kept",
         "_socket",
         "_timeout_s",
         "_versions",
@@ -61,6 +71,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._due: deque[Sent] = deque()
+        self._kept: list[bytearray] = []
         self._versions: dict[int, tuple[int, int]] = {}
         #: what the cluster has switched on: name -> level
         self.features: dict[str, int] = {}
@@ -104,6 +115,7 @@ class Connection:
     def close(self) -> None:
         self.closed = True
         self._due.clear()
+        self._kept.clear()
         self._socket.close()
 
     def _negotiate(self) -> None:
@@ -218,8 +230,25 @@ class Connection:
             raise self._not_kafka(f"it sent a frame of {size} bytes")
         return self._receive_exactly(size)
 
+    def _room(self, size: int) -> memoryview:
+        """Memory for a response that nobody else looks at."""
+        if not LEAST_KEPT_BYTES <= size <= MOST_KEPT_BYTES:
+            return memoryview(bytearray(size))
+        for number, buffer in enumerate(self._kept):
+            try:
+                buffer.append(0)  # one byte longer does no harm, and is refused where somebody looks
+            except BufferError:
+                continue
+            if len(buffer) < size:
+                self._kept[number] = buffer = bytearray(size)
+            return memoryview(buffer)[:size]
+        fresh = bytearray(size)
+        if len(self._kept) < KEPT_BUFFERS:
+            self._kept.append(fresh)
+        return memoryview(fresh)
+
     def _receive_exactly(self, size: int) -> memoryview:
-        view = memoryview(bytearray(size))
+        view = self._room(size)
         at = 0
         while at < size:
             got = self._socket.recv_into(view[at:])

@@ -109,7 +109,9 @@ def arrow(made: list[tuple[Any, ...]], kinds: tuple[pa.DataType, pa.DataType], e
             ),
             "topic": pa.array(topics, pa.string()),
             "partition": pa.array(partitions, pa.int32()),
-            "time": pa.array([None if t is None else t * 1000 + 999 for t in times], pa.timestamp("us", "UTC")),
+            "time": pa.array([None if t is None else t * 1000 + 999 for t in times], pa.timestamp("us", "UTC")).cast(
+                pa.timestamp("us", "Asia/Kolkata")
+            ),
         }
     )
     return whole.slice(extra)

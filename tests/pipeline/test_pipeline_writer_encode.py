@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib.util
 from array import array
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from bench.systems.process import BrokerProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidelog.client import Client
 from tidelog.client.cluster import TopicInfo
 from tidelog.client.partitioner import STICKY_BYTES, murmur2, partition_of_key
 from tidelog.client.producer import Encoded
+from tidelog.client.transactional import TransactionalProducer
 from tidelog.pipeline import encode
 from tidelog.pipeline.encode import ArrowEncoder, RowRefused
 from tidelog.wire.batch import HEADER_SIZE
@@ -105,7 +109,9 @@ def arrow(made: list[tuple[Any, ...]], kinds: tuple[pa.DataType, pa.DataType], e
             ),
             "topic": pa.array(topics, pa.string()),
             "partition": pa.array(partitions, pa.int32()),
-            "time": pa.array([None if t is None else t * 1000 + 999 for t in times], pa.timestamp("us", "UTC")),
+            "time": pa.array([None if t is None else t * 1000 + 999 for t in times], pa.timestamp("us", "UTC")).cast(
+                pa.timestamp("us", "Asia/Kolkata")
+            ),
         }
     )
     return whole.slice(extra)
@@ -231,6 +237,52 @@ def test_the_topic_option_stands_in_for_the_column() -> None:
     assert [record.value for record in given.records()["t", 0]] == ["ü".encode(), None]
     with pytest.raises(RowRefused, match="Required attribute 'value'"):
         encoded([pa.record_batch({"key": pa.array([b"k"])})], Given(), topic="t")
+
+
+def test_a_stock_client_reads_what_was_encoded(broker: BrokerProcess, unique: Callable[[str], str]) -> None:
+    """Through a broker, in every codec, in transactions and without."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    made = [
+        (
+            b"k%d" % (n % 7) if n % 3 else None,
+            None if n % 11 == 0 else b"v%d" % n,
+            [("h", b"%d" % n)] if n % 2 else None,
+        )
+        for n in range(300)
+    ]
+    batch = pa.record_batch(
+        {
+            "key": pa.array([key for key, _, _ in made], pa.binary()),
+            "value": pa.array([value for _, value, _ in made], pa.binary()),
+            "headers": pa.array(
+                [None if h is None else [{"key": k, "value": v} for k, v in h] for _, _, h in made], HEADERS
+            ),
+        }
+    )
+    topic = unique("encoded")
+    with Client(broker.bootstrap) as client:
+        client.admin.create_topic(topic, 3)
+        for codec in CODEC_NAMES:
+            for producer in (client.producer(), client.transactional_producer(unique("id"))):
+                if isinstance(producer, TransactionalProducer):
+                    producer.begin()
+                encoder = ArrowEncoder(producer.topic, producer.send_encoded, topic=topic, compression=codec)
+                encoder.write(batch)
+                encoder.close()
+                producer.commit() if isinstance(producer, TransactionalProducer) else producer.flush()
+        ends = {partition: at.offset for partition, at in client.offsets(topic).items()}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": unique("group"), "check.crcs": True})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+    seen: list[Any] = []
+    while len(seen) < 2 * len(CODEC_NAMES) * len(made):
+        for message in consumer.consume(1000, timeout=10):
+            assert message.error() is None
+            seen.append((message.key(), message.value(), message.headers()))
+            if message.key() is not None:
+                assert message.partition() == partition_of_key(message.key(), 3)
+    consumer.close()
+    assert sorted(map(repr, seen)) == sorted(map(repr, made * (2 * len(CODEC_NAMES))))
 
 
 def test_columns_that_lie_about_their_length_are_refused(kernel: Any) -> None:

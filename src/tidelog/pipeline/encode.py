@@ -124,7 +124,9 @@ class ArrowEncoder:
         if (headers := _column(batch, "headers")) is not None:
             rows.use_headers(*_header_columns(headers))
         if self._timestamp is not None:
-            times = batch.column(self._timestamp).cast(pa.timestamp("us"), safe=False)
+            times = batch.column(self._timestamp)
+            # The zone is how a time is shown: the number beneath it counts from 1970 in Greenwich.
+            times = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
             rows.use_times(_numbers(times, "q"), *_validity(times))
         lanes = self._place(batch, rows)
         # Two more than there are lanes: see `sort`.

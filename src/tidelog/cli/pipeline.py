@@ -375,9 +375,12 @@ def replay(
 
 
 def _replayed(done: dict[str, Any]) -> str:
+    from tidelog.cli.output import plural
+
     return (
-        f"replayed: {done['rows']} rows in {done['files']} files instead of {done['removed_files']} files, "
-        f"{done['dead_letters']} dead letters; the table is at version {done['table_version']}"
+        f"replayed: {plural(done['rows'], 'row')} in {plural(done['files'], 'file')} instead of "
+        f"{plural(done['removed_files'], 'file')}, {plural(done['dead_letters'], 'dead letter')}; "
+        f"the table is at version {done['table_version']}"
     )
 
 

@@ -137,7 +137,7 @@ class Source:
     )
     isolation: Literal["read_committed", "read_uncommitted"] = key(
         choice("read_committed", "read_uncommitted"),
-        "whether records of open and aborted transactions are left out",
+        "read_committed leaves out what belongs to open or aborted transactions",
         default="read_committed",
     )
     fail_on_data_loss: bool = key(
@@ -162,7 +162,7 @@ class Decode:
     )
     infer: bool = key(
         flag,
-        "instead of schema: find the columns in a sample of the records, and keep them beside the table",
+        "instead of schema: find the columns in the first records, once, and keep them with the table",
         default=False,
     )
     message: str | None = key(text, "the message type of protobuf values, such as shop.Order", default=None)
@@ -258,7 +258,11 @@ class DeadLetters:
 class Spark:
     """[spark]: where the work runs."""
 
-    master: str = key(text, "local[*], or the address of a cluster", default="local[*]")
+    master: str = key(
+        text,
+        'local[*], the address of a cluster, or "none": in the runner\'s own process, without Spark, Java and transform',
+        default="local[*]",
+    )
     conf: Mapping[str, str] = key(settings, "Spark's own settings", factory=dict, shown="{}")
 
 
@@ -419,6 +423,11 @@ class KeyReference(NamedTuple):
     key: str
     default: str
     says: str
+
+    def row(self) -> str:
+        """A line of the table in the documentation."""
+        plain = self.default in ("required", "–") or " " in self.default
+        return f"| `{self.key}` | {self.default if plain else f'`{self.default}`'} | {self.says} |"
 
 
 def reference() -> Iterator[KeyReference]:

@@ -122,6 +122,19 @@ def test_a_record_larger_than_max_bytes_has_a_batch_to_itself() -> None:
     assert rows_of(batches) == [row.dict() for row in log.rows(0, None, True)]
 
 
+def test_what_unpacks_to_much_is_handed_out_in_slices_of_bounded_memory() -> None:
+    log = build_log([write([(NOW, b"k" * 10, b"v" * 1000, [])] * 4000, codec=4)])
+    chunk = log.chunk(0, None, True)
+    assert len(chunk.fetched.records) < 100_000
+    before = pa.total_allocated_bytes()
+    rows = 0
+    for batch in ArrowDecoder(max_bytes=100_000, max_rows=1000).decode(chunk):
+        assert batch.num_rows <= 100
+        assert pa.total_allocated_bytes() - before < 1_500_000
+        rows += batch.num_rows
+    assert rows == 4000
+
+
 def test_log_append_time_is_the_time_of_every_record_of_its_batch() -> None:
     log = build_log([write([(NOW + i, None, b"v", []) for i in range(3)], stamp=s) for s in (None, NOW + 99, None)])
     batch = decode(log)[0]

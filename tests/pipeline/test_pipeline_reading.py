@@ -6,13 +6,19 @@ import itertools
 import logging
 import pickle
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from bench.systems.kafka import ApacheKafka
+from bench.systems.process import BrokerProcess
+from bench.systems.tidelog import Tidelog
+from confluent_kafka import Producer
 
 from tidelog.client import Client
-from tidelog.client.errors import NotFound
+from tidelog.client.errors import LogTruncated, NotFound, TimedOut
 from tidelog.client.producer import Message
+from tidelog.client.reader import Chunk, Fetched, Isolation, Span
 from tidelog.pipeline import reading
 from tidelog.pipeline.ranges import OffsetRange
 from tidelog.pipeline.reading import DataLoss, read_range
@@ -22,13 +28,15 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with RunningBroker({"group.initial.rebalance.delay.ms": "0"}) as broker:
-        yield broker
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Ours, or with `--broker=kafka` an Apache Kafka: the pipeline reads from either."""
+    system = ApacheKafka if request.config.getoption("--broker") == "kafka" else Tidelog
+    with system(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
+def client(broker: BrokerProcess) -> Iterator[Client]:
     with Client(broker.bootstrap, timeout_s=20) as client:
         yield client
 
@@ -50,7 +58,7 @@ def offsets_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_a_range_gives_its_rows_and_no_others(broker: RunningBroker, filled: Callable[..., str]) -> None:
+def test_a_range_gives_its_rows_and_no_others(broker: BrokerProcess, filled: Callable[..., str]) -> None:
     topic = filled(5000)
     found = pa.Table.from_batches(read_range(broker.bootstrap, OffsetRange(topic, 0, 123, 4321), max_rows=1000))
     assert found.column("offset").to_pylist() == list(range(123, 4321))
@@ -60,7 +68,7 @@ def test_a_range_gives_its_rows_and_no_others(broker: RunningBroker, filled: Cal
 
 
 def test_ranges_that_follow_each_other_hold_each_row_once_over_many_fetches(
-    broker: RunningBroker, filled: Callable[..., str]
+    broker: BrokerProcess, filled: Callable[..., str]
 ) -> None:
     topic = filled(3000, size=400)
     edges = [0, 1, 700, 1501, 3000]
@@ -71,7 +79,7 @@ def test_ranges_that_follow_each_other_hold_each_row_once_over_many_fetches(
 
 
 def test_connections_are_kept_between_ranges_and_dropped_when_left_in_the_middle(
-    broker: RunningBroker, filled: Callable[..., str]
+    broker: BrokerProcess, filled: Callable[..., str]
 ) -> None:
     topic = filled(2000, size=400)
     options = {"client_id": "kept"}
@@ -108,7 +116,7 @@ def test_a_kept_connection_survives_a_restart_of_the_broker(tidelog_broker: Runn
 
 
 def test_records_that_were_deleted_are_data_loss(
-    broker: RunningBroker, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = filled(100)
     client.admin.delete_records(topic, {0: 40})
@@ -123,11 +131,12 @@ def test_records_that_were_deleted_are_data_loss(
         found = offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 60), fail_on_data_loss=False))
     assert found == list(range(40, 60))
     assert "offsets 10 to 39 are lost" in caplog.text
+    assert "failOnDataLoss" not in caplog.text
     # All of the range is gone, and nothing beyond it is read instead.
     assert offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 30), fail_on_data_loss=False)) == []
 
 
-def test_a_log_shorter_than_the_range_is_data_loss(broker: RunningBroker, filled: Callable[..., str]) -> None:
+def test_a_log_shorter_than_the_range_is_data_loss(broker: BrokerProcess, filled: Callable[..., str]) -> None:
     topic = filled(10)
     beyond = OffsetRange(topic, 0, 50, 60)
     with pytest.raises(DataLoss, match="offsets 50 to 59 are lost: it now ends at offset 10"):
@@ -141,8 +150,89 @@ def test_a_log_shorter_than_the_range_is_data_loss(broker: RunningBroker, filled
         next(across)
 
 
+def test_transactions_are_read_as_isolation_has_it(broker: BrokerProcess, client: Client) -> None:
+    topic = f"range-{next(_numbers)}"
+    client.admin.create_topic(topic, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(10)
+    committed: list[bytes] = []
+    for number in range(8):
+        producer.begin_transaction()
+        values = [b"%d.%d" % (number, i) for i in range(30)]
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        producer.flush(10)
+        if number % 3 == 1:
+            producer.abort_transaction(10)
+        else:
+            producer.commit_transaction(10)
+            committed += values
+    end = client.offsets(topic)[0].offset
+
+    def values_of(start: int, until: int, isolation: Isolation) -> list[bytes]:
+        found = read_range(
+            broker.bootstrap, OffsetRange(topic, 0, start, until), ("value",), isolation=isolation, fetch_bytes=700
+        )
+        return [value for batch in found for value in batch.column("value").to_pylist()]
+
+    assert values_of(0, end, "read_committed") == committed
+    assert len(values_of(0, end, "read_uncommitted")) == 8 * 30
+    # A range may begin and end in the middle of an aborted transaction.
+    for edges in ([0, 35, 50, end], [0, 31, 61, 62, 63, 140, end]):
+        pieces = [values_of(a, b, "read_committed") for a, b in itertools.pairwise(edges)]
+        assert [value for piece in pieces for value in piece] == committed
+
+
+class Scripted:
+    """A client whose readers give, one after the other, what the script says."""
+
+    def __init__(self, *script: list[tuple[int, int, int, bytes] | Exception]) -> None:
+        self.cluster = SimpleNamespace(timeout_s=0.0)
+        self.asked: list[int] = []
+        self._script = iter(script)
+
+    def reader(self, spans: list[Span], **_: object) -> Scripted:
+        (self._span,) = spans
+        self.asked.append(self._span.position)
+        return self
+
+    def chunks(self) -> Iterator[Chunk]:
+        """(next offset, last stable offset, high watermark, records) each"""
+        for step in next(self._script):
+            if isinstance(step, Exception):
+                raise step
+            position, stable, high, data = step
+            start, self._span.position = self._span.position, position
+            yield Chunk(self._span, start, Fetched(memoryview(data), high, stable, 0, []))
+
+
+def chunks_of(client: Scripted, until: int, fail: bool = True) -> list[int]:
+    found = reading._Reading(client, OffsetRange("t", 0, 0, until), "read_committed", 1000, fail)  # type: ignore[arg-type]
+    return [chunk.start for chunk in found.chunks()]
+
+
+def test_a_gap_that_compaction_left_at_the_end_is_believed_when_it_is_said_twice() -> None:
+    client = Scripted([(5, 9, 9, b"x"), (5, 9, 9, b""), (7, 9, 9, b"y"), (7, 9, 9, b""), (7, 9, 9, b"")])
+    assert chunks_of(client, 9) == [0, 5]
+
+
+def test_a_transaction_that_stays_open_is_said_and_nothing_is_skipped() -> None:
+    for fail in (True, False):
+        with pytest.raises(TimedOut, match="offsets 5 to 8 belong to a transaction that is still open"):
+            chunks_of(Scripted([(5, 5, 9, b"x"), (5, 5, 9, b"")]), 9, fail)
+
+
+def test_a_log_that_was_truncated_while_it_was_read_is_data_loss() -> None:
+    truncated = LogTruncated("t-0 was read up to offset 5, and its new leader has only 3 of that", 3)
+    with pytest.raises(DataLoss, match="offsets 3 to 4 are lost: they were read before its log was truncated"):
+        chunks_of(Scripted([(5, 9, 9, b"x"), truncated]), 9)
+    client = Scripted([(5, 9, 9, b"x"), truncated], [(9, 9, 9, b"y")])
+    assert chunks_of(client, 9, fail=False) == [0, 5]
+    assert client.asked == [0, 5]
+
+
 def test_a_topic_that_was_created_again_is_read_as_it_is_now(
-    broker: RunningBroker, client: Client, filled: Callable[..., str]
+    broker: BrokerProcess, client: Client, filled: Callable[..., str]
 ) -> None:
     topic = filled(5)
     assert len(offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 0, 5)))) == 5
@@ -153,6 +243,6 @@ def test_a_topic_that_was_created_again_is_read_as_it_is_now(
     assert batch.to_pylist() == [{"value": b"new"}]
 
 
-def test_a_topic_that_does_not_exist_is_said_to(broker: RunningBroker) -> None:
+def test_a_topic_that_does_not_exist_is_said_to(broker: BrokerProcess) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         list(read_range(broker.bootstrap, OffsetRange("nowhere", 0, 0, 1)))

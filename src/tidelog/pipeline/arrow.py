@@ -10,8 +10,9 @@
 
 The columns are filled by the kernel, straight from the records of a batch. Small batches of the log are gathered into
 one Arrow batch, up to `max_rows` rows and `max_bytes` bytes of keys, values and headers; a large one becomes several.
-A single record that is larger than `max_bytes` has an Arrow batch to itself. Only the columns that are asked for are
-made; those that say the same in every row are made once and shared.
+No Arrow batch holds more than was fetched at once, or than the largest of those batches unpacked. A single record that
+is larger than `max_bytes` has an Arrow batch to itself. Only the columns that are asked for are made; those that say
+the same in every row are made once and shared.
 
 Header names are text, as everywhere in Kafka. One that is not valid UTF-8 gets replacement characters in place of
 what is wrong, as in the Java client.
@@ -204,7 +205,7 @@ class ArrowDecoder:
                     if columns is not None and filler.row:
                         columns.end_run(filler)
                         yield self._batch(span, filler, columns)
-                    columns = self._room(filler)
+                    columns = self._room(filler, max(len(chunk.fetched.records), len(payload or b"")))
                 if columns is not None:
                     columns.end_run(filler)
         except InvalidBatch as error:
@@ -249,9 +250,9 @@ class ArrowDecoder:
                 CORRUPT_MESSAGE,
             ) from error
 
-    def _room(self, filler: kernel.Filler) -> _Columns:
-        """New columns: of the usual size, or as large as the record that was too large for them."""
-        max_bytes = max(self._max_bytes, filler.need_bytes)
+    def _room(self, filler: kernel.Filler, hint_bytes: int) -> _Columns:
+        """New columns: no larger than it makes sense, or as large as the record that was too large for them."""
+        max_bytes = max(min(self._max_bytes, hint_bytes), filler.need_bytes)
         return _Columns(filler, self._wanted, self._max_rows, max_bytes, max(self._max_rows, filler.need_headers))
 
     def _batch(self, span: Span, filler: kernel.Filler, columns: _Columns) -> pa.RecordBatch:

@@ -63,17 +63,13 @@ class DataLoss(ClientError):
             "or set failOnDataLoss (fail_on_data_loss) to false to go on with what exists"
         )
         what = f"offset {first} is lost" if until - first == 1 else f"offsets {first} to {until - 1} are lost"
-        super().__init__(f"{topic}-{partition}: {what}: {why}; {hint}", hint=hint)
+        self.what = f"{topic}-{partition}: {what}: {why}"
+        self._why = why
+        # Spark shows nothing but the words of an error.
+        super().__init__(f"{self.what}; {hint}", hint=hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (str(self), self.topic, self.partition, self.first, self.until, self.hint)
-
-
-def _restored(message: str, topic: str, partition: int, first: int, until: int, hint: str | None) -> DataLoss:
-    error = DataLoss(topic, partition, first, until, "")
-    error.args = (message,)
-    error.hint = hint
-    return error
+        return DataLoss, (self.topic, self.partition, self.first, self.until, self._why)
 
 
 def read_range(
@@ -209,4 +205,4 @@ class _Reading:
         error = DataLoss(self._offsets.topic, self._offsets.partition, first, until, why)
         if self._fail:
             raise error
-        _log.warning("%s", error)
+        _log.warning("%s", error.what)

@@ -240,6 +240,8 @@ def test_a_schema_is_inferred_by_widening() -> None:
     ddl = "a DOUBLE, b BIGINT, {}f ARRAY<STRUCT<x: BIGINT, y: STRING>>, mixed STRING, big DOUBLE, t BOOLEAN"
     assert infer_schema(values, evolve=True) == decoder(ddl.format("")).fields
     assert infer_schema(values, evolve=False) == decoder(ddl.format("c STRING, d ARRAY<STRING>, ")).fields
+    framed = [b"\0\0\0\0\1" + value for value in values if value is not None]
+    assert infer_schema(framed, evolve=True, framed=True) == infer_schema(values, evolve=True)
     with pytest.raises(ValueError, match="no record of the sample"):
         infer_schema([b"[]", None], evolve=True)
 

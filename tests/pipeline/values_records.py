@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +28,9 @@ class Decode:
     on_error: str = "dead_letter"
     on_type_change: str = "dead_letter"
     evolve: bool = False
-    framing: str | None = None
+    framing: str = "none"
     writer_schema_file: str | None = None
-    writer_schemas: dict[str, str] | None = None
+    writer_schemas: dict[str, str] = field(default_factory=dict)
     key_format: str = "binary"
     metadata: tuple[tuple[str, str], ...] = METADATA
 

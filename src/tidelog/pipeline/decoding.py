@@ -56,7 +56,7 @@ class Decoding:
                 if kept is not None:
                     return _pinned(decode, schema_from_json(kept["schema"]))
                 values = sample()
-                return _pinned(decode, infer_schema(values, evolve=decode.evolve)) if values else None
+                return _pinned(decode, _inferred(decode, values)) if values else None
             decoder = decoder_for(decode, None)
             if kept is None or not decode.evolve:
                 return cls(decoder, None)
@@ -70,6 +70,10 @@ class Decoding:
 
     def widened(self, decode: Decode, wider: Sequence[pa.Schema]) -> Decoding:
         return _pinned(decode, join_schemas([self.decoder.fields, *wider]))
+
+
+def _inferred(decode: Decode, values: list[bytes]) -> Any:
+    return infer_schema(values, evolve=decode.evolve, framed=decode.framing == "confluent")
 
 
 def _pinned(decode: Decode, fields: Any) -> Decoding:

@@ -98,6 +98,13 @@ def _pattern(value: Any, directory: str) -> str:
     return written
 
 
+def _schema_files(value: Any, directory: str) -> dict[str, str]:
+    hint = 'write for example { "7" = "orders-7.avsc" }'
+    if not isinstance(value, dict) or not all(number.isdigit() for number in value):
+        raise Wrong(f"{value!r} names no files by schema ids", hint)
+    return {number: path(file, directory) for number, file in value.items()}
+
+
 def _metadata(value: Any, _: str) -> tuple[tuple[str, str], ...]:
     if isinstance(value, bool):
         return tuple(METADATA.items()) if value else ()
@@ -173,6 +180,23 @@ class Decode:
         choice("dead_letter", "stop"), "what becomes of a value whose field has another type", default="dead_letter"
     )
     evolve: bool = key(flag, "add a column to the table where values have a field that it lacks", default=True)
+    framing: Literal["none", "confluent"] = key(
+        choice("none", "confluent"),
+        "whether a schema's id stands before each value, as clients of a schema registry write it",
+        default="none",
+    )
+    writer_schema_file: str | None = key(
+        path, "the schema that Avro values were written with, where it is not that of the table", default=None
+    )
+    writer_schemas: Mapping[str, str] = key(
+        _schema_files,
+        'files with the schemas that Avro values were written with, by their ids: { "7" = "orders-7.avsc" }',
+        factory=dict,
+        shown="{}",
+    )
+    key_format: Literal["binary", "text"] = key(
+        choice("binary", "text"), "whether keys are UTF-8; others are dead letters then", default="binary"
+    )
     #: (Kafka's column, its name in the rows); from `[table] metadata`
     metadata: tuple[tuple[str, str], ...] = field(default=tuple(METADATA.items()))
 

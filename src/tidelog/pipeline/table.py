@@ -229,7 +229,7 @@ class PipelineTable:
     def commit(self, epoch: int, batch: Batch) -> None:
         """Files and offsets, all or nothing. Fenced where another runner has taken over."""
         marks = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
-        actions: list[Any] = [_add(file) for file in batch.files]
+        actions: list[Any] = [add_action(file) for file in batch.files]
         actions += [_remove(file) for file in batch.removed]
         self._check(epoch, batch)
         for attempt in range(ATTEMPTS):
@@ -396,7 +396,7 @@ def check_empty(path: str) -> None:
         raise Foreign(f"{path} is a file", "write the path of a directory under [table]")
 
 
-def _add(file: WrittenFile) -> AddAction:
+def add_action(file: WrittenFile) -> AddAction:
     return AddAction(
         path=file.path,
         size=file.size_bytes,

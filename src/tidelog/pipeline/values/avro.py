@@ -28,11 +28,8 @@ def avro_decoder(decode: DecodeSpec) -> AvroDecoder:
         reader = read_schema_file(decode.schema_file).decode()
     else:
         raise SchemaError("decode: Avro values need their schema: write schema or schema_file")
-    writers: dict[int, str] = {}
-    for key, path in dict(getattr(decode, "writer_schemas", None) or {}).items():
-        writers[int(key)] = read_schema_file(path).decode()
-    writer_file = getattr(decode, "writer_schema_file", None)
-    writer = read_schema_file(writer_file).decode() if writer_file else reader
+    writers = {int(number): read_schema_file(path).decode() for number, path in decode.writer_schemas.items()}
+    writer = read_schema_file(decode.writer_schema_file).decode() if decode.writer_schema_file else reader
     return AvroDecoder(shape_of(decode, avro_fields(reader)[0]), reader, writer, writers, is_framed(decode))
 
 

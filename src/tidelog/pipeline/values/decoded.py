@@ -59,6 +59,14 @@ class DecodeSpec(Protocol):
     @property
     def evolve(self) -> bool: ...
     @property
+    def framing(self) -> str: ...
+    @property
+    def writer_schema_file(self) -> str | None: ...
+    @property
+    def writer_schemas(self) -> Mapping[str, str]: ...
+    @property
+    def key_format(self) -> str: ...
+    @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Kafka columns and the names of their columns in the rows."""
 
@@ -163,7 +171,7 @@ def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
             raise ValueError(f"field {name!r} of the schema and the metadata column for {column!r} have the same name")
     policies = {MALFORMED: decode.on_error, CHANGED_TYPE: decode.on_type_change}
     stops = frozenset(kind for kind, policy in policies.items() if policy == "stop")
-    return Shape(fields, metadata, getattr(decode, "key_format", "binary") == "text", stops)
+    return Shape(fields, metadata, decode.key_format == "text", stops)
 
 
 def all_but(rows: Iterable[int], count: int) -> Any:

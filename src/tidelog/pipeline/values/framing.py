@@ -20,7 +20,7 @@ class Unframed(NamedTuple):
 
 
 def is_framed(decode: DecodeSpec) -> bool:
-    return getattr(decode, "framing", None) == "confluent"
+    return decode.framing == "confluent"
 
 
 def take_frames_off(values: Iterable[bytes | None]) -> Unframed:

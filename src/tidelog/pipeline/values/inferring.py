@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.pipeline.values.ddl import SchemaError
+from tidelog.pipeline.values.framing import take_frames_off
 from tidelog.pipeline.values.json_rules import Fraction, Object, Unfit, Whole, parse
 
 _LONG_DIGITS = 18
@@ -105,13 +106,13 @@ def is_column_name(name: str) -> bool:
     return bool(name) and name.isprintable()
 
 
-def infer_schema(values: Iterable[bytes | None], *, evolve: bool) -> Any:
+def infer_schema(values: Iterable[bytes | None], *, evolve: bool, framed: bool = False) -> Any:
     """The schema of sampled JSON values; malformed ones are passed over.
 
     A field that was null in all of them is a string, or left out if the table evolves: it is added when it has a value.
     """
     seen = Seen()
-    for value in values:
+    for value in take_frames_off(values).values if framed else values:
         if value is not None:
             try:
                 seen.add(parse(value))

@@ -1,0 +1,186 @@
+"""A Delta table as the sink of a streaming query: rows and the number of their batch in one commit.
+
+Spark runs a batch again, over the same input, if it does not know that the batch was finished: it writes that into its
+checkpoint after the sink has committed. So every commit has a transaction entry
+
+    tidelog-delta/<query id>    the number of the last batch of that query that is in the table
+
+and a batch that is in the table already is passed over. The query's id is Spark's: it is kept in the checkpoint and is
+the same in every run. Delta refuses the commit of somebody who read the table before another commit with this entry,
+so that a run that should be dead cannot commit a batch a second time.
+
+A crash before the commit leaves files that no reader sees; after it, everything is in the table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import CommitProperties, Transaction
+
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.parquet_files import WrittenFile
+from tidelog.pipeline.table import add_action, check_empty, delta_schema
+
+#: how often a commit is tried again that somebody else was faster than
+ATTEMPTS: Final = 10
+_SOURCE, _TARGET = "s", "t"
+_ROW = "__row"
+
+
+class QueryTable:
+    def __init__(self, delta: DeltaTable, path: str) -> None:
+        self.path = path
+        self._delta = delta
+
+    @classmethod
+    def open(cls, path: str, schema: pa.Schema, partition_by: Sequence[str] = ()) -> QueryTable:
+        """The table, made if there is none; columns that it lacks are added."""
+        try:
+            table = cls(DeltaTable(path), path)
+        except TableNotFoundError:
+            check_empty(path)
+            try:
+                DeltaTable.create(path, delta_schema(schema), partition_by=list(partition_by))
+            except DeltaError:
+                if not DeltaTable.is_deltatable(path):
+                    raise
+            table = cls(DeltaTable(path), path)
+        table._check_partitions(partition_by)
+        table._add_missing(schema)
+        return table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(self._delta.schema().to_arrow())
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return tuple(self._delta.metadata().partition_columns)
+
+    def has(self, query: str, batch: int) -> bool:
+        done = self._delta.transaction_version(_entry(query))
+        return done is not None and int(done) >= batch
+
+    # --- commits ------------------------------------------------------------------------------------
+
+    def append(self, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
+        self._once(query, batch, lambda: self._write(files, "append", self._numbered(query, batch)))
+
+    def replace(self, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
+        """All rows of the table are these now."""
+        self._once(query, batch, lambda: self._write(files, "overwrite", self._numbered(query, batch)))
+
+    def merge(self, query: str, batch: int, rows: pa.Table, keys: Sequence[str]) -> None:
+        """A row takes the place of the one with its key, or is added where there is none. Keys are unique in rows."""
+        columns = {quoted(name): f"{_SOURCE}.{quoted(name)}" for name in rows.schema.names}
+        same = " AND ".join(f"({_TARGET}.{_path(key)} IS NOT DISTINCT FROM {_SOURCE}.{_path(key)})" for key in keys)
+
+        def change() -> None:
+            properties = self._numbered(query, batch)
+            merged = self._delta.merge(
+                rows, same, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=properties
+            )
+            merged.when_matched_update(columns).when_not_matched_insert(columns).execute()
+
+        self._once(query, batch, change)
+
+    def write_job(self, files: Sequence[WrittenFile], overwrite: bool) -> None:
+        """The rows of a batch job, which has no number and is not tried again."""
+        self._write(files, "overwrite" if overwrite else "append", CommitProperties())
+
+    def _once(self, query: str, batch: int, change: Callable[[], None]) -> None:
+        for attempt in range(ATTEMPTS):
+            if self.has(query, batch):
+                return
+            try:
+                change()
+                return
+            except DeltaError as error:
+                # It may have happened all the same: what fails after the log entry comes as an error as well.
+                self._delta.update_incremental()
+                conflict = isinstance(error, CommitFailedError) and attempt + 1 < ATTEMPTS
+                if not conflict and not self.has(query, batch):
+                    raise PipelineError(f"{self.path}: the commit of batch {batch} failed: {error}") from error
+
+    def _write(self, files: Sequence[WrittenFile], mode: str, properties: CommitProperties) -> None:
+        actions: list[Any] = [add_action(file) for file in files]
+        schema, partition_by = self._delta.schema(), list(self.partition_by)
+        self._delta.create_write_transaction(actions, mode, schema, partition_by, commit_properties=properties)
+
+    def _numbered(self, query: str, batch: int) -> CommitProperties:
+        entry = Transaction(_entry(query), batch, int(time.time() * 1000))
+        # Trying again is ours: between two attempts it is looked whether the batch is there.
+        return CommitProperties(app_transactions=[entry], max_commit_retries=0)
+
+    # --- columns ------------------------------------------------------------------------------------
+
+    def _check_partitions(self, wanted: Sequence[str]) -> None:
+        if wanted and tuple(wanted) != self.partition_by:
+            there = ", ".join(self.partition_by) or "nothing"
+            raise PipelineError(
+                f"{self.path} is partitioned by {there}, not by {', '.join(wanted)}",
+                "write to another path, or leave partitionBy as the table has it",
+            )
+
+    def _add_missing(self, schema: pa.Schema) -> None:
+        known = {column.name: column.type for column in self.schema}
+        for column in schema:
+            there = known.get(column.name)
+            if there is not None and there != column.type:
+                raise PipelineError(
+                    f"column {column.name} of {self.path} is {there}, and the rows have it as {column.type}",
+                    "cast the column, give it another name, or write to another path",
+                )
+        missing = [column for column in schema if column.name not in known]
+        if missing:
+            self._delta.alter.add_columns(delta_schema(pa.schema(missing)).fields)
+            self._delta.update_incremental()
+
+
+def _entry(query: str) -> str:
+    return f"tidelog-delta/{query}"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _path(key: str) -> str:
+    """A column, or a field of one: window.start."""
+    first, *inner = key.split(".")
+    return quoted(first) + "".join(f"['{name}']" for name in inner)
+
+
+def latest(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
+    """One row for each key: the one with the greatest `order_by`."""
+    if order_by is not None:
+        by = pa.table({"by": _values(rows, order_by)})
+        rows = rows.take(pc.sort_indices(by, sort_keys=[("by", "ascending", "at_start")]))
+    numbered = pa.table([*(_values(rows, key) for key in keys), np.arange(len(rows))], [*keys, _ROW])
+    chosen = numbered.group_by(list(keys)).aggregate([(_ROW, "max")])[f"{_ROW}_max"]
+    if len(chosen) == len(rows):
+        return rows
+    if order_by is None:
+        raise PipelineError(
+            f"{len(rows) - len(chosen)} rows of a batch have the key ({', '.join(keys)}) of another one",
+            "say by orderBy which of them is the latest, for example by the offset",
+        )
+    return rows.take(chosen)
+
+
+def _values(rows: pa.Table, key: str) -> Any:
+    first, *inner = key.split(".")
+    if first not in rows.schema.names:
+        raise PipelineError(f"there is no column {first}", f"the columns are {', '.join(rows.schema.names)}")
+    column = rows[first]
+    for name in inner:
+        column = pc.struct_field(column, name)
+    return column

@@ -284,7 +284,7 @@ class Spark:
 
     master: str = key(
         text,
-        'local[*], the address of a cluster, or "none": in the runner\'s own process, without Spark, Java and transform',
+        'local[*], the address of a cluster, or "none": in this process alone, without Spark, Java and transforms',
         default="local[*]",
     )
     conf: Mapping[str, str] = key(settings, "Spark's own settings", factory=dict, shown="{}")

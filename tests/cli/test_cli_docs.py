@@ -4,7 +4,8 @@ A ```console block is run: a line that begins with `$ ` is given to bash, and wh
 what it must print (both streams), nothing where nothing follows. `…` stands for anything within a line, and alone in
 its line for any lines; how many spaces lie between words is not compared. Commands of one page share a directory and,
 once the page has said `tidelog serve`, its broker. The ```python blocks of such a page are run as well: as a test where
-they define one, else as a program. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is used.
+they define one, else as a program. A ```toml block that begins with the name of a file, `# orders.toml`, is written to
+that file. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVE = "tidelog serve"
+STARTS_SPARK = re.compile(r"SparkSession|\$ tidelog pipeline run")
+NAMED_FILE = re.compile(r"# [\w.-]+\.toml")
 ANY_PORT = {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0", "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
@@ -50,7 +53,7 @@ def blocks(page: Path) -> Iterator[tuple[int, str, list[str]]]:
 def steps(page: Path) -> list[Step]:
     found: list[Step] = []
     for number, kind, lines in blocks(page):
-        if kind == "python":
+        if kind == "python" or (kind == "toml" and NAMED_FILE.fullmatch(lines[0])):
             found.append(Step(number, kind, "\n".join(lines), ""))
         elif kind == "console":
             assert lines[0].startswith("$ "), f"{page.name}:{number + 1}: a console block begins with a command"
@@ -90,6 +93,10 @@ class Session:
         """What a step prints, as the page would have it."""
         if step.kind == "python":
             return self._run_python(step.text)
+        if step.kind == "toml":
+            name = step.text.splitlines()[0].removeprefix("# ")
+            (self._directory / name).write_text(self._reached(step.text) + "\n")
+            return ""
         if step.text.startswith(SERVE):
             return self._shown(self._serve(step.text))
         done = self._finished(["bash", "-c", step.text])
@@ -112,7 +119,7 @@ class Session:
         return ready
 
     def _run_python(self, program: str) -> str:
-        program = program.replace("localhost:9092", f"127.0.0.1:{self._port}")
+        program = self._reached(program)
         is_test = "def test_" in program
         path = self._directory / ("test_page.py" if is_test else "page.py")
         path.write_text(program)
@@ -139,6 +146,9 @@ class Session:
             text=True,
             timeout=120,
         ).stdout
+
+    def _reached(self, text: str) -> str:
+        return text.replace("localhost:9092", f"127.0.0.1:{self._port}")
 
     def _shown(self, text: str) -> str:
         return text.replace(f"127.0.0.1:{self._port}", "127.0.0.1:9092")
@@ -167,7 +177,7 @@ def pattern(expected: str) -> str:
 
 
 def marked(page: Path) -> object:
-    return pytest.param(page, id=page.name, marks=[pytest.mark.spark] if "SparkSession" in page.read_text() else [])
+    return pytest.param(page, id=page.name, marks=[pytest.mark.spark] if STARTS_SPARK.search(page.read_text()) else [])
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in RUNNABLE])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from bench.systems.process import BrokerProcess
-from pipeline_site import Site
+from pipeline_site import JSON, Site
 from spark_lives import Feeder, Lives
 
 from tidelog.pipeline.errors import BadRecord, PipelineError, TasksFailed
@@ -16,10 +19,10 @@ from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.landing import Landed, LandingTask, land
 from tidelog.pipeline.progress import Event, Notice, Progress
 from tidelog.pipeline.replay import Replay
-from tidelog.pipeline.spec import Pipeline
 from tidelog.testing.broker import RunningBroker
 
 if TYPE_CHECKING:
+    from bench.systems.spark import SparkCluster
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -28,6 +31,13 @@ DAYS = '''
 sql = """SELECT id, id * 2 AS twice, CAST(_timestamp AS DATE) AS day, _topic, _partition, _offset
          FROM records WHERE id >= 0"""
 '''
+SMALL = """
+[spark.conf]
+spark.executor.memory = "512m"
+spark.driver.memory = "600m"
+spark.driver.host = "127.0.0.1"
+spark.driver.bindAddress = "127.0.0.1"
+"""
 FUNCTION = """
 from pyspark.sql.functions import col, udf
 
@@ -163,19 +173,15 @@ def test_runners_on_spark_and_their_workers_are_killed_and_each_record_is_there_
         assert lives.faults["killed while running"] >= 2 and lives.faults["Python workers killed"]
 
 
-def test_the_pipeline_of_a_file_runs_on_a_master_by_its_address(site: Site, tmp_path: Path) -> None:
-    from tidelog.pipeline.errors import NotReady
-    from tidelog.pipeline.session import check_master
-
-    def with_master(master: str) -> Pipeline:
-        return site.pipeline(master=master)
-
-    assert check_master(with_master("local[3]").spark.master) == "local[3,4]"
-    assert check_master("local") == "local[1,4]" and check_master("local[*]") == "local[*,4]"
-    for wrong, said in (
-        ("spark://127.0.0.1:1", "no Spark master listens"),
-        ("spark://host", "names no port"),
-        ("lokal", "is not a Spark master"),
-    ):
-        with pytest.raises(NotReady, match=said):
-            check_master(wrong)
+def test_the_same_file_runs_on_a_cluster_of_two_workers(
+    site: Site, spark_cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """A driver process of its own: this one has a JVM already."""
+    site.produce(1000)
+    file = tmp_path / "p.toml"
+    file.write_text(site.text(JSON, None, "", "once = true", tasks(6), "local[2]") + DAYS + SMALL)
+    command = [sys.executable, "-m", "tidelog.cli.main", "pipeline", "run", str(file), "--master", spark_cluster.master]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    site.check_exactly_once()
+    assert {json.loads(line)["event"] for line in done.stdout.splitlines()} == {"batch", "end"}

@@ -18,7 +18,7 @@ from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
 from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, PipelineError
 from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.progress import Event, Notice, Progress, State, StepReached
+from tidelog.pipeline.progress import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.runner import Runner
 
 RAW = 'format = "raw"'
@@ -207,6 +207,29 @@ def test_records_that_retention_removed_stop_the_pipeline_with_numbers_or_are_re
     for offset in range(20, 30):
         del site.acknowledged[site.topic, 0, offset]
     site.check_exactly_once()
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_records_that_go_between_the_plan_and_the_reading_are_treated_alike(site: Site, fail: bool) -> None:
+    site.produce(40)
+    told: list[Event] = []
+
+    def cut(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, StepReached) and (event.batch, event.step) == (1, Step.PLANNED):
+            with Client(site.bootstrap) as client:
+                client.admin.delete_records(site.topic, {0: 6})
+
+    pipeline = site.pipeline(source=f'topics = ["{site.topic}"]\nfail_on_data_loss = {str(fail).lower()}')
+    if fail:
+        with pytest.raises(DataLoss, match="offsets 0 to 5 are lost"):
+            site.run(pipeline=pipeline, listeners=[cut])
+        assert site.rows() == []
+    else:
+        site.run(pipeline=pipeline, listeners=[cut])
+        assert notices(told).count("offsets 0 to 5 are lost") == 1
+        site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[1] == 1 or at[2] >= 6}
+        site.check_exactly_once()
 
 
 def test_a_topic_that_was_made_again_is_refused(site: Site) -> None:

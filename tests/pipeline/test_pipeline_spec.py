@@ -124,3 +124,9 @@ def test_the_reference_has_every_key_that_the_dataclasses_have() -> None:
     found = {(row.section, row.key) for row in reference()}
     assert found == {("", "name")} | {(section, name) for section, kind in SECTIONS.items() for name in keys_of(kind)}
     assert {f.name for f in fields(Pipeline)} == {"name", "file", *SECTIONS}
+
+
+def test_the_documentation_has_the_reference_line_by_line() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "pipelines.md").read_text().splitlines()
+    _, rows = "\n".join(page).split("\n### At the top\n", 1)
+    assert [line for line in rows.splitlines() if line.startswith("| `")] == [row.row() for row in reference()]

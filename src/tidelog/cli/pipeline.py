@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -142,38 +142,53 @@ def run(
     executor = _executor(pipeline)
     view = view_for(output)
     runner = Runner(pipeline, executor, [view, *([metrics] if metrics else [])], timeout_s=timeout_s)
-    try:
-        with _stopping_on_signals(runner.stop), view:
-            outcome = runner.run()
-        view.end(outcome)
-    finally:
-        executor.close()
-        if metrics is not None:
-            metrics.close()
+    with _Signals(runner.stop) as signals:
+        try:
+            with view:
+                outcome = runner.run()
+            view.end(outcome)
+        finally:
+            signals.is_over = True
+            executor.close()
+            if metrics is not None:
+                metrics.close()
 
 
-@contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    import signal
-    from types import FrameType
+class _Signals:
+    """The first one stops the runner in good order, the second interrupts it, and nothing holds up the end."""
 
-    from tidelog.cli.output import tell
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._asked = False
+        self._before: dict[int, Any] = {}
+        self.is_over = False
 
-    asked: list[int] = []
+    def __enter__(self) -> Self:
+        import signal
 
-    def handle(number: int, _: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        tell("stopping after this batch; once more to stop at once")
-        stop()
+        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import signal
+
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        from tidelog.cli.main import INTERRUPTED
+        from tidelog.cli.output import tell
+
+        if self._asked and self.is_over:
+            # Only Spark is still being put away; its JVM ends with this process.
+            os._exit(INTERRUPTED)
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        tell("stopping after this batch; once more to stop at once")
+        self._stop()
 
 
 # --- plan and status ----------------------------------------------------------------------------------
@@ -376,9 +391,12 @@ def replay(
 
 
 def _replayed(done: dict[str, Any]) -> str:
+    from tidelog.cli.output import plural
+
     return (
-        f"replayed: {done['rows']} rows in {done['files']} files instead of {done['removed_files']} files, "
-        f"{done['dead_letters']} dead letters; the table is at version {done['table_version']}"
+        f"replayed: {plural(done['rows'], 'row')} in {plural(done['files'], 'file')} instead of "
+        f"{plural(done['removed_files'], 'file')}, {plural(done['dead_letters'], 'dead letter')}; "
+        f"the table is at version {done['table_version']}"
     )
 
 

@@ -147,6 +147,8 @@ class Incumbent:
         for r in result.ranges:
             at = (r.topic, r.partition)
             self._read[at] = self._read.get(at, self._committed[at]) + r.size
+        for loss in result.losses:
+            self.notice(f"records are lost: {loss}")
         self.tell(State.READING)
 
     def _count(self, batch: Plan, files: BatchFiles, seconds: float) -> None:

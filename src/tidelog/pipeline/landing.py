@@ -14,6 +14,7 @@ and decides. Everything else is raised, and is Spark's to try again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,8 @@ class Landed:
     dead_files: tuple[WrittenFile, ...] = ()
     #: the decoder's fields and those that values had beside them; None where there were none
     wider: pa.Schema | None = None
+    #: what was lost while it was read, and may be, as the file says
+    losses: tuple[str, ...] = ()
     failure: PipelineError | None = None
 
     @property
@@ -72,6 +75,8 @@ def land(task: LandingTask) -> Landed:
     rows, dead = ParquetSink(task.rows), ParquetSink(task.dead)
     wider: list[pa.Schema] = []
     done = Landed(number=task.number, ranges=task.ranges)
+    losses = _Losses()
+    logging.getLogger(reading.__name__).addHandler(losses)
     try:
         for records in _records(task):
             decoded = task.decoder.decode(records)
@@ -86,6 +91,7 @@ def land(task: LandingTask) -> Landed:
             files=tuple(rows.close()),
             dead_files=tuple(dead.close()),
             wider=join_schemas(wider) if wider else None,
+            losses=tuple(losses.told),
         )
     except DecodeStopped as error:
         failure: PipelineError = BadRecord(str(error), 'to keep such records as dead letters, write "dead_letter"')
@@ -94,10 +100,22 @@ def land(task: LandingTask) -> Landed:
     except ClientError as error:
         failure = Passing(str(error), error.hint)
     finally:
+        logging.getLogger(reading.__name__).removeHandler(losses)
         # Without effect where the sinks were closed.
         rows.abandon()
         dead.abandon()
     return replace(done, failure=failure)
+
+
+class _Losses(logging.Handler):
+    """Hears what the reading of a range warns of: an executor's own log is nowhere to be seen."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
 
 
 def _records(task: LandingTask) -> Iterator[pa.RecordBatch]:

@@ -144,7 +144,7 @@ class Source:
     )
     isolation: Literal["read_committed", "read_uncommitted"] = key(
         choice("read_committed", "read_uncommitted"),
-        "whether records of open and aborted transactions are left out",
+        "read_committed leaves out what belongs to open or aborted transactions",
         default="read_committed",
     )
     fail_on_data_loss: bool = key(
@@ -169,7 +169,7 @@ class Decode:
     )
     infer: bool = key(
         flag,
-        "instead of schema: find the columns in a sample of the records, and keep them beside the table",
+        "instead of schema: find the columns in the first records, once, and keep them with the table",
         default=False,
     )
     message: str | None = key(text, "the message type of protobuf values, such as shop.Order", default=None)
@@ -282,7 +282,11 @@ class DeadLetters:
 class Spark:
     """[spark]: where the work runs."""
 
-    master: str = key(text, "local[*], or the address of a cluster", default="local[*]")
+    master: str = key(
+        text,
+        'local[*], the address of a cluster, or "none": in this process alone, without Spark, Java and transforms',
+        default="local[*]",
+    )
     conf: Mapping[str, str] = key(settings, "Spark's own settings", factory=dict, shown="{}")
 
 
@@ -443,6 +447,11 @@ class KeyReference(NamedTuple):
     key: str
     default: str
     says: str
+
+    def row(self) -> str:
+        """A line of the table in the documentation."""
+        plain = self.default in ("required", "–") or " " in self.default
+        return f"| `{self.key}` | {self.default if plain else f'`{self.default}`'} | {self.says} |"
 
 
 def reference() -> Iterator[KeyReference]:

@@ -78,7 +78,7 @@ def test_rows_of_every_format_become_records(loading: Loading, tmp_path: Path) -
         where="id <> '2026-01-01/2'",
     )
     assert done == Loaded(2, 3)
-    found = loading.records()
+    found = sorted(loading.records(), key=lambda record: (record.timestamp, record.key))
     assert [json.loads(record.value or b"") for record in found] == [
         {"id": f"{day}/{number}", "name": name, "at": at, "day": day}
         for at, number, name in ((1_700_000_000_000, 1, "ä"), (1_700_000_000_001, 2, None))

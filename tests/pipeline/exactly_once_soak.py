@@ -34,7 +34,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="tidelog-soak-") as scratch,
         system(Path(scratch) / "broker", {}) as broker,
     ):
-        site = Site(broker.bootstrap, Path(scratch), "soak", partitions=4)
+        site = Site(broker.bootstrap, Path(scratch), "soak", partitions=4, growing=True)
         lives = rage(site, broker, options.kills, options.seed, options.rate)
         site.check_exactly_once()
         rows, dead = len(site.rows()), len(site.dead())

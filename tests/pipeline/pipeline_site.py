@@ -47,17 +47,22 @@ def is_bad(number: int) -> bool:
     return number % 7 == 3
 
 
-def value_of(number: int) -> bytes:
-    return b'{"id": ' + b"?" * (number % 5) if is_bad(number) else json.dumps({"id": number}).encode()
+def value_of(number: int, growing: bool) -> bytes:
+    """With `growing`, now and then a value has a field that none had before, so that the table gets a column."""
+    if is_bad(number):
+        return b'{"id": ' + b"?" * (number % 5)
+    more = {f"seen_{number // 500}": True} if growing and number % 50 == 1 else {}
+    return json.dumps({"id": number, **more}).encode()
 
 
 class Site:
-    def __init__(self, bootstrap: str, directory: Path, name: str, partitions: int = 2) -> None:
+    def __init__(self, bootstrap: str, directory: Path, name: str, partitions: int = 2, growing: bool = False) -> None:
         self.bootstrap = bootstrap
         self.directory = directory
         self.name = name
         self.topic = f"{name}-topic"
         self.partitions = partitions
+        self.growing = growing
         #: offset -> value of everything that was acknowledged
         self.acknowledged: dict[At, bytes] = {}
         self._sent = 0
@@ -67,7 +72,7 @@ class Site:
     # --- the topic ----------------------------------------------------------------------------------
 
     def produce(self, count: int) -> None:
-        self.produce_values(self.topic, [value_of(n) for n in range(self._sent, self._sent + count)])
+        self.produce_values(self.topic, [value_of(n, self.growing) for n in range(self._sent, self._sent + count)])
         self._sent += count
 
     def produce_values(self, topic: str, values: Sequence[bytes], partitions: int | None = None) -> None:

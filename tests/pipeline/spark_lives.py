@@ -63,7 +63,9 @@ class Feeder:
         while not self._ending.wait(0.05):
             for _ in range(self._per_s // 20):
                 partition = number % self._site.partitions
-                producer.produce(self._site.topic, value_of(number), partition=partition, on_delivery=delivered)
+                producer.produce(
+                    self._site.topic, value_of(number, self._site.growing), partition=partition, on_delivery=delivered
+                )
                 number += 1
             producer.poll(0)
         producer.flush(30)

@@ -27,7 +27,7 @@ POINTS = [
 
 @pytest.fixture
 def site(broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]) -> Site:
-    return Site(broker.bootstrap, tmp_path, unique("p"))
+    return Site(broker.bootstrap, tmp_path, unique("p"), growing=True)
 
 
 def test_a_runner_lands_every_record_once_in_one_of_the_tables(site: Site) -> None:
@@ -57,14 +57,15 @@ def test_runners_killed_at_random_many_times_with_broken_tasks_and_broker_restar
     dice = random.Random(7)
     killed = 0
     with RunningBroker() as broker:
-        site = Site(broker.bootstrap, tmp_path, unique("p"), partitions=3)
+        site = Site(broker.bootstrap, tmp_path, unique("p"), partitions=3, growing=True)
         while killed < 60:
             site.produce(dice.randrange(1, 90))
             if killed % 12 == 11:
                 broker.restart()
             limits = f"max_records_per_batch = {dice.randrange(1, 60)}\ntasks = {dice.randrange(1, 5)}"
             point = dice.choice([f"time:{dice.randrange(1, 250)}", dice.choice(POINTS)])
-            code = run_until(site.pipeline(limits=limits), point, clumsy_seed=dice.randrange(1000))
+            pipeline = site.pipeline(limits=limits, table=f"compact_every = {dice.choice([0, 1, 3])}")
+            code = run_until(pipeline, point, clumsy_seed=dice.randrange(1000))
             assert code in (0, KILLED), point
             killed += code == KILLED
         assert run_until(site.pipeline(), "") == 0

@@ -163,7 +163,7 @@ def test_runners_on_spark_and_their_workers_are_killed_and_each_record_is_there_
 ) -> None:
     """A few lives; `python -m tests.pipeline.exactly_once_soak` has as many as one likes."""
     with RunningBroker() as broker:
-        site = Site(broker.bootstrap, tmp_path, unique("p"), partitions=3)
+        site = Site(broker.bootstrap, tmp_path, unique("p"), partitions=3, growing=True)
         lives = Lives(site, lambda: broker.restart() and None, seed=5)  # type: ignore[func-returns-value]
         with Feeder(site, per_s=400):
             for _ in range(3):

@@ -12,14 +12,14 @@ An incumbent ends when a successor takes over: its next look at the table, or it
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.client import ClientError
 from tidelog.pipeline.batches import BatchFiles, Lander, row_schema
 from tidelog.pipeline.decoding import SAMPLE, Decoding
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.landing import Landed
-from tidelog.pipeline.plan import Ends, Gap, Plan, TopicPartition, plan, starting_offset
+from tidelog.pipeline.plan import Ends, Plan, TopicPartition, plan, starting_offset
 from tidelog.pipeline.progress import (
     BatchCommitted,
     Listener,
@@ -59,7 +59,8 @@ class Incumbent:
         self._committed: dict[TopicPartition, int] = {}
         self._read: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, Ends] = {}
-        self._told_gaps: set[Gap] = set()
+        #: losses are told once, however often they are met
+        self._told: set[str] = set()
         self._group_failed = False
         self.meter = Meter()
         #: how many were begun
@@ -118,7 +119,7 @@ class Incumbent:
             tasks=self._pipeline.limits.tasks or self._executor.parallelism,
             fail_on_data_loss=self._pipeline.source.fail_on_data_loss,
         )
-        self._tell_gaps(found.gaps)
+        self._tell_losses(map(str, found.gaps))
         return found
 
     def carry_out(self, batch: Plan) -> None:
@@ -147,8 +148,7 @@ class Incumbent:
         for r in result.ranges:
             at = (r.topic, r.partition)
             self._read[at] = self._read.get(at, self._committed[at]) + r.size
-        for loss in result.losses:
-            self.notice(f"records are lost: {loss}")
+        self._tell_losses(result.losses)
         self.tell(State.READING)
 
     def _count(self, batch: Plan, files: BatchFiles, seconds: float) -> None:
@@ -201,11 +201,11 @@ class Incumbent:
                 )
             self._group_failed = True
 
-    def _tell_gaps(self, gaps: Sequence[Gap]) -> None:
-        for gap in gaps:
-            if gap not in self._told_gaps:
-                self._told_gaps.add(gap)
-                self.notice(f"records are lost: {gap}", "they were removed from the log before they were read")
+    def _tell_losses(self, losses: Iterable[str]) -> None:
+        for loss in losses:
+            if loss not in self._told:
+                self._told.add(loss)
+                self.notice(f"records are lost: {loss}", "they were removed from the log before they were read")
 
     def notice(self, message: str, hint: str | None = None) -> None:
         tell_all(self._listeners, Notice(message, hint))

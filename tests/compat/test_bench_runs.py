@@ -26,7 +26,7 @@ def test_a_benchmark_gives_its_samples(benchmark: Benchmark, system: type[Broker
         samples = list(benchmark.run(broker, TINY, tmp_path))
     finally:
         broker.kill()
-    assert len({sample.variant for sample in samples}) == len(samples) >= 2
+    assert len({sample.variant for sample in samples}) == len(samples) > 0
     assert all(sample.value > 0 for sample in samples)
 
 

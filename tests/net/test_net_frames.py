@@ -175,6 +175,7 @@ def test_a_request_is_answered_once(site: Site) -> None:
 
 
 def test_answers_of_one_event_leave_in_one_send(site: Site) -> None:
+    site.server.limits.max_frames_per_turn = 20
     client = site.connect()
     sends: list[int] = []
     transport = site.server.connections[0]._transport

@@ -41,7 +41,7 @@ class Limits:
     # where each allows the next; bytes of requests that wait for their turn, above which nothing more is read (what
     # came in one read is kept, so it may be up to one receive area); bytes of replies that wait for the peer to read,
     # above which its next request is not dispatched.
-    max_frames_per_turn: int = 8
+    max_frames_per_turn: int = 16
     max_pipelined_requests: int = 1000
     max_held_bytes: int = 64 * KIB
     max_unsent_bytes: int = 1 * MIB

@@ -82,7 +82,7 @@ def load(
     """
     try:
         from tidelog.pipeline.loading import Load
-        from tidelog.pipeline.session import spark_session
+        from tidelog.pipeline.session import leave_errors_to_callers, spark_session
         from tidelog.pipeline.spec import Spark
 
         wanted = Load(
@@ -97,6 +97,7 @@ def load(
             timeout_s=timeout,
             **expressions,
         )
+        leave_errors_to_callers()
         session = spark_session(Spark(master=master, conf=pairs(conf)), f"load {wanted.job}")
         try:
             _load(session, wanted, dry_run, output)

@@ -6,6 +6,7 @@ that listens. In `local` mode everything stays on loopback and a failed task is 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -52,9 +53,18 @@ logger.gateway.level = error
 """
 
 
+def leave_errors_to_callers() -> None:
+    """Whoever catches an error tells it; PySpark would print it as JSON before, with all of its trace."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def spark_session(spark: Spark, name: str) -> SparkSession:
     check_pyspark()
     check_java()
+    leave_errors_to_callers()
     master = check_master(spark.master)
     from pyspark.sql import SparkSession
 

@@ -278,8 +278,9 @@ class PipelineTable:
             list(self.partition_by),
             commit_properties=self._properties(marks, info),
         )
+        # What is known afterwards is looked up anew: another runner may have taken over right behind this commit, and
+        # who took its own entries for the newest would go on from a snapshot that no longer conflicts with that.
         self.refresh()
-        self._marks.update(marks)
         if self._fsync and places.is_local(self.path):
             _sync_log(self.path, self.version)
 

@@ -197,6 +197,8 @@ class KafkaPythonMember(Member):
             fetch_max_wait_ms=100,
             metadata_max_age_ms=1_000,
         )
+        # Before it joins: a leader of this client that has no metadata yet assigns nothing.
+        consumer.partitions_for_topic(self.settings["topic"])
         consumer.subscribe([self.settings["topic"]], listener=Listener())
         while not self.stopping:
             read = consumer.poll(timeout_ms=int(BATCH_S * 1_000), max_records=BATCH_RECORDS)

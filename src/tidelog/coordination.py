@@ -49,13 +49,17 @@ class Room(Protocol):
 
 
 class Loaded(NamedTuple):
-    """A record or the end of a transaction, as found in the log; `commit` None for a record."""
+    """A record or the end of a transaction, as found in the log; `commit` None for a record.
+
+    `meaning` as in `CoordinatorRecord`: known only of a record that was decided a moment ago.
+    """
 
     key: bytes
     value: bytes | None
     producer_id: int
     offset: int
     commit: bool | None
+    meaning: Any = None
 
 
 class Coordination(ABC):
@@ -176,18 +180,16 @@ class Coordination(ABC):
         broker = self._broker
         partition = broker.partition(self.topic, decision.partition)
         now_ms = broker.clock.wall_ms()
-        producer_id: int = getattr(decision, "producer_id", NO_PRODUCER)
+        producer_id = decision.producer_id
         batch = build_batch(
-            [(now_ms, record.key, record.value, None) for record in decision.records],
+            [(now_ms, key, value, None) for key, value, _ in decision.records],
             producer_id=producer_id,
-            producer_epoch=getattr(decision, "producer_epoch", -1),
+            producer_epoch=decision.producer_epoch,
             transactional=producer_id != NO_PRODUCER,
         )
         info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
-        for at, record in enumerate(decision.records):
-            self._replay(
-                decision.partition, Loaded(record.key, record.value, producer_id, info.first_offset + at, None)
-            )
+        for offset, (key, value, meaning) in enumerate(decision.records, info.first_offset):
+            self._replay(decision.partition, Loaded(key, value, producer_id, offset, None, meaning))
         broker.appended(partition)
 
     def _set_timers(self, decision: Decision) -> None:
@@ -243,7 +245,7 @@ class GroupCoordination(Coordination):
 
     def _replay(self, index: int, found: Loaded) -> None:
         if found.commit is None:
-            self._groups.replay(index, found.key, found.value, found.producer_id, found.offset)
+            self._groups.replay(index, found.key, found.value, found.producer_id, found.offset, found.meaning)
         else:
             self._groups.replay_end_transaction(index, found.producer_id, found.commit)
 

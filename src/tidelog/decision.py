@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(slots=True, frozen=True)
-class CoordinatorRecord:
-    """One record of `__consumer_offsets` or `__transaction_state`; `value` None is a tombstone."""
+class CoordinatorRecord(NamedTuple):
+    """One record of `__consumer_offsets` or `__transaction_state`; `value` None is a tombstone.
+
+    `meaning` is what the room would decode key and value to, where it has that at hand: a record that was decided a
+    moment ago is replayed from it. Loading decodes, and must come to the same.
+    """
 
     key: bytes
     value: bytes | None
+    meaning: Any = None
 
 
-@dataclass(slots=True, frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """The answer to the request that came with `ticket`: a response message of wire."""
 
     ticket: Any
@@ -44,9 +47,15 @@ class CancelTimer:
 
 @dataclass(slots=True)
 class Decision:
-    """`partition` is the coordinator partition that `records` belong to; -1 where there are none."""
+    """`partition` is the coordinator partition that `records` belong to; -1 where there are none.
+
+    `producer_id` and `producer_epoch` are set where the records belong to a transaction: they are then appended as a
+    transactional batch of that producer.
+    """
 
     partition: int = -1
     records: list[CoordinatorRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    producer_id: int = -1
+    producer_epoch: int = -1

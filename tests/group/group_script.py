@@ -21,6 +21,7 @@ from tidelog.decision import CancelTimer, Decision, SetTimer
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_key, decode_value
+from tidelog.group.replay import decoded
 from tidelog.group.topics import Topic
 from tidelog.group.turn import RequestContext
 from tidelog.wire import messages
@@ -140,13 +141,14 @@ class Stage:
         if decision.records and self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             decision = self.groups.append_failed(decision, error, self.now, self.wall)
-        producer_id = getattr(decision, "producer_id", -1)
+        producer_id = decision.producer_id
         for record in decision.records:
             assert decision.partition >= 0
             at = len(self.log)
             self.log.append((decision.partition, record.key, record.value, producer_id))
             self.seen.append("log: " + self.describe_record(record.key, record.value))
-            self.groups.replay(decision.partition, record.key, record.value, producer_id, at)
+            assert record.meaning in (None, decoded(record.key, record.value)), "living and loading would differ"
+            self.groups.replay(decision.partition, record.key, record.value, producer_id, at, record.meaning)
         for timer in decision.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.deadline_ms

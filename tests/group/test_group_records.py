@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.group.groups import Groups
-from tidelog.group.records import RecordType, decode_key, encode_key, offset_key
+from tidelog.group.records import RecordType, decode_key, encode_key, offset_commit_record, offset_key
+from tidelog.group.replay import decoded
 from tidelog.wire import messages
 from tidelog.wire.codec import stored_codec
 from tidelog.wire.malformed import WireError
@@ -58,6 +59,30 @@ def test_offset_keys_are_those_of_the_schema(group, topic, partition):
     key = offset_key(group, topic, partition)
     assert key == b"\0\1" + stored_codec("OffsetCommitKey", 1).encode(message)
     assert decode_key(key) == (RecordType.OFFSET_COMMIT, group, topic, partition)
+
+
+@given(
+    offset=st.integers(0, 2**63 - 1),
+    epoch=st.integers(-1, 2**31 - 1),
+    metadata=st.one_of(st.just(""), NAMES),
+    now_ms=st.integers(0, 2**62),
+    retention_ms=st.sampled_from([-1, 0, 1000]),
+    topic_id=st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)),
+)
+def test_offset_values_are_those_of_the_schema(offset, epoch, metadata, now_ms, retention_ms, topic_id):
+    expires_ms = -1 if retention_ms < 0 else now_ms + retention_ms
+    record = offset_commit_record("g", "t", 3, offset, epoch, metadata, now_ms, expires_ms, topic_id)
+    version = 4 if retention_ms < 0 else 1
+    message = messages.OffsetCommitValue(
+        offset=offset,
+        leader_epoch=epoch,
+        metadata=metadata,
+        commit_timestamp=now_ms,
+        expire_timestamp=expires_ms,
+        topic_id=topic_id,
+    )
+    assert record.value == version.to_bytes(2, "big") + stored_codec("OffsetCommitValue", version).encode(message)
+    assert record.meaning in (None, decoded(record.key, record.value))
 
 
 def test_offsets_of_the_oldest_type_are_read():

@@ -17,7 +17,7 @@ NO_TOPIC_ID: Final = bytes(16)
 
 
 def context_of(request: Request) -> RequestContext:
-    return RequestContext(request.client_id, f"/{request.exchange.connection.peer[0]}", request.version)
+    return RequestContext(request.client_id, "/" + request.exchange.connection.peer[0], request.version)
 
 
 def decide(name: str, body: Any, request: Request, ticket: Any = None) -> None:

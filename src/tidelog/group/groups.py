@@ -63,9 +63,17 @@ class Groups:
         self._shards[partition] = Shard(partition, self._around)
         return dropped
 
-    def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int = -1, offset: int = -1) -> None:
+    def replay(
+        self,
+        partition: int,
+        key: bytes,
+        value: bytes | None,
+        producer_id: int = -1,
+        offset: int = -1,
+        meaning: replaying.Meaning | None = None,
+    ) -> None:
         """One record, when living or loading; `producer_id` of its batch where that is transactional, else -1."""
-        replaying.replay(self._shards[partition], key, value, producer_id, offset)
+        replaying.replay(self._shards[partition], meaning or replaying.decoded(key, value), producer_id, offset)
 
     def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
         """A control marker in the coordinator's partition."""

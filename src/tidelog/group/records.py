@@ -26,12 +26,16 @@ from typing import Any
 
 from tidelog.decision import CoordinatorRecord
 from tidelog.group.classic_group import ClassicGroup
+from tidelog.group.topics import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.codec import stored_codec
 from tidelog.wire.malformed import WireError
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
+_TWO_INT16, _length, _index = Struct(">hh").pack, _INT16.pack, _INT32.pack
+#: version, offset, leader epoch, length of no metadata, timestamp, one tagged field: number, size, topic id
+_PLAIN_OFFSET = Struct(">hqiBqBBB16s").pack
 
 
 class RecordType(IntEnum):
@@ -119,16 +123,7 @@ def decode_value(kind: RecordType, value: bytes) -> Any:
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     group, name = group_id.encode(), topic.encode()
-    return b"".join(
-        (
-            b"\x00\x01",
-            _INT16.pack(len(group)),
-            group,
-            _INT16.pack(len(name)),
-            name,
-            _INT32.pack(partition),
-        )
-    )
+    return _TWO_INT16(RecordType.OFFSET_COMMIT, len(group)) + group + _length(len(name)) + name + _index(partition)
 
 
 def offset_commit_record(
@@ -150,8 +145,16 @@ def offset_commit_record(
         expire_timestamp=expire_timestamp_ms,
         topic_id=topic_id,
     )
-    version = 4 if expire_timestamp_ms == -1 else 1
-    return CoordinatorRecord(offset_key(group_id, topic, partition), encode_value("OffsetCommitValue", version, value))
+    key = offset_key(group_id, topic, partition)
+    if expire_timestamp_ms != -1:
+        # Version 1 does not keep all of it: what it keeps is only known from its bytes.
+        return CoordinatorRecord(key, encode_value("OffsetCommitValue", 1, value))
+    if metadata or topic_id == ZERO_UUID:
+        encoded = encode_value("OffsetCommitValue", 4, value)
+    else:
+        # What nearly every commit is, without the way through the codec, which would write the same.
+        encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)
+    return CoordinatorRecord(key, encoded, (RecordType.OFFSET_COMMIT, group_id, topic, partition, value))
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:

@@ -17,13 +17,20 @@ from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.records import RecordType, decode_key, decode_value
 from tidelog.group.shard import Shard
 
+#: type, group, topic or member or expression or "", partition or -1, and the value, None for a tombstone
+Meaning = tuple[RecordType, str, str, int, Any]
 
-def replay(shard: Shard, key: bytes, value: bytes | None, producer_id: int, offset: int) -> None:
-    decoded = decode_key(key)
-    if decoded is None:
+
+def decoded(key: bytes, value: bytes | None) -> Meaning | None:
+    """What a record says; None for a type that is not ours."""
+    parts = decode_key(key)
+    return parts and (*parts, None if value is None else decode_value(parts[0], value))
+
+
+def replay(shard: Shard, meaning: Meaning | None, producer_id: int, offset: int) -> None:
+    if meaning is None:
         return
-    kind, group_id, second, partition = decoded
-    message = None if value is None else decode_value(kind, value)
+    kind, group_id, second, partition, message = meaning
     if kind <= RecordType.OFFSET_COMMIT:
         _offset(shard, group_id, second, partition, message, producer_id, offset)
     elif kind is RecordType.GROUP_METADATA:

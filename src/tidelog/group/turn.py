@@ -51,8 +51,7 @@ class Refusal(Exception):
 class Turn(Decision):
     """`now_ms` is monotonic, `wall_ms` is what records are stamped with.
 
-    `producer_id` and `producer_epoch` are set where the records belong to a transaction: they are then appended as a
-    transactional batch of that producer. `fired` is the timer that led here, if any.
+    `fired` is the timer that led here, if any.
 
     `ordered` marks replies that tell of records appended before: they must not leave before those are committed, even
     if this turn has no records of its own. Such a turn carries its partition; all others without records carry -1.
@@ -60,8 +59,6 @@ class Turn(Decision):
 
     now_ms: int = 0
     wall_ms: int = 0
-    producer_id: int = -1
-    producer_epoch: int = -1
     fired: TimerKey | None = None
     ordered: bool = False
     undo: list[Callable[[Turn, ErrorCode], None]] = field(default_factory=list)

@@ -6,7 +6,7 @@ Units stand last, so `max_message_bytes` is `max.message.bytes`; the few names t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 #: Kafka's "never": Long.MAX_VALUE
@@ -48,6 +48,13 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
+    #: when a segment must roll: compaction may not wait longer than its maximum lag; asked for on every append
+    max_segment_ms: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        bounded = self.compact and self.max_compaction_lag_ms > 0
+        most = min(self.max_compaction_lag_ms, self.segment_ms) if bounded else self.segment_ms
+        object.__setattr__(self, "max_segment_ms", most)
 
     @property
     def compact(self) -> bool:
@@ -56,10 +63,3 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
-
-    @property
-    def max_segment_ms(self) -> int:
-        """When a segment must roll: compaction may not wait longer than its maximum lag."""
-        if self.compact and self.max_compaction_lag_ms > 0:
-            return min(self.max_compaction_lag_ms, self.segment_ms)
-        return self.segment_ms

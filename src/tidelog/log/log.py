@@ -51,7 +51,7 @@ from tidelog.wire.batch import (
     InvalidBatch,
     patch_place,
 )
-from tidelog.wire.check import check_produced, check_replicated
+from tidelog.wire.check import check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
@@ -171,7 +171,8 @@ class Log:
         """
         if self.directory.failure is not None:
             raise self.directory.offline()
-        checked = check_produced(records, self._rules, now_ms, from_client=origin is AppendOrigin.CLIENT)
+        check = check_produced if origin is AppendOrigin.CLIENT else check_built
+        checked = check(records, self._rules, now_ms)
         batch, header = checked.batch, checked.header
         if header.attributes & CODEC_MASK == ZSTD and not zstd_allowed:
             raise InvalidBatch(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request")

@@ -130,7 +130,8 @@ class Partition:
     @property
     def has_enough_in_sync(self) -> bool:
         """`min.insync.replicas` is held; a minimum above the number of replicas means all of them."""
-        return len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
+        in_sync = len(self.isr)
+        return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(self.replicas)
 
     # --- leadership ---------------------------------------------------------------------------------
 

@@ -64,6 +64,9 @@ MAX_SEQUENCE: Final = 0x7FFFFFFF
 _LEAST_LENGTH: Final = 14
 _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
+#: the two halves of HEADER: up to the CRC, and what the CRC covers
+_UNCOVERED: Final = struct.Struct(">qiibI")
+_COVERED: Final = struct.Struct(">hiqqqhii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
 _PLACE: Final = struct.Struct(">qii")
@@ -229,23 +232,17 @@ def pack_batch(header: BatchHeader, payload: Buffer) -> bytearray:
     """
     batch = bytearray(HEADER_SIZE)
     batch += payload
-    HEADER.pack_into(
-        batch,
-        0,
-        header.base_offset,
-        len(batch) - LOG_OVERHEAD,
-        header.leader_epoch,
-        MAGIC,
-        0,
-        header.attributes,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-    )
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_AT, _crc32c(view[ATTRIBUTES_AT:]))
+    base_offset, _, leader_epoch, _, _, *rest = header
+    write_header(batch, base_offset, leader_epoch, *rest)
     return batch
+
+
+def write_header(batch: bytearray, base_offset: int, leader_epoch: int, *rest: int) -> None:
+    """Writes the header over the first bytes of a batch whose records stand behind it.
+
+    `rest` is what the CRC covers: the fields of `BatchHeader` from the attributes on.
+    """
+    _COVERED.pack_into(batch, ATTRIBUTES_AT, *rest)
+    with memoryview(batch) as view:
+        crc = _crc32c(view[ATTRIBUTES_AT:])
+    _UNCOVERED.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch, MAGIC, crc)

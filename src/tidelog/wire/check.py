@@ -148,6 +148,15 @@ def check_produced(
     return _settle(batch, header, payload, rules, now_ms, max_timestamp, ignore_size)
 
 
+def check_built(batch: memoryview, rules: AppendRules, now_ms: int) -> CheckedBatch:
+    """For a batch that this broker has just built: nothing in it is in doubt, but the topic may want it otherwise."""
+    header = read_header(batch)
+    other_codec = rules.codec is not None and rules.codec != header.attributes & CODEC_MASK
+    if other_codec or rules.log_append_time or len(batch) > rules.max_message_bytes or batch.readonly:
+        return check_produced(batch, rules, now_ms, from_client=False)
+    return CheckedBatch(batch, header)
+
+
 def _plain_batch(records: memoryview, rules: AppendRules, now_ms: int) -> CheckedBatch | None:
     """The common case in one go: a single uncompressed batch that breaks no rule and needs no change.
 

@@ -24,21 +24,21 @@ from tidelog.wire.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
     INVALID_RECORD,
     LOG_APPEND_TIME_FLAG,
-    MAGIC,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
-    BatchHeader,
     Buffer,
     InvalidBatch,
     iter_headers,
     pack_batch,
     read_header,
+    write_header,
 )
 from tidelog.wire.check import unpack
 from tidelog.wire.compression import DEFAULT_LIMIT_BYTES, NONE, compress
@@ -184,8 +184,12 @@ def build_batch(
     if not records:
         raise ValueError("a batch must have records")
     base_timestamp = records[0][0]
-    payload = bytearray()
-    max_timestamp = kernel.append_records(payload, records, base_timestamp)
+    batch = bytearray(HEADER_SIZE)
+    max_timestamp = kernel.append_records(batch, records, base_timestamp)
+    if codec != NONE:
+        with memoryview(batch) as view:
+            packed = compress(codec, view[HEADER_SIZE:], level)
+        batch[HEADER_SIZE:] = packed
     attributes = codec
     if transactional:
         attributes |= TRANSACTIONAL_FLAG
@@ -194,12 +198,10 @@ def build_batch(
     if log_append_time_ms is not None:
         attributes |= LOG_APPEND_TIME_FLAG
         max_timestamp = log_append_time_ms
-    header = BatchHeader(
+    write_header(
+        batch,
         base_offset,
-        0,
         leader_epoch,
-        MAGIC,
-        0,
         attributes,
         len(records) - 1,
         base_timestamp,
@@ -209,7 +211,7 @@ def build_batch(
         base_sequence,
         len(records),
     )
-    return pack_batch(header, compress(codec, payload, level))
+    return batch
 
 
 def build_end_txn_marker(

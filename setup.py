@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = [path for path in Path("src").glob("tidelog/**/kernel.py")]
+KERNELS = list(Path("src").glob("tidelog/**/kernel.py"))
 
 
 def extensions() -> list[Extension]:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from tidelog.decision import CancelTimer, Decision, Reply
+from tidelog.decision import CancelTimer, CoordinatorRecord, Decision, Reply
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, AppendOrigin, ProducerRefused
 from tidelog.wire.batch import InvalidBatch, iter_headers
@@ -49,17 +49,12 @@ class Room(Protocol):
 
 
 class Loaded(NamedTuple):
-    """A record or the end of a transaction, as found in the log; `commit` None for a record.
+    """A record or, where `record` is None, the end of a transaction, as found in the log."""
 
-    `meaning` as in `CoordinatorRecord`: known only of a record that was decided a moment ago.
-    """
-
-    key: bytes
-    value: bytes | None
+    record: CoordinatorRecord | None
     producer_id: int
     offset: int
-    commit: bool | None
-    meaning: Any = None
+    commit: bool = False
 
 
 class Coordination(ABC):
@@ -95,8 +90,12 @@ class Coordination(ABC):
         """The room takes the partition and waits for its records."""
 
     @abstractmethod
-    def _replay(self, index: int, found: Loaded) -> None:
+    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
         """Hands a record of the partition, new or loaded, to the room."""
+
+    @abstractmethod
+    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
+        """Tells the room that a transaction has ended whose records are in the partition."""
 
     def _load(self, partition: Partition, leader_epoch: int, offset: int) -> None:
         """Replays the partition from `offset` on, a chunk after the other."""
@@ -110,8 +109,11 @@ class Coordination(ABC):
             if error is not None or found is None:
                 self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
                 return
-            for record in found:
-                self._replay(partition.index, record)
+            for record, producer_id, at, commit in found:
+                if record is not None:
+                    self._replay(partition.index, record, producer_id, at)
+                else:
+                    self._replay_end(partition.index, producer_id, commit)
             self._load(partition, leader_epoch, next_offset)
 
         try:
@@ -188,8 +190,8 @@ class Coordination(ABC):
             transactional=producer_id != NO_PRODUCER,
         )
         info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
-        for offset, (key, value, meaning) in enumerate(decision.records, info.first_offset):
-            self._replay(decision.partition, Loaded(key, value, producer_id, offset, None, meaning))
+        for offset, record in enumerate(decision.records, info.first_offset):
+            self._replay(decision.partition, record, producer_id, offset)
         broker.appended(partition)
 
     def _set_timers(self, decision: Decision) -> None:
@@ -243,11 +245,12 @@ class GroupCoordination(Coordination):
     def _begin(self, partition: Partition) -> Decision:
         return self._groups.load_begin(partition.index)
 
-    def _replay(self, index: int, found: Loaded) -> None:
-        if found.commit is None:
-            self._groups.replay(index, found.key, found.value, found.producer_id, found.offset, found.meaning)
-        else:
-            self._groups.replay_end_transaction(index, found.producer_id, found.commit)
+    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
+        key, value, meaning = record
+        self._groups.replay(index, key, value, producer_id, offset, meaning)
+
+    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
+        self._groups.replay_end_transaction(index, producer_id, commit)
 
 
 def _send(replies: list[Reply]) -> None:
@@ -265,9 +268,9 @@ def parse(data: bytes, least_offset: int) -> list[Loaded]:
         if header.is_control:
             marker = read_end_txn_marker(batch)
             if marker is not None and header.base_offset >= least_offset:
-                found.append(Loaded(b"", None, header.producer_id, header.base_offset, marker.type == COMMIT))
+                found.append(Loaded(None, header.producer_id, header.base_offset, marker.type == COMMIT))
             continue
         for record in read_records(batch):
             if record.offset >= least_offset and record.key is not None:
-                found.append(Loaded(record.key, record.value, producer_id, record.offset, None))
+                found.append(Loaded(CoordinatorRecord(record.key, record.value), producer_id, record.offset))
     return found

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.coordination import Coordination, Loaded
-from tidelog.decision import Decision
+from tidelog.coordination import Coordination
+from tidelog.decision import CoordinatorRecord, Decision
 from tidelog.log.errors import LogError
 from tidelog.log.producers import ProducerRefused
 from tidelog.txn.transaction import TopicPartition
@@ -67,9 +67,11 @@ class TransactionCoordination(Coordination):
         self._transactions.load_begin(partition.index, partition.leader_epoch)
         return Decision()
 
-    def _replay(self, index: int, found: Loaded) -> None:
-        if found.commit is None:
-            self._transactions.replay(index, found.key, found.value)
+    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
+        self._transactions.replay(index, record.key, record.value)
+
+    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
+        """The coordinator writes its own records outside of transactions: a marker here means nothing."""
 
     def _effects(self, decision: TxnDecision) -> Callable[[], None] | None:  # type: ignore[override]
         markers = getattr(decision, "markers", None)

@@ -62,10 +62,13 @@ def _take_out_unknown(body: Any, request: Request) -> list[Any]:
             unknown.append(_answer(topic, topic.partitions, code))
             continue
         topic.topic_id = known.topic_id
-        missing = [p for p in topic.partitions if not 0 <= p.partition_index < len(known.partitions)]
-        if missing:
-            unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            topic.partitions = [p for p in topic.partitions if 0 <= p.partition_index < len(known.partitions)]
+        count = len(known.partitions)
+        for p in topic.partitions:
+            if not 0 <= p.partition_index < count:
+                missing = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+                unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                topic.partitions = [p for p in topic.partitions if 0 <= p.partition_index < count]
+                break
         if topic.partitions:
             kept.append(topic)
     body.topics = kept

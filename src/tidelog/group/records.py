@@ -137,6 +137,13 @@ def offset_commit_record(
     expire_timestamp_ms: int,
     topic_id: bytes,
 ) -> CoordinatorRecord:
+    key = offset_key(group_id, topic, partition)
+    stated = (offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
+    meaning = (RecordType.OFFSET_COMMIT, group_id, topic, partition, stated)
+    if expire_timestamp_ms == -1 and not metadata and topic_id != ZERO_UUID:
+        # What nearly every commit is, without the way through the codec, which would write the same.
+        encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)
+        return CoordinatorRecord(key, encoded, meaning)
     value = messages.OffsetCommitValue(
         offset=offset,
         leader_epoch=leader_epoch,
@@ -145,16 +152,10 @@ def offset_commit_record(
         expire_timestamp=expire_timestamp_ms,
         topic_id=topic_id,
     )
-    key = offset_key(group_id, topic, partition)
-    if expire_timestamp_ms != -1:
-        # Version 1 does not keep all of it: what it keeps is only known from its bytes.
-        return CoordinatorRecord(key, encode_value("OffsetCommitValue", 1, value))
-    if metadata or topic_id == ZERO_UUID:
-        encoded = encode_value("OffsetCommitValue", 4, value)
-    else:
-        # What nearly every commit is, without the way through the codec, which would write the same.
-        encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)
-    return CoordinatorRecord(key, encoded, (RecordType.OFFSET_COMMIT, group_id, topic, partition, value))
+    if expire_timestamp_ms == -1:
+        return CoordinatorRecord(key, encode_value("OffsetCommitValue", 4, value), meaning)
+    # Version 1 does not keep all of it: what it keeps is only known from its bytes.
+    return CoordinatorRecord(key, encode_value("OffsetCommitValue", 1, value))
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:

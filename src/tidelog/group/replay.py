@@ -17,14 +17,27 @@ from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.records import RecordType, decode_key, decode_value
 from tidelog.group.shard import Shard
 
-#: type, group, topic or member or expression or "", partition or -1, and the value, None for a tombstone
+#: type, group, topic or member or expression or "", partition or -1, and the value, None for a tombstone; of an offset
+#: the value is a tuple, the fields of `CommittedOffset` but the last
 Meaning = tuple[RecordType, str, str, int, Any]
 
 
 def decoded(key: bytes, value: bytes | None) -> Meaning | None:
     """What a record says; None for a type that is not ours."""
     parts = decode_key(key)
-    return parts and (*parts, None if value is None else decode_value(parts[0], value))
+    if parts is None:
+        return None
+    message = None if value is None else decode_value(parts[0], value)
+    if message is not None and parts[0] <= RecordType.OFFSET_COMMIT:
+        message = (
+            message.offset,
+            message.leader_epoch,
+            message.metadata,
+            message.commit_timestamp,
+            message.expire_timestamp,
+            message.topic_id,
+        )
+    return *parts, message
 
 
 def replay(shard: Shard, meaning: Meaning | None, producer_id: int, offset: int) -> None:
@@ -47,17 +60,9 @@ def _offset(shard: Shard, group_id: str, topic: str, partition: int, value: Any,
     if value is None:
         shard.offsets.remove(group_id, topic, partition)
         return
+    committed = CommittedOffset._make((*value, offset))
     if group_id not in shard.groups:
-        shard.groups[group_id] = ClassicGroup(group_id, value.commit_timestamp)
-    committed = CommittedOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        value.expire_timestamp,
-        value.topic_id,
-        offset,
-    )
+        shard.groups[group_id] = ClassicGroup(group_id, committed.commit_timestamp_ms)
     if producer_id < 0:
         shard.offsets.put(group_id, topic, partition, committed)
     else:

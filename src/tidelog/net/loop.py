@@ -2,7 +2,8 @@
 
 One turn:
 
-    wait          for a descriptor, the timer's next deadline or a wake-up; without work or deadline, for ever
+    wait          for a descriptor, the timer's next deadline or a wake-up; without work or deadline, for ever; how,
+                  says `tidelog.net.waiting`
     descriptors   their callbacks, in the order epoll gives them
     soon          what `call_soon` had queued when this step began; what they queue in turn waits for the next turn
     timer         what is due
@@ -29,6 +30,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.clock import Clock
+from tidelog.net.waiting import Waiting
 from tidelog.net.workers import Done, Workers
 from tidelog.timer import Timer
 
@@ -37,7 +39,6 @@ WRITE = select.EPOLLOUT
 BROKEN = select.EPOLLHUP | select.EPOLLERR
 
 _LONGEST_WAIT_MS = 86_400_000  # epoll counts milliseconds in 32 bits
-_EVENTS_PER_TURN = 256
 
 Callback = Callable[[], object]
 EventCallback = Callable[[int], object]
@@ -61,6 +62,7 @@ class Loop:
         "_ready",
         "_signals",
         "_stopping",
+        "_waiting",
         "_wake_pending",
         "_wake_read",
         "_wake_write",
@@ -78,6 +80,7 @@ class Loop:
         self.now_ms = clock.monotonic_ms()  # the monotonic time at which this turn began
         self.turns = 0
         self._epoll = select.epoll()
+        self._waiting = Waiting(self._epoll.poll)
         self._callbacks: dict[int, EventCallback] = {}
         self._ready: deque[Callback] = deque()
         self._at_turn_end: list[Callback] = []
@@ -140,7 +143,7 @@ class Loop:
 
     def turn(self, wait_ms: int) -> None:
         """One turn that waits at most `wait_ms`, or without limit if that is negative."""
-        events = self._epoll.poll(wait_ms / 1000 if wait_ms > 0 else wait_ms, _EVENTS_PER_TURN)
+        events = self._waiting.wait(wait_ms)
         self.turns += 1
         self.now_ms = self._clock.monotonic_ms()
         callbacks = self._callbacks

@@ -75,6 +75,9 @@ class Outbox:
 
     def flush(self, transport: Transport) -> int:
         """Send until nothing is left, the peer takes no more, or others should have their turn; the bytes sent."""
+        if len(self.parts) == 1 and type(data := self.parts[0]) is bytes:
+            # What nearly every answer is: all of it in one piece, and nothing behind it.
+            return self._send_last(transport, data)
         sent = 0
         try:
             while self.parts and sent < FLUSH_BYTES:
@@ -90,6 +93,18 @@ class Outbox:
         except BlockingIOError:
             pass
         return sent
+
+    def _send_last(self, transport: Transport, data: bytes) -> int:
+        try:
+            done = transport.send(data, 0)
+        except BlockingIOError:
+            return 0
+        self.size_bytes -= done
+        if done == len(data):
+            self.parts.clear()
+        else:
+            self.parts[0] = memoryview(data)[done:]
+        return done
 
     def drop(self) -> None:
         """Nothing of this will be sent."""

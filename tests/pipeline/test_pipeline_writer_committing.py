@@ -242,6 +242,9 @@ def test_a_decided_batch_whose_transactions_were_lost_is_made_whole_if_its_tasks
     world: World, survivors: int
 ) -> None:
     parts = _decided_then_lost(world, survivors)
+    if survivors == 0:
+        lost = world.driver().recover()
+        assert lost is not None and not lost.done
     second = world.driver()
     again = [world.task("two", 0, task) for task in range(3)]
     assert second.commit(0, again) is True

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from tidelog.client import Client
 from tidelog.pipeline.errors import NotReady, PipelineError
 from tidelog.pipeline.load_files import Gone, SourceFile, escaped, format_of
-from tidelog.pipeline.loading import Load, Loaded, plan, run
+from tidelog.pipeline.loading import Load, Loaded, Memory, plan, remembered, run
+from tidelog.pipeline.write_ledger import Entry
 from tidelog.wire.records import Record
 
 PARTITIONS = 2
@@ -199,6 +200,16 @@ def test_the_command_tells_what_it_did_and_what_went_wrong(
         assert wrong.exit_code == 1 and told in wrong.output, wrong.output
         assert "Traceback" not in wrong.output and len(wrong.output) < 1000
     assert load(files, "-H", "nonsense").exit_code == 2
+
+
+def test_what_came_to_nothing_is_not_remembered_and_what_was_before_it_is() -> None:
+    assert remembered(None) == Memory(0)
+    files = json.dumps({"files": {"before": ["a"], "new": ["b", "c"]}})
+    assert remembered(Entry(3, True, (), files)) == Memory(4, frozenset("abc"))
+    assert remembered(Entry(3, False, (), files)) == Memory(3, frozenset("a"))
+    table = json.dumps({"delta": {"table": "t", "before": None, "new": 7}})
+    assert remembered(Entry(0, True, (), table)) == Memory(1, frozenset(), "t", 7)
+    assert remembered(Entry(0, False, (), table)) == Memory(0, frozenset(), "t", None)
 
 
 def test_names_tell_formats_and_are_not_taken_for_patterns() -> None:

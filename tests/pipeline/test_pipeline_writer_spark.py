@@ -201,9 +201,9 @@ def test_a_query_whose_driver_is_killed_goes_on_where_it_was(topics: Topics, tmp
         (plan / death).write_text("")
     prepare_environment()
     command = [sys.executable, str(HERE / "writer_query.py"), topics.bootstrap, source, target, str(tmp_path)]
-    first = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    first = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert first.returncode == -9, first.stderr[-3000:]
     assert list(plan.iterdir()) == []
-    second = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert second.returncode == 0, second.stderr[-3000:]
     assert topics.values(target) == list(range(1500))

@@ -87,9 +87,9 @@ class Committer:
     # --- with a ledger ------------------------------------------------------------------------------
 
     def recover(self) -> Entry | None:
-        """Finishes what an earlier driver decided; the newest batch that is done, if there is one that says so.
+        """Finishes what an earlier driver decided; the newest batch, which is done, or of which nothing is left.
 
-        A decided batch of which nothing was committed counts for nothing.
+        A batch that is not done was decided, and all of it was aborted since: it is to be written again.
         """
         hold = self._taken()
         latest = hold.latest
@@ -100,7 +100,7 @@ class Committer:
             return self._done(hold, latest)
         if outcome.committed or outcome.unknown:
             raise self._torn(latest, outcome)
-        return None
+        return latest
 
     def commit(self, batch: int, parts: Sequence[Part], note: str | None = None, even_empty: bool = True) -> bool:
         """Whether the batch is these transactions now; False where it was written before, and these are aborted.

@@ -4,8 +4,13 @@
 
 A job has a name. What it has loaded stands in the ledger of writes, in the entry of the write that loaded it: a run
 either writes its records and is remembered, or neither. So a run that is repeated, after a failure anywhere or out of
-habit, loads what is not loaded yet, and a job that runs every hour loads what came in the hour. Its entry holds a
-fingerprint of every file so far, or of a Delta table the version.
+habit, loads what is not loaded yet, and a job that runs every hour loads what came in the hour.
+
+The note of an entry holds what was loaded `before` it and what it loads itself, so that the first is known where the
+second has come to nothing: fingerprints of files, or the version of a Delta table.
+
+    {"files": {"before": ["90a1…", …], "new": ["07fe…", …]}}
+    {"delta": {"table": "lake/orders", "before": 11, "new": 14}}
 
 A record's value is its row as JSON, or an expression; key, headers, partition and time are expressions over the
 columns, in Spark's SQL.
@@ -81,11 +86,10 @@ class Load:
 
 
 class Todo(NamedTuple):
-    """What a run would load, and what the job has loaded before."""
+    """What a run would load."""
 
     format: str
     files: Sequence[SourceFile] | DeltaFiles
-    loaded_before: int
     version: int
     note: str
 
@@ -118,43 +122,55 @@ def plan(spark: SparkSession, load: Load) -> Todo:
     if "/" in load.job:
         raise BadLoad(f"{load.job!r} is not the name of a job: it has a slash", "say another --job")
     with Client(load.bootstrap, "tidelog-load", load.timeout_s) as client:
-        latest = _committer(client, load).recover()
-    before = _remembered(latest, load)
-    version = 0 if latest is None else latest.batch + 1
+        memory = remembered(_committer(client, load).recover())
     if load.format == DELTA or (load.format == AUTO and len(load.paths) == 1 and is_delta(spark, load.paths[0])):
-        return _plan_delta(load, before, version)
-    files = list_files(spark, load.paths)
-    seen = set(before.get("files", ()))
-    new = [each for each in files if each.fingerprint not in seen]
-    known = sorted(seen | {each.fingerprint for each in new})
-    if len(known) > MAX_FILES:
+        return _plan_delta(load, memory)
+    if memory.table is not None:
+        raise BadLoad(f"job {load.job} loads the table {memory.table}", "load files under another --job")
+    new = [each for each in list_files(spark, load.paths) if each.fingerprint not in memory.files]
+    known = len(memory.files) + len(new)
+    if known > MAX_FILES:
         raise BadLoad(
-            f"job {load.job} would know {len(known)} files, more than the {MAX_FILES} that it can remember",
+            f"job {load.job} would know {known} files, and can remember {MAX_FILES}",
             "go on under another --job, with files that this one has not loaded",
         )
     kind = load.format if load.format != AUTO or not new else format_of(new)
-    return Todo(kind, new, len(seen), version, json.dumps({"files": known}, separators=(",", ":")))
+    note = {"files": {"before": sorted(memory.files), "new": [each.fingerprint for each in new]}}
+    return Todo(kind, new, memory.version, json.dumps(note, separators=(",", ":")))
 
 
-def _plan_delta(load: Load, before: dict[str, Any], version: int) -> Todo:
+def _plan_delta(load: Load, memory: Memory) -> Todo:
     if len(load.paths) != 1:
         raise BadLoad("a Delta table is loaded alone", "give its path and no other")
     (path,) = load.paths
-    done = before.get("delta")
-    if done is not None and done["table"] != path:
-        raise BadLoad(f"job {load.job} loads the table {done['table']}", "load another one under another --job")
-    found = list_delta(path, None if done is None else done["version"])
-    note = {"delta": {"table": path, "version": found.version}}
-    return Todo(DELTA, found, 0, version, json.dumps(note, separators=(",", ":")))
+    if memory.files or memory.table not in (None, path):
+        known = "files" if memory.files else f"the table {memory.table}"
+        raise BadLoad(f"job {load.job} loads {known}", "load another table under another --job")
+    found = list_delta(path, memory.table_version)
+    note = {"delta": {"table": path, "before": memory.table_version, "new": found.version}}
+    return Todo(DELTA, found, memory.version, json.dumps(note, separators=(",", ":")))
 
 
-def _remembered(latest: Entry | None, load: Load) -> dict[str, Any]:
+class Memory(NamedTuple):
+    """What a job has loaded, and the version that its next write has in the ledger."""
+
+    version: int = 0
+    files: frozenset[str] = frozenset()
+    table: str | None = None
+    table_version: int | None = None
+
+
+def remembered(latest: Entry | None) -> Memory:
+    """An entry that is not done was aborted: what it meant to load is to be loaded still."""
     if latest is None:
-        return {}
-    known: dict[str, Any] = json.loads(latest.note or "{}")
-    if "delta" in known and load.format not in (AUTO, DELTA):
-        raise BadLoad(f"job {load.job} loads a Delta table", "load files under another --job")
-    return known
+        return Memory()
+    version = latest.batch + latest.done
+    note = json.loads(latest.note or "{}")
+    if "delta" in note:
+        known = note["delta"]
+        return Memory(version, table=known["table"], table_version=known["new" if latest.done else "before"])
+    known = note.get("files", {"before": [], "new": []})
+    return Memory(version, frozenset(known["before"] + (known["new"] if latest.done else [])))
 
 
 def records(spark: SparkSession, load: Load, todo: Todo) -> DataFrame:

@@ -79,6 +79,28 @@ def test_an_older_runner_is_fenced_at_its_next_commit(table: PipelineTable) -> N
     assert offsets(table) == [0, 1]
 
 
+def test_a_takeover_right_behind_a_commit_is_not_overlooked(
+    table: PipelineTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rival takes over, and commits, after a commit was written and before its runner looks at the table again."""
+    epoch = table.take_over(marks={"t/0": 0})
+    write = DeltaTable.create_write_transaction
+
+    def then_the_rival(*arguments: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        write(*arguments, **named)
+        rival = PipelineTable.open(table.path, "p")
+        assert rival is not None
+        rival.commit(rival.take_over(), batch(rival, 2, 4))
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", then_the_rival)
+    table.commit(epoch, batch(table, 0, 2))
+    assert (table.epoch, table.offset(AT)) == (epoch + 1, 4)
+    with pytest.raises(Fenced):
+        table.commit(epoch, batch(table, 2, 5))
+    assert offsets(table) == [0, 1, 2, 3]
+
+
 def test_two_runners_that_take_over_at_once_have_different_epochs(table: PipelineTable) -> None:
     rival = PipelineTable.open(table.path, "p")
     assert rival is not None

@@ -14,6 +14,7 @@ from bench.systems.process import BrokerProcess
 from pipeline_site import JSON, Site
 from spark_lives import Feeder, Lives
 
+from tidelog.pipeline.checking import Finding, findings
 from tidelog.pipeline.errors import BadRecord, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.landing import Landed, LandingTask, land
@@ -140,6 +141,23 @@ def test_tasks_that_fail_are_run_again(site: Site, on_spark: Executor, monkeypat
     site.run(on_spark, [seen.append], site.pipeline(limits=tasks(2)))
     assert any(isinstance(event, Notice) and "the disk is full" in event.message for event in seen)
     site.check_exactly_once()
+
+
+def test_check_starts_spark_and_tells_which_columns_a_transform_makes(
+    site: Site, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.pipeline.session.spark_session", lambda *_: spark)
+    monkeypatch.setattr("tidelog.pipeline.on_spark.OnSpark.close", lambda _: None)
+
+    def found(transform: str) -> dict[str, Finding]:
+        pipeline = site.pipeline(master="local[2]", more=transform)
+        return {finding.what: finding for finding in findings(pipeline, 20, with_spark=True)}
+
+    good = found(DAYS)
+    assert all(finding.ok for finding in good.values())
+    assert good["rows"].message.startswith("id int64, twice int64, day date32[day], _topic string")
+    bad = found('[transform]\nsql = "SELECT idd FROM records"\n')
+    assert not bad["rows"].ok and "idd" in bad["rows"].message and "id" in (bad["rows"].hint or "")
 
 
 def test_what_tasks_say_reaches_the_driver_in_words(site: Site, on_spark: Executor) -> None:

@@ -34,7 +34,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from tidelog.pipeline import places
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError
-from tidelog.pipeline.parquet_files import WrittenFile
+from tidelog.pipeline.parquet_files import WrittenFile, partition_text
 from tidelog.pipeline.plan import TopicPartition
 
 #: how often a commit is tried again that others, who are no runners of the pipeline, were faster than
@@ -167,21 +167,12 @@ class PipelineTable:
                 row["path"],
                 row["size_bytes"],
                 row.get("num_records") or 0,
-                {name: self._partition_value(row.get(f"partition.{name}")) for name in self.partition_by},
+                {name: partition_text(row.get(f"partition.{name}")) for name in self.partition_by},
                 _values(row, "min."),
                 _values(row, "max."),
             )
             for row in rows
         ]
-
-    def _partition_value(self, value: Any) -> str | None:
-        from tidelog.pipeline.parquet_files import partition_text
-
-        return partition_text(value)
-
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of this version; for tests, replay and small tables."""
-        return self._delta.to_pyarrow_table(columns=None if columns is None else list(columns))
 
     # --- taking over --------------------------------------------------------------------------------
 

@@ -187,7 +187,8 @@ def test_two_partition_columns_and_more_values_than_files_may_be_open(
     schema = pa.schema([("a", pa.int32()), ("b", pa.string()), ("n", pa.int64())])
     batches = [pa.RecordBatch.from_pylist(data[i : i + 50], schema) for i in range(0, 300, 50)]
     table, files = stored(tmp_path, batches, partition_by=("a", "b"))
-    assert sorted(DeltaTable(table.path).to_pyarrow_table(columns=["a", "b", "n"]).to_pylist(), key=lambda r: r["n"]) == data
+    read = DeltaTable(table.path).to_pyarrow_table(columns=["a", "b", "n"])
+    assert sorted(read.to_pylist(), key=lambda r: r["n"]) == data
     assert {tuple(file.partition_values.values()) for file in files} == {
         (str(a), str(b)) for a in range(5) for b in range(3)
     }

@@ -181,6 +181,7 @@ class Broker:
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
+        config.on_change(["group.consumer.assignment.interval.ms"], lambda names: self._refresh_groups())
 
     def _settings(self) -> Settings:
         values = self.values
@@ -196,6 +197,9 @@ class Broker:
         fresh = self._settings()
         for name in Settings.__dataclass_fields__:
             setattr(self.controller.settings, name, getattr(fresh, name))
+
+    def _refresh_groups(self) -> None:
+        self.groups.configure(GroupConfig.from_properties(Properties(self.config)))
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -333,9 +337,15 @@ class Broker:
         return int(self.values.max_request_partition_size_limit)
 
     def auto_create(self, names: list[str], done: Callable[[dict[str, int]], None]) -> None:
-        """Creates topics with the broker's defaults; `done` gets an error code for each that could not be."""
+        """Creates topics with the broker's defaults; `done` gets an error code for each that could not be.
+
+        An internal topic is made as its coordinator needs it, whoever asks first.
+        """
         invalid = {name: int(ErrorCode.INVALID_TOPIC_EXCEPTION) for name in names if why_invalid(name) is not None}
-        wanted = [NewTopic(name) for name in names if name not in invalid]
+        internal = self._coordinations
+        wanted = [
+            self._internal_topic(name) if name in internal else NewTopic(name) for name in names if name not in invalid
+        ]
         if not wanted:
             done(invalid)
             return
@@ -421,6 +431,9 @@ class Broker:
                     self.group_coordination.carry_out(decision)
 
     def _place_all(self, topic: Topic, assignments: Any) -> None:
+        coordination = self._coordinations.get(topic.name)
+        if coordination is not None:
+            coordination.sized(len(topic.partitions))
         for assigned in assignments:
             if self.id in assigned.replicas:
                 try:
@@ -443,9 +456,11 @@ class Broker:
         self.parking.wake(key)
 
     def _drop(self, topic: Topic) -> None:
+        coordination = self._coordinations.get(topic.name)
+        if coordination is not None:
+            coordination.sized(None)
         for assigned in topic.partitions:
             key = (topic.name, assigned.partition_index)
-            coordination = self._coordinations.get(topic.name)
             if coordination is not None:
                 coordination.removed(assigned.partition_index)
             if self.replicas.remove(*key) is not None and key in self.logs.logs:

@@ -13,7 +13,7 @@ with the error that such a wait has; the records stay, and a later try finds the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tidelog.decision import CancelTimer, CoordinatorRecord, Decision, Reply
@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1 << 20
 NO_PRODUCER: Final = -1
 PATIENCE_MS: Final = 60_000
+#: of the records that become one batch where they need not be one
+PIECE_BYTES: Final = 1 << 18
+RECORD_OVERHEAD_BYTES: Final = 24
 
 
 class Room(Protocol):
     """What every coordinator's room offers; see `tidelog.group.groups`."""
+
+    def sized(self, partitions: int | None) -> None: ...
 
     def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision: ...
 
@@ -68,6 +73,10 @@ class Coordination(ABC):
         self._owned: dict[int, int] = {}
 
     # --- coming and going of partitions -------------------------------------------------------------
+
+    def sized(self, partitions: int | None) -> None:
+        """How many partitions the topic has, whatever the settings say by now; None where it does not exist."""
+        self._room.sized(partitions)
 
     def leadership_changed(self, partition: Partition) -> None:
         """Called after every change: owns what this broker leads, and nothing else."""
@@ -107,25 +116,34 @@ class Coordination(ABC):
             if self._owned.get(partition.index) != leader_epoch:
                 return
             if error is not None or found is None:
-                self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+                self._load_failed(partition, offset, error)
                 return
-            for record, producer_id, at, commit in found:
-                if record is not None:
-                    self._replay(partition.index, record, producer_id, at)
-                else:
-                    self._replay_end(partition.index, producer_id, commit)
+            try:
+                for record, producer_id, at, commit in found:
+                    if record is not None:
+                        self._replay(partition.index, record, producer_id, at)
+                    else:
+                        self._replay_end(partition.index, producer_id, commit)
+            except Exception as broken:
+                self._load_failed(partition, offset, broken)
+                return
             self._load(partition, leader_epoch, next_offset)
 
         try:
             piece = partition.log.read(offset, CHUNK_BYTES, partition.log.log_end_offset)
         except LogError as error:
-            self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+            self._load_failed(partition, offset, error)
             return
         if piece is None:
             self._load_ended(partition.index)
             return
         next_offset = piece.next_offset
         self._broker.workers.in_worker(lambda: parse(piece.read(), offset), chunk_read)
+
+    def _load_failed(self, partition: Partition, offset: int, error: BaseException | None) -> None:
+        """What lives on the partition has no coordinator here; everything else goes on."""
+        self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+        self.removed(partition.index)
 
     def _load_ended(self, index: int) -> None:
         clock = self._broker.clock
@@ -183,15 +201,16 @@ class Coordination(ABC):
         partition = broker.partition(self.topic, decision.partition)
         now_ms = broker.clock.wall_ms()
         producer_id = decision.producer_id
-        batch = build_batch(
-            [(now_ms, key, value, None) for key, value, _ in decision.records],
-            producer_id=producer_id,
-            producer_epoch=decision.producer_epoch,
-            transactional=producer_id != NO_PRODUCER,
-        )
-        info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
-        for offset, record in enumerate(decision.records, info.first_offset):
-            self._replay(decision.partition, record, producer_id, offset)
+        for records in (decision.records,) if decision.atomic else in_pieces(decision.records):
+            batch = build_batch(
+                [(now_ms, key, value, None) for key, value, _ in records],
+                producer_id=producer_id,
+                producer_epoch=decision.producer_epoch,
+                transactional=producer_id != NO_PRODUCER,
+            )
+            info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
+            for offset, record in enumerate(records, info.first_offset):
+                self._replay(decision.partition, record, producer_id, offset)
         broker.appended(partition)
 
     def _set_timers(self, decision: Decision) -> None:
@@ -256,6 +275,21 @@ class GroupCoordination(Coordination):
 def _send(replies: list[Reply]) -> None:
     for reply in replies:
         reply.ticket.reply(reply.message)
+
+
+def in_pieces(records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord]]:
+    """The records in order, in pieces that fit into a batch."""
+    piece: list[CoordinatorRecord] = []
+    size_bytes = 0
+    for record in records:
+        size = len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+        if piece and size_bytes + size > PIECE_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+        piece.append(record)
+        size_bytes += size
+    if piece:
+        yield piece
 
 
 def parse(data: bytes, least_offset: int) -> list[Loaded]:

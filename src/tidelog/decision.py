@@ -50,7 +50,8 @@ class Decision:
     """`partition` is the coordinator partition that `records` belong to; -1 where there are none.
 
     `producer_id` and `producer_epoch` are set where the records belong to a transaction: they are then appended as a
-    transactional batch of that producer.
+    transactional batch of that producer. `atomic` False says that the records may become several batches, of which
+    only the first may come to be written: as many tombstones as there are need not fit into one.
     """
 
     partition: int = -1
@@ -59,3 +60,4 @@ class Decision:
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     producer_id: int = -1
     producer_epoch: int = -1
+    atomic: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.grouping import context_of
+from tidelog.api.grouping import context_of, require_consumer_protocol
 from tidelog.api.operations import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
+    require_consumer_protocol(request)
     clock = request.broker.clock
     decision = request.broker.groups.consumer_group_describe(
         request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
@@ -19,5 +20,6 @@ def handle(body: Any, request: Request) -> Any:
     response = decision.replies[0].message
     if body.include_authorized_operations:
         for group in response.groups:
-            group.authorized_operations = GROUP_OPERATIONS
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
     return response

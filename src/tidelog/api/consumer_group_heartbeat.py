@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.grouping import decide
+from tidelog.api.grouping import decide, require_consumer_protocol
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
 def handle(body: Any, request: Request) -> Any:
+    require_consumer_protocol(request)
     decide("consumer_group_heartbeat", body, request)

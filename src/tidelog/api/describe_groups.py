@@ -19,5 +19,6 @@ def handle(body: Any, request: Request) -> Any:
     response = decision.replies[0].message
     if body.include_authorized_operations:
         for group in response.groups:
-            group.authorized_operations = GROUP_OPERATIONS
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
     return response

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.group.turn import RequestContext
+from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -18,6 +19,12 @@ NO_TOPIC_ID: Final = bytes(16)
 
 def context_of(request: Request) -> RequestContext:
     return RequestContext(request.client_id, "/" + request.exchange.connection.peer[0], request.version)
+
+
+def require_consumer_protocol(request: Request) -> None:
+    """Refuses what belongs to server-side groups where `group.coordinator.rebalance.protocols` leaves them out."""
+    if "consumer" not in request.broker.values.group_coordinator_rebalance_protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def decide(name: str, body: Any, request: Request, ticket: Any = None) -> None:

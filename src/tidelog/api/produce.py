@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
 from tidelog.log.config import FOREVER
 from tidelog.log.errors import LogError
-from tidelog.log.producers import NO_GUARD, ProducerRefused
+from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.transacting import producer_error
 from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
@@ -194,6 +194,9 @@ class PendingProduce:
                 partition = broker.replicas.partitions.get((name, data.index))
                 if partition is None or not _is_transactional(data.records):
                     continue
+                if not adds and not broker.values.transaction_partition_verification_enable:
+                    self.guards[partition.key] = NOT_REQUIRED
+                    continue
                 header = read_header(data.records)
                 try:
                     guard = partition.log.producers.begin_verification(
@@ -201,7 +204,7 @@ class PendingProduce:
                         header.base_sequence,
                         header.producer_epoch,
                         supports_epoch_bump=adds,
-                        now_ms=broker.clock.monotonic_ms(),
+                        now_ms=broker.clock.wall_ms(),
                     )
                 except ProducerRefused as refused:
                     self.refusals[partition.key] = refused

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.grouping import context_of
-from tidelog.log.producers import NO_GUARD, ProducerRefused
+from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.transacting import producer_error
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
@@ -31,13 +31,16 @@ def handle(body: Any, request: Request) -> Any:
         _commit(body, request, unknown, NO_GUARD)
         return
     adds = request.version >= FIRST_VERSION_THAT_ADDS
+    if not adds and not broker.values.transaction_partition_verification_enable:
+        _commit(body, request, unknown, NOT_REQUIRED)
+        return
     try:
         guard = partition.log.producers.begin_verification(
             body.producer_id,
             -1,
             body.producer_epoch,
             supports_epoch_bump=adds,
-            now_ms=broker.clock.monotonic_ms(),
+            now_ms=broker.clock.wall_ms(),
         )
     except ProducerRefused as refused:
         _refuse(body, request, unknown, refused.code)

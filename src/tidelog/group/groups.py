@@ -51,9 +51,14 @@ class Groups:
     def __init__(self, config: GroupConfig | None = None, new_uuid: Callable[[], str] = random_uuid) -> None:
         self._around = Surroundings(config or GroupConfig(), new_uuid)
         self._shards: dict[int, Shard] = {}
+        self._partitions: int | None = None
+
+    def sized(self, partitions: int | None) -> None:
+        """How many partitions the offsets topic has; None while it does not exist, and the settings say how many."""
+        self._partitions = partitions
 
     def partition_for(self, group_id: str) -> int:
-        return coordinator_partition(group_id, self._around.config.offsets_topic_num_partitions)
+        return coordinator_partition(group_id, self._partitions or self._around.config.offsets_topic_num_partitions)
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 
@@ -76,8 +81,10 @@ class Groups:
         replaying.replay(self._shards[partition], meaning or replaying.decoded(key, value), producer_id, offset)
 
     def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A control marker in the coordinator's partition."""
-        self._shards[partition].offsets.end_transaction(producer_id, commit)
+        """A control marker in the coordinator's partition; of one that could not be loaded nobody knows the offsets."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.offsets.end_transaction(producer_id, commit)
 
     def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision:
         """From now on the partition answers; the members it found are given a full session to show up."""
@@ -167,7 +174,7 @@ class Groups:
         """The offsets committed for the topic go with it."""
         decisions: list[Decision] = []
         for shard in self._active():
-            turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+            turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
             for group_id, partition in shard.offsets.of_topic(name, topic_id):
                 turn.append(offset_tombstone(group_id, name, partition))
             if turn.records:
@@ -178,7 +185,7 @@ class Groups:
         """Expired offsets, and groups that have nothing left; happens by itself every check interval."""
         turns = []
         for shard in self._active():
-            turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+            turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
             _clean(shard, turn)
             turns.append(shard.close(turn))
         return [turn for turn in turns if turn.records]
@@ -191,6 +198,7 @@ class Groups:
         _, kind, group_id, member_id = key
         group = shard.groups.get(group_id)
         if kind == "cleanup":
+            turn.atomic = False
             _clean(shard, turn)
             self._schedule_cleanup(shard, turn)
         elif isinstance(group, ConsumerGroup):

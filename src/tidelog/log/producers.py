@@ -61,6 +61,8 @@ TRANSACTION_COORDINATOR_FENCED: Final = 52
 
 RETAINED_BATCHES: Final = 5
 NO_GUARD: Final = 0
+#: in place of a guard where `transaction.partition.verification.enable` is off
+NOT_REQUIRED: Final = -1
 NO_OFFSET: Final = -1
 MAX_PRODUCER_EPOCH: Final = 0x7FFF
 #: how much longer than its timeout a transaction may stay open before it counts as left hanging
@@ -237,7 +239,7 @@ class Producers:
                 return
             if header.producer_epoch < producer.epoch:
                 raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
-        if self.verification_enabled and not header.attributes & CONTROL_FLAG:
+        if self.verification_enabled and guard != NOT_REQUIRED and not header.attributes & CONTROL_FLAG:
             verification = self._verifications.get(header.producer_id)
             if guard == NO_GUARD or verification is None or verification.guard != guard:
                 raise ProducerRefused(

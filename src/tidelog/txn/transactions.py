@@ -52,9 +52,14 @@ class Transactions:
         self._around = Surroundings(config, next_producer_id)
         self._compile_pattern = compile_pattern
         self._shards: dict[int, Shard] = {}
+        self._partitions: int | None = None
+
+    def sized(self, partitions: int | None) -> None:
+        """How many partitions the state topic has; None while it does not exist, and the settings say how many."""
+        self._partitions = partitions
 
     def partition_for(self, transactional_id: str) -> int:
-        return coordinator_partition(transactional_id, self._around.config.num_partitions)
+        return coordinator_partition(transactional_id, self._partitions or self._around.config.num_partitions)
 
     def on_transaction_version(self, level: int) -> None:
         """The feature `transaction.version` was finalized at another level."""

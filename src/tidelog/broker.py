@@ -178,6 +178,9 @@ class Broker:
         )
         #: told once, with the reason, when this broker cannot go on: whoever runs it stops it
         self.on_fatal: Callable[[str], None] = lambda reason: None
+        #: told when the level is altered below which nothing is said
+        self.on_log_level: Callable[[str], None] = lambda level: None
+        self._log_level = "INFO"
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
@@ -197,6 +200,16 @@ class Broker:
         fresh = self._settings()
         for name in Settings.__dataclass_fields__:
             setattr(self.controller.settings, name, getattr(fresh, name))
+
+    @property
+    def log_level(self) -> str:
+        """The least level of what is said, as Apache Kafka names it; it lasts as long as this broker runs."""
+        return self._log_level
+
+    @log_level.setter
+    def log_level(self, level: str) -> None:
+        self._log_level = level
+        self.on_log_level(level)
 
     def _refresh_groups(self) -> None:
         self.groups.configure(GroupConfig.from_properties(Properties(self.config)))

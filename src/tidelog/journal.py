@@ -11,15 +11,28 @@ import time
 from typing import Final, TextIO
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+#: the levels of Apache Kafka's loggers, by which the least level can be set
+KAFKA_LEVELS: Final = {
+    "TRACE": "debug",
+    "DEBUG": "debug",
+    "INFO": "info",
+    "WARN": "warning",
+    "ERROR": "error",
+    "FATAL": "error",
+}
 
 
 class Journal:
     __slots__ = ("_as_json", "_least", "_stream")
 
-    def __init__(self, stream: TextIO | None = None, least: str = "info") -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._least = LEVELS.index(least)
+        self.set_level("INFO")
         self._as_json = not self._stream.isatty()
+
+    def set_level(self, level: str) -> None:
+        """What is below this level is not said; one of `KAFKA_LEVELS`."""
+        self._least = LEVELS.index(KAFKA_LEVELS[level])
 
     def info(self, message: str) -> None:
         self.say("info", message)

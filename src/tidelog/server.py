@@ -81,6 +81,7 @@ class BrokerServer:
         self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker), self.journal.warning)
         self.housekeeping = Housekeeping(self.broker)
         self.broker.on_fatal = self._fail
+        self.broker.on_log_level = self.journal.set_level
         #: why the broker stopped though nobody told it to
         self.failure: str | None = None
         config.on_change(LIMIT_NAMES, lambda names: self._limit())

@@ -230,3 +230,60 @@ def test_the_same_resource_twice_is_refused(site: Site) -> None:
     site.topic("t")
     resources = [{"resource_type": 2, "resource_name": "t", "configs": []}] * 2
     assert [r.error_code for r in site.ask(33, 2, resources=resources).responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+# --- loggers ------------------------------------------------------------------------------------------
+
+
+def described_loggers(site: Site, name: str, keys: list[str] | None = None) -> tuple[int, list[tuple[str, str, int]]]:
+    asked = [{"resource_type": 8, "resource_name": name, "configuration_keys": keys}]
+    (result,) = site.ask(32, 4, resources=asked).results
+    return result.error_code, [(entry.name, entry.value, entry.config_source) for entry in result.configs]
+
+
+def altered_logger(site: Site, logger: str, operation: int, value: str | None, name: str = "0", **how: bool) -> int:
+    change = [{"name": logger, "config_operation": operation, "value": value}]
+    asked = [{"resource_type": 8, "resource_name": name, "configs": change}]
+    (result,) = site.ask(44, 1, resources=asked, **how).responses
+    code: int = result.error_code
+    return code
+
+
+def test_how_much_a_broker_says_can_be_asked_and_altered(site: Site) -> None:
+    told: list[str] = []
+    site.broker.on_log_level = told.append
+    assert described_loggers(site, "0") == (0, [("root", "INFO", 6)])
+    assert altered_logger(site, "root", 0, "DEBUG", validate_only=True) == 0
+    assert (told, described_loggers(site, "0")) == ([], (0, [("root", "INFO", 6)]))
+    assert altered_logger(site, "root", 0, "DEBUG") == 0
+    assert (told, described_loggers(site, "0", ["root"])) == (["DEBUG"], (0, [("root", "DEBUG", 6)]))
+    assert described_loggers(site, "0", ["kafka.server"]) == (0, [])
+
+
+def test_a_logger_that_is_not_there_and_a_level_that_is_none_are_refused(site: Site) -> None:
+    assert described_loggers(site, "7")[0] == ErrorCode.INVALID_REQUEST
+    assert altered_logger(site, "root", 0, "DEBUG", name="7") == ErrorCode.INVALID_REQUEST
+    assert altered_logger(site, "root", 1, None) == ErrorCode.INVALID_REQUEST
+    assert altered_logger(site, "root", 2, "DEBUG") == ErrorCode.INVALID_REQUEST
+    assert altered_logger(site, "root", 0, "LOUD") == ErrorCode.INVALID_CONFIG
+    assert altered_logger(site, "kafka.server", 0, "DEBUG") == ErrorCode.INVALID_CONFIG
+    assert described_loggers(site, "0") == (0, [("root", "INFO", 6)])
+
+
+def test_loggers_and_other_resources_are_altered_by_one_request(site: Site) -> None:
+    site.topic("t")
+    asked = [
+        {
+            "resource_type": 8,
+            "resource_name": "0",
+            "configs": [{"name": "root", "config_operation": 0, "value": "WARN"}],
+        },
+        {
+            "resource_type": 2,
+            "resource_name": "t",
+            "configs": [{"name": "retention.ms", "config_operation": 0, "value": "5"}],
+        },
+    ]
+    answers = site.ask(44, 1, resources=asked).responses
+    assert {(a.resource_type, a.resource_name, a.error_code) for a in answers} == {(8, "0", 0), (2, "t", 0)}
+    assert described_loggers(site, "0") == (0, [("root", "WARN", 6)])

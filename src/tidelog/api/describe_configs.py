@@ -1,7 +1,7 @@
 """DescribeConfigs, versions 1-4: every value of a resource with its source and synonyms.
 
-Topics, brokers (an empty name: what was altered for all of them), groups and client metrics. A broker's own values are
-known to itself only, so the request goes to that broker.
+Topics, brokers (an empty name: what was altered for all of them), their loggers, groups and client metrics. A broker's
+own values are known to itself only, so the request goes to that broker.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tidelog.api import broker_loggers
 from tidelog.config import describe
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.names import why_invalid
@@ -64,6 +65,8 @@ def _describe(kind: int, name: str, keys: Iterable[str] | None, request: Request
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a client metrics subscription has a name")
         overrides = image.config(ConfigResource(ResourceType.CLIENT_METRICS, name))
         return describe.describe_client_metrics(overrides, keys)
+    if kind == broker_loggers.BROKER_LOGGER:
+        return broker_loggers.describe(name, keys, request)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
 
 

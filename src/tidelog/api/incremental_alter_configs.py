@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.api import broker_loggers
 from tidelog.api.alter_configs import altered
+from tidelog.api.broker_loggers import BROKER_LOGGER
 from tidelog.control.configs import ConfigOp, IncrementalChange
 from tidelog.wire import messages
 
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
+    # A broker's loggers are its own affair, and nobody else's after its end.
+    own = [r for r in body.resources if r.resource_type == BROKER_LOGGER]
+    done = [broker_loggers.alter(resource, request, body.validate_only) for resource in own]
+    answer = altered(request, messages.IncrementalAlterConfigsResponse)
     wanted = [
         IncrementalChange(
             r.resource_type,
@@ -20,9 +26,12 @@ def handle(body: Any, request: Request) -> Any:
             [ConfigOp(config.name, config.config_operation, config.value) for config in r.configs],
         )
         for r in body.resources
+        if r.resource_type != BROKER_LOGGER
     ]
-
+    if done and not wanted:
+        answer(done)
+        return
     request.broker.decide(
         lambda controller: controller.incremental_alter_configs(wanted, validate_only=body.validate_only),
-        altered(request, messages.IncrementalAlterConfigsResponse),
+        lambda results: answer([*results, *done]),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.broker_loggers import BROKER_LOGGER
 from tidelog.control.model import ResourceType
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -14,7 +15,6 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
-BROKER_LOGGER: Final = 8
 SUPPORTED: Final = (2, 4, BROKER_LOGGER, 16, 32)
 
 

@@ -36,6 +36,7 @@ from tidelog.config.group_config import effective_group
 from tidelog.config.topic_config import effective
 from tidelog.config.values import Value, default_value, parse, to_text
 
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
 DYNAMIC_CLIENT_METRICS_CONFIG = 7
 DYNAMIC_GROUP_CONFIG = 8
 
@@ -140,6 +141,11 @@ def describe_all_brokers(config: BrokerConfig, names: Iterable[str] | None = Non
         read_only = name not in BROKER_KEYS or not BROKER_KEYS[name].dynamic
         entries.append(DescribedConfig(name, altered[name], source, read_only=read_only, key=key, synonyms=synonyms))
     return entries
+
+
+def describe_logger(name: str, level: str) -> DescribedConfig:
+    key = ConfigKey(name, "string", None, "", "medium", "", "")
+    return DescribedConfig(name, level, DYNAMIC_BROKER_LOGGER_CONFIG, read_only=False, key=key, synonyms=[])
 
 
 def describe_group(

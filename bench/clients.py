@@ -72,7 +72,14 @@ def end_offsets(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> int
 
 
 def librdkafka_produce(
-    bootstrap: str, topic: str, values: list[bytes], count: int, acks: str, codec: str, idempotent: bool = False
+    bootstrap: str,
+    topic: str,
+    values: list[bytes],
+    count: int,
+    acks: str,
+    codec: str,
+    idempotent: bool = False,
+    **settings: str | int,
 ) -> float:
     """Seconds from the first record handed over to the last acknowledgement."""
     failures: list[KafkaError] = []
@@ -85,6 +92,7 @@ def librdkafka_produce(
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 524_288,
             "error_cb": failures.append,
+            **settings,
         }
     )
     producer.list_topics(topic, timeout=30)
@@ -103,6 +111,16 @@ def librdkafka_produce(
     taken = time.perf_counter() - began
     assert not failures, failures[0]
     return taken
+
+
+def fill(bootstrap: str, topic: str, values: list[bytes], count: int, codec: str) -> None:
+    """Writes records that are to be read, in full batches, which are then the same whatever broker keeps them.
+
+    Left to itself the producer sends what it has when the last answer comes: the faster the broker, the smaller the
+    batches, and the more work for whoever reads them.
+    """
+    full = {"linger.ms": 1_000, "batch.num.messages": 1_000, "batch.size": 4_000_000, "message.max.bytes": 4_000_000}
+    librdkafka_produce(bootstrap, topic, values, count, "1", codec, **full)
 
 
 def java_produce(

@@ -18,7 +18,7 @@ def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample
         for codec in ("none",) if scale.quick else ("none", "lz4"):
             topic = clients.new_topic(broker.bootstrap)
             values = clients.payloads(size)
-            clients.librdkafka_produce(broker.bootstrap, topic, values, count, "1", codec)
+            clients.fill(broker.bootstrap, topic, values, count, codec)
             # The first pass brings the broker's own code and the page cache into the state that is measured.
             clients.librdkafka_consume(broker.bootstrap, topic, count)
             taken, size_bytes = clients.librdkafka_consume(broker.bootstrap, topic, count)

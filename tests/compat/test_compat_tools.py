@@ -95,6 +95,16 @@ def test_broker_configs_are_added_deleted_and_described(java: Java, at: tuple[st
     java(CONFIG_COMMAND, *at, "--alter", *default, "--delete-config", "log.cleaner.backoff.ms").check()
 
 
+def test_how_much_a_broker_says_is_described_and_altered(java: Java, at: tuple[str, str], broker_id: str) -> None:
+    entity = ("--entity-type", "broker-loggers", "--entity-name", broker_id)
+    java(CONFIG_COMMAND, *at, "--alter", *entity, "--add-config", "root=WARN").check()
+    assert "root=WARN sensitive=false" in java(CONFIG_COMMAND, *at, "--describe", *entity).check().out
+    java(CONFIG_COMMAND, *at, "--alter", *entity, "--add-config", "root=INFO").check()
+    wrong = java(CONFIG_COMMAND, *at, "--alter", *entity, "--add-config", "root=LOUD")
+    assert wrong.exit_code == 1
+    assert "InvalidConfigurationException" in wrong.out + wrong.err
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_the_console_producer_writes_the_console_consumer_reads(
     java: Java, at: tuple[str, str], topic: str, codec: str

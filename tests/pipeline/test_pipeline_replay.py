@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ def test_a_table_is_built_again_with_other_types_and_the_pipeline_goes_on_behind
     assert len(site.rows()) + len(site.dead()) == 100, "what the runner had not read yet is the runner's"
     site.run()
     site.check_exactly_once()
+
+
+def test_a_table_is_built_again_with_times_without_a_zone(site: Site) -> None:
+    site.produce_values(site.topic, [b'{"at": "2026-01-01T12:00:00"}'])
+    site.run(pipeline=site.pipeline(decode='format = "json"\nschema = "at STRING"'))
+    local = site.pipeline(decode='format = "json"\nschema = "at TIMESTAMP_NTZ"')
+    assert replay(local).rows == 1
+    site.produce_values(site.topic, [b'{"at": "2026-01-02T12:00:00"}'])
+    site.run(pipeline=local)
+    assert sorted(r["at"] for r in site.rows()) == [datetime(2026, 1, 1, 12), datetime(2026, 1, 2, 12)]
 
 
 def test_dead_letters_that_can_be_decoded_now_move_into_the_table(site: Site) -> None:

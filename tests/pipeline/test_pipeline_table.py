@@ -240,3 +240,34 @@ def test_taking_rows_out_leaves_all_others_and_touches_only_files_that_hold_them
     found = DeltaTable(table.path).to_pyarrow_table().to_pylist()
     assert sorted(map(str, found)) == sorted(str(row) for row in all_rows if not is_out(row))
     assert len(before - {file.path for file in table.files()}) == touched
+
+
+def test_a_rebuild_with_timestamps_without_a_zone_leaves_a_table_that_opens(table: PipelineTable) -> None:
+    epoch = table.take_over()
+    local = pa.timestamp("us")
+    for kind in (pa.list_(pa.struct([("at", local)])), pa.map_(pa.string(), local), local):
+        table.commit(epoch, Batch(rebuild=pa.schema([*SCHEMA, ("at", kind)])))
+        again = PipelineTable.open(table.path, "p")
+        assert again is not None and again.epoch == epoch
+        assert again.schema.field("at").type == kind and offsets(again) == []
+
+
+@pytest.mark.parametrize("depth", ["column", "field"])
+def test_a_new_column_of_timestamps_without_a_zone_leaves_a_table_that_opens(table: PipelineTable, depth: str) -> None:
+    epoch = table.take_over()
+    kind = pa.timestamp("us") if depth == "column" else pa.struct([("at", pa.timestamp("us"))])
+    table.add_columns(epoch, [pa.field("new", kind)])
+    again = PipelineTable.open(table.path, "p")
+    assert again is not None and again.schema.field("new").type == kind and offsets(again) == []
+
+
+def test_an_older_runner_does_not_change_what_the_table_may_hold(table: PipelineTable) -> None:
+    epoch = table.take_over()
+    rival = PipelineTable.open(table.path, "p")
+    assert rival is not None
+    rival.take_over()
+    before = rival.version
+    with pytest.raises(Fenced):
+        table.commit(epoch, Batch(rebuild=pa.schema([("at", pa.timestamp("us"))])))
+    rival.refresh()
+    assert rival.version == before

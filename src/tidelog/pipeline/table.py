@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -41,6 +41,8 @@ from tidelog.pipeline.plan import TopicPartition
 ATTEMPTS: Final = 10
 #: what the entry of a commit says of it, for people and for `status`
 INFO: Final = "tidelog"
+#: Delta's name for what a table needs that has timestamps without a zone
+NTZ: Final = "timestampNtz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,8 @@ class PipelineTable:
         actions: list[Any] = [add_action(file) for file in batch.files]
         actions += [_remove(file) for file in batch.removed]
         self._check(epoch, batch)
+        if batch.rebuild is not None:
+            self._allow_types(epoch, batch.rebuild)
         for attempt in range(ATTEMPTS):
             try:
                 mode = "append" if batch.rebuild is None else "overwrite"
@@ -302,6 +306,20 @@ class PipelineTable:
         def change() -> None:
             properties = self._properties({"runner": epoch}, {"what": "columns are added"})
             self._delta.alter.add_columns(columns, commit_properties=properties)
+
+        self._change(epoch, change)
+
+    def _allow_types(self, epoch: int, schema: pa.Schema) -> None:
+        """Adds what new types need to the table's protocol. An overwrite does not; nobody can open the table then."""
+        if NTZ in (self._delta.protocol().writer_features or ()) or not any(map(_has_zoneless, schema.types)):
+            return
+
+        def change() -> None:
+            self._delta.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone,
+                allow_protocol_versions_increase=True,
+                commit_properties=self._properties({"runner": epoch}, {"what": "times without a zone are allowed"}),
+            )
 
         self._change(epoch, change)
 
@@ -424,6 +442,13 @@ def _fits(rows: pa.DataType, table: pa.DataType, path: str, name: str) -> bool:
             "`tidelog pipeline replay` rebuilds the table with new types",
         )
     return True
+
+
+def _has_zoneless(kind: pa.DataType) -> bool:
+    """Whether a timestamp without a zone is in the type, at any depth."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_has_zoneless(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _sync_log(path: str, version: int) -> None:

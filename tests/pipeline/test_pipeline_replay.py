@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,60 @@ def test_a_table_of_a_topic_that_was_made_again_can_be_built_from_the_new_one(si
     site.produce(10)
     site.run()
     site.check_exactly_once()
+
+
+@pytest.mark.parametrize("how", ["deleted", "no longer named"])
+def test_rows_of_topics_that_are_no_longer_read_are_not_given_up_unless_told(site: Site, how: str) -> None:
+    more = f"{site.topic}-more"
+    with Client(site.bootstrap) as client:
+        client.admin.create_topic(more, partitions=2)
+        site.produce(20)
+        site.produce_values(more, [b'{"id": 1}', b"{", b'{"id": 3}'])
+        pipeline = site.pipeline(source=f'topic_pattern = "{site.topic}.*"')
+        site.run(pipeline=pipeline)
+        before = state(site)
+        if how == "deleted":
+            client.admin.delete_topics([more])
+        else:
+            pipeline = site.pipeline()
+    with pytest.raises(DataLoss, match=rf"{more}-0 \[0, 2\) \(2 offsets\); {more}-1 \[0, 1\)") as error:
+        replay(pipeline)
+    assert "--from" in (error.value.hint or "")
+    replay(pipeline, {(site.topic, n): (0, 10) for n in range(2)})
+    assert state(site) == before, "a part leaves them alone"
+    replay(pipeline, allow_missing=True)
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[0] == site.topic}
+    site.check_exactly_once()
+    replay(pipeline)
+    site.produce(10)
+    site.run(pipeline=pipeline)
+    site.check_exactly_once()
+
+
+def test_a_table_that_another_pipeline_was_let_into_is_not_built_again_as_a_whole_unless_told(site: Site) -> None:
+    other = f"{site.topic}-other"
+    with Client(site.bootstrap) as client:
+        client.admin.create_topic(other, partitions=1)
+    own = site.pipeline(decode='format = "raw"')
+    adopting = replace(
+        site.pipeline(decode='format = "raw"', source=f'topics = ["{other}"]', table="adopt = true"), name="other"
+    )
+    adopted = replace(adopting, table=replace(adopting.table, adopt=False))
+    site.produce(20)
+    site.run(pipeline=own)
+    replay(own)
+    site.produce_values(other, [b"x", b"y"], partitions=1)
+    site.run(pipeline=adopting)
+    for pipeline in (own, adopting, adopted):
+        with pytest.raises(PipelineError, match="was adopted by other") as error:
+            replay(pipeline)
+        assert "--from" in (error.value.hint or "")
+    replay(own, {(site.topic, n): (0, 10) for n in range(2)})
+    replay(adopted, {(other, 0): (0, 1)})
+    site.check_raw_exactly_once()
+    replay(own, allow_missing=True)
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[0] == site.topic}
+    site.check_raw_exactly_once()
 
 
 def test_rows_that_do_not_say_where_they_came_from_are_replaced_only_as_a_whole(site: Site) -> None:

@@ -42,9 +42,11 @@ class Scope:
     """What is to be built again: what the table has of each partition, or a part of that."""
 
     ranges: tuple[OffsetRange, ...]
-    #: offsets that the log no longer holds
+    #: offsets that the log no longer holds, or whose topic is no longer read
     missing: tuple[OffsetRange, ...]
     whole: bool
+    #: the pipelines that were let into a table that others had made: it holds more rows than this pipeline's
+    adopters: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -68,20 +70,28 @@ def scope_of(
     """What a replay would read: all that the table has for None, else of each partition from one offset to another."""
     ranges: list[OffsetRange] = []
     missing: list[OffsetRange] = []
-    for at, held in sorted(ends.items()):
-        start, until = tables.table.start(at), tables.offset(at)
+    for at in sorted({*ends, *tables.table.partitions()}):
+        start, until, held = tables.table.start(at), tables.offset(at), ends.get(at)
         if start is None or until is None:
             continue
         if wanted is not None:
             first, last = wanted.get(at, (0, 0))
             start, until = max(start, first), min(until, last)
-        elif until > held.end:
+        if held is None:
+            missing.append(OffsetRange(*at, start, until))
+            continue
+        if wanted is None and until > held.end:
             # It is another log than the one that the table was read from: all of it counts.
             start = held.first
         there, end = max(start, held.first), min(until, held.end)
         missing += [OffsetRange(*at, start, min(there, until)), OffsetRange(*at, max(end, start), until)]
         ranges.append(OffsetRange(*at, there, end))
-    return Scope(tuple(r for r in ranges if r.size), tuple(dict.fromkeys(r for r in missing if r.size)), wanted is None)
+    return Scope(
+        tuple(r for r in ranges if r.size),
+        tuple(dict.fromkeys(r for r in missing if r.size)),
+        wanted is None,
+        tuple(tables.table.adopters),
+    )
 
 
 def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_missing: bool) -> None:
@@ -89,15 +99,17 @@ def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_
     if scope.missing and not allow_missing:
         lost = "; ".join(f"{r} ({r.size} offsets)" for r in scope.missing)
         hint = (
-            "give --from an offset or a time that the log still holds, which keeps the older rows; "
-            "--allow-missing builds the table without them"
+            "give --from an offset or a time that the log still holds, which keeps the older rows and those of topics "
+            "that are no longer there or that the file no longer names; --allow-missing builds the table without them"
             if scope.whole
             else "--allow-missing replaces the rest and keeps those rows"
         )
         raise DataLoss(f"the table has rows of records that the log no longer holds: {lost}", hint)
-    if scope.whole and pipeline.table.adopt and not allow_missing:
+    adopters = scope.adopters or ((pipeline.name,) if pipeline.table.adopt else ())
+    if scope.whole and adopters and not allow_missing:
         raise PipelineError(
-            f"{pipeline.table.path} was adopted, and may hold rows that are not from this pipeline's topics",
+            f"{pipeline.table.path} was adopted by {', '.join(adopters)}, "
+            "and may hold rows that are not from this pipeline's topics",
             "give --from and --until, which replaces this pipeline's rows only; --allow-missing drops all others",
         )
     if scope.whole:
@@ -223,7 +235,9 @@ class Replay:
 
     def _starts(self, tables: Tables, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
         """Where a rebuilt table begins: as before, or where the log begins now."""
-        found: dict[str, int] = {}
+        # Of partitions that are no longer read it has nothing.
+        gone = [at for at in tables.table.partitions() if at not in ends]
+        found = {start_mark(at): until for at in gone if (until := tables.offset(at)) is not None}
         for at, held in ends.items():
             start, until = tables.table.start(at), tables.offset(at)
             if start is not None and until is not None:

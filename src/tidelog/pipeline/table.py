@@ -6,6 +6,12 @@ Every commit of a pipeline is one entry of the table's log. Beside the files it 
     <name>/<topic>/<partition>      the next offset: everything below it is in the table, each record once
     <name>/<topic>/<partition>/start    the offset that the partition began at, set once
 
+What is no number is a property of the table:
+
+    tidelog.<name>.pin              the pinned schema
+    tidelog.<name>.topics           every topic that was ever begun, whether or not it is still there
+    tidelog.<name>.adopted          that the pipeline was let into a table that others had made
+
 Delta refuses a commit whose snapshot is older than another commit with the same entry. Each of ours has the runner's,
 so that of two runners the one that read the table first cannot commit any more once the other has taken over. Delta
 accepts a lower version of an entry; this module does not: an offset only grows, unless a replay says otherwise.
@@ -22,9 +28,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from typing import Any, Final
 
 import pyarrow as pa
@@ -43,6 +52,7 @@ ATTEMPTS: Final = 10
 INFO: Final = "tidelog"
 #: Delta's name for what a table needs that has timestamps without a zone
 NTZ: Final = "timestampNtz"
+_ADOPTED: Final = re.compile(rf"{INFO}\.(.+)\.adopted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +93,9 @@ class PipelineTable:
         self._delta = delta
         self._name = name
         self._fsync = fsync
-        #: entries that were looked up at this version
+        #: entries that were looked up, and the version that they are of
         self._marks: dict[str, int | None] = {}
+        self._marked = -1
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -117,10 +128,7 @@ class PipelineTable:
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:
-        before = self._delta.version()
         self._delta.update_incremental()
-        if self._delta.version() != before:
-            self._marks = {}
 
     # --- what the table says ------------------------------------------------------------------------
 
@@ -134,6 +142,9 @@ class PipelineTable:
         return self.mark("runner")
 
     def mark(self, what: str) -> int | None:
+        # A change of the table's metadata moves on by itself.
+        if self._marked != self.version:
+            self._marks, self._marked = {}, self.version
         if what not in self._marks:
             found = self._delta.transaction_version(f"{self._name}/{what}")
             self._marks[what] = None if found is None else int(found)
@@ -145,6 +156,26 @@ class PipelineTable:
 
     def start(self, at: TopicPartition) -> int | None:
         return self.mark(start_mark(at))
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """All that were ever begun."""
+        return frozenset(json.loads(self._property("topics") or "[]"))
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that were ever begun. Those of a topic are numbered from 0 on, and it never loses one."""
+        numbered = (((topic, n) for n in count()) for topic in sorted(self.topics))
+        return [at for one in numbered for at in takewhile(lambda at: self.offset(at) is not None, one)]
+
+    @property
+    def adopters(self) -> list[str]:
+        """The pipelines that were let into a table that others had made."""
+        found = (_ADOPTED.fullmatch(key) for key in self._delta.metadata().configuration)
+        return sorted(match[1] for match in found if match is not None)
+
+    def _property(self, what: str) -> str | None:
+        kept = self._delta.metadata().configuration.get(f"{INFO}.{self._name}.{what}")
+        return None if kept is None else str(kept)
 
     @property
     def schema(self) -> pa.Schema:
@@ -323,23 +354,39 @@ class PipelineTable:
 
         self._change(epoch, change)
 
-    # --- a pinned schema ----------------------------------------------------------------------------
+    # --- what this pipeline keeps with the table, whole and fenced like a commit --------------------
 
     @property
     def pin(self) -> str | None:
-        """What this pipeline keeps with the table, whole and fenced like a commit: its pinned schema."""
-        kept = self._delta.metadata().configuration.get(f"{INFO}.{self._name}.pin")
-        return None if kept is None else str(kept)
+        """Its pinned schema."""
+        return self._property("pin")
 
     def set_pin(self, epoch: int, pin: str) -> None:
-        def change() -> None:
-            self._delta.alter.set_table_properties(
-                {f"{INFO}.{self._name}.pin": pin},
-                raise_if_not_exists=False,
-                commit_properties=self._properties({"runner": epoch}, {"what": "the schema is pinned"}),
-            )
+        self._change(epoch, lambda: self._set_property(epoch, "pin", pin, "the schema is pinned"))
 
-        self._change(epoch, change)
+    def remember_topics(self, epoch: int, topics: Collection[str]) -> None:
+        """Before anything of them is read."""
+        known = self.topics
+        if not known.issuperset(topics):
+            value = json.dumps(sorted(known.union(topics)))
+            self._change(epoch, lambda: self._set_property(epoch, "topics", value, "topics begin"))
+
+    def adopt(self) -> None:
+        """Lets this pipeline into a table that others made, for good."""
+        for _ in range(ATTEMPTS):
+            with suppress(CommitFailedError):
+                self._set_property(0, "adopted", "true", "the table is adopted")
+            self.refresh()
+            if self.epoch is not None:
+                return
+        raise PipelineError(f"{self.path}: others commit faster than it can be adopted", "try again")
+
+    def _set_property(self, epoch: int, what: str, value: str, why: str) -> None:
+        self._delta.alter.set_table_properties(
+            {f"{INFO}.{self._name}.{what}": value},
+            raise_if_not_exists=False,
+            commit_properties=self._properties({"runner": epoch}, {"what": why}),
+        )
 
     def _change(self, epoch: int, change: Callable[[], None]) -> None:
         """A change of the table's metadata, which may be done twice without harm."""

@@ -75,6 +75,8 @@ class Tables:
         letters = None
         if pipeline.decode.format != "raw":
             letters = _open_letters(pipeline)
+        if table.epoch is None:
+            table.adopt()
         return cls(pipeline, table, letters)
 
     def offset(self, at: TopicPartition) -> int | None:
@@ -98,17 +100,18 @@ class Tables:
 
     # --- taking over --------------------------------------------------------------------------------
 
-    def take_over(self, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
+    def take_over(self, partitions: Sequence[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
         """Fences older runners of both tables, and takes out letters of a batch that none of them finished.
 
         `partitions` are those of the pipeline; `starts` those among them that the table does not know, and where they
         begin.
         """
-        if self.letters is None:
-            self.epoch = self.table.take_over(_begin(starts))
-            return
         # A table that was made anew beside old dead letters goes on from their epoch.
-        self.epoch = self.table.take_over(_begin(starts), at_least=(self.letters.epoch or 0) + 1)
+        at_least = 1 if self.letters is None else (self.letters.epoch or 0) + 1
+        self.epoch = self.table.take_over(_begin(starts), at_least)
+        self.table.remember_topics(self.epoch, {topic for topic, _ in partitions})
+        if self.letters is None:
+            return
         self.letters.follow(self.epoch)
         intent.finish(self.table, self.letters, self.epoch, self.letters_sink(0, 0))
         self._take_out_unfinished(self.letters, partitions)
@@ -129,6 +132,7 @@ class Tables:
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
         """Partitions that appeared while the pipeline runs."""
         if starts:
+            self.table.remember_topics(self.epoch, {topic for topic, _ in starts})
             self.table.commit(self.epoch, Batch(marks=_begin(starts), info={"what": "partitions begin"}))
 
     # --- batches ------------------------------------------------------------------------------------

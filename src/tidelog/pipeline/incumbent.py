@@ -91,7 +91,8 @@ class Incumbent:
         starts = {
             at: starting_offset(at, found, pipeline.source.starting_offsets, tables.is_new) for at, found in new.items()
         }
-        tables.take_over(partitions, starts)
+        tables.check_topics(brokers.topic_ids)
+        tables.take_over(partitions, starts, brokers.topic_ids)
         self = cls(pipeline, executor, brokers, tables, decoding, listeners, timeout_s)
         if decoding.pin is not None and decoding.pin != tables.table.pin:
             tables.table.set_pin(tables.epoch, decoding.pin)
@@ -107,8 +108,10 @@ class Incumbent:
         if targets is not None:
             partitions = [at for at in partitions if at in targets]
         self._tables.refresh()
+        topic_ids = self._brokers.topic_ids
+        self._tables.check_topics(topic_ids)
         ends = self._brokers.ends(partitions)
-        self._tables.begin({at: ends[at].first for at in partitions if self._tables.offset(at) is None})
+        self._tables.begin({at: ends[at].first for at in partitions if self._tables.offset(at) is None}, topic_ids)
         self._look(partitions, ends)
         if targets is not None:
             ends = {at: replace_end(found, targets[at].end, self._committed[at]) for at, found in ends.items()}

@@ -32,7 +32,7 @@ from tidelog.pipeline.progress import Listener, Notice, tell_all
 from tidelog.pipeline.ranges import OffsetRange, limit, split_evenly
 from tidelog.pipeline.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import Batch, start_mark
+from tidelog.pipeline.table import Batch, id_mark, start_mark
 from tidelog.pipeline.tables import Tables, check_partitioning, nested
 from tidelog.pipeline.watching import Brokers
 
@@ -47,6 +47,8 @@ class Scope:
     whole: bool
     #: the pipelines that were let into a table that others had made: it holds more rows than this pipeline's
     adopters: tuple[str, ...] = ()
+    #: topics that were deleted and created again since the table was read from them
+    renewed: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -66,8 +68,10 @@ def scope_of(
     tables: Tables,
     ends: Mapping[TopicPartition, Ends],
     wanted: Mapping[TopicPartition, tuple[int, int]] | None,
+    topic_ids: Mapping[str, int],
 ) -> Scope:
     """What a replay would read: all that the table has for None, else of each partition from one offset to another."""
+    renewed = tables.renewed(topic_ids)
     ranges: list[OffsetRange] = []
     missing: list[OffsetRange] = []
     for at in sorted({*ends, *tables.table.partitions()}):
@@ -77,8 +81,10 @@ def scope_of(
         if wanted is not None:
             first, last = wanted.get(at, (0, 0))
             start, until = max(start, first), min(until, last)
-        if held is None:
+        if held is None or at[0] in renewed:
             missing.append(OffsetRange(*at, start, until))
+            if held is not None and wanted is None:
+                ranges.append(OffsetRange(*at, held.first, min(until, held.end)))
             continue
         if wanted is None and until > held.end:
             # It is another log than the one that the table was read from: all of it counts.
@@ -91,6 +97,7 @@ def scope_of(
         tuple(dict.fromkeys(r for r in missing if r.size)),
         wanted is None,
         tuple(tables.table.adopters),
+        renewed,
     )
 
 
@@ -152,17 +159,19 @@ class Replay:
             if there is None or there.is_new:
                 raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
             # Asked before anybody is fenced in vain.
-            check_scope(scope_of(there, ends, wanted), pipeline, there.table.schema.names, allow_missing)
+            scope = scope_of(there, ends, wanted, brokers.topic_ids)
+            check_scope(scope, pipeline, there.table.schema.names, allow_missing)
             decoding = self._decoding(there, ends, wanted is None)
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
             tables = Tables.open(pipeline, there.table.schema if wanted is None else schema)
-            tables.take_over(partitions, {})
+            tables.take_over(partitions, {}, brokers.topic_ids)
             # A runner may have gone on until now.
-            ends = brokers.ends(partitions)
-        scope = scope_of(tables, ends, wanted)
+            ends = brokers.ends(brokers.partitions())
+            topic_ids = brokers.topic_ids
+        scope = scope_of(tables, ends, wanted, topic_ids)
         check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
-        return self._replace(tables, decoding, scope, ends)
+        return self._replace(tables, decoding, scope, ends, topic_ids)
 
     def _decoding(self, there: Tables, ends: Mapping[TopicPartition, Ends], whole: bool) -> Decoding:
         decode = self._pipeline.decode
@@ -174,7 +183,12 @@ class Replay:
         return decoding
 
     def _replace(
-        self, tables: Tables, decoding: Decoding, scope: Scope, ends: Mapping[TopicPartition, Ends]
+        self,
+        tables: Tables,
+        decoding: Decoding,
+        scope: Scope,
+        ends: Mapping[TopicPartition, Ends],
+        topic_ids: Mapping[str, int],
     ) -> Replayed:
         lander = Lander(
             self._pipeline, self._executor, tables, decoding, lambda _, names: self._widened(names), self._timeout_s
@@ -192,7 +206,8 @@ class Replay:
             intent.write(tables.table.path, intent.Intent(tables.epoch, dead, going))
         before = len(tables.table.files())
         if scope.whole:
-            marks |= self._starts(tables, ends)
+            marks |= self._starts(tables, scope, ends)
+            marks |= {id_mark(topic): number for topic, number in topic_ids.items()}
             batch = Batch(
                 files=rows, offsets=offsets, marks=marks, info=info, goes_back=True, rebuild=lander.row_schema
             )
@@ -233,7 +248,7 @@ class Replay:
                 found[at] = (before, min(before, held.end))
         return found
 
-    def _starts(self, tables: Tables, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
+    def _starts(self, tables: Tables, scope: Scope, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
         """Where a rebuilt table begins: as before, or where the log begins now."""
         # Of partitions that are no longer read it has nothing.
         gone = [at for at in tables.table.partitions() if at not in ends]
@@ -241,7 +256,8 @@ class Replay:
         for at, held in ends.items():
             start, until = tables.table.start(at), tables.offset(at)
             if start is not None and until is not None:
-                found[start_mark(at)] = held.first if until > held.end else min(max(start, held.first), until)
+                is_another = until > held.end or at[0] in scope.renewed
+                found[start_mark(at)] = min(held.first if is_another else max(start, held.first), until)
         return found
 
     # --- landing ------------------------------------------------------------------------------------

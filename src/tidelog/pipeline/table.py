@@ -5,6 +5,7 @@ Every commit of a pipeline is one entry of the table's log. Beside the files it 
     <name>/runner                   the epoch of the runner that committed
     <name>/<topic>/<partition>      the next offset: everything below it is in the table, each record once
     <name>/<topic>/<partition>/start    the offset that the partition began at, set once
+    <name>/<topic>/id               which topic that is: another one may have its name some day
 
 What is no number is a property of the table:
 
@@ -418,6 +419,10 @@ class PipelineTable:
 
 def start_mark(at: TopicPartition) -> str:
     return f"{at[0]}/{at[1]}/start"
+
+
+def id_mark(topic: str) -> str:
+    return f"{topic}/id"
 
 
 def delta_schema(schema: pa.Schema) -> Schema:

@@ -27,11 +27,11 @@ import pyarrow as pa
 from tidelog.pipeline import intent, places
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
-from tidelog.pipeline.plan import TopicPartition
+from tidelog.pipeline.plan import TopicPartition, renewed
 from tidelog.pipeline.ranges import OffsetRange
 from tidelog.pipeline.rewriting import LETTERS, without
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import Batch, PipelineTable, foreign, start_mark
+from tidelog.pipeline.table import Batch, PipelineTable, foreign, id_mark, start_mark
 
 #: beyond every offset
 _END: Final = 1 << 62
@@ -92,6 +92,17 @@ class Tables:
         self.table.refresh()
         self.table.check_epoch(self.epoch)
 
+    def renewed(self, topic_ids: Mapping[str, int]) -> frozenset[str]:
+        """The topics that are not those which the table was read from."""
+        return frozenset(
+            topic for topic, number in topic_ids.items() if self.table.mark(id_mark(topic)) not in (None, number)
+        )
+
+    def check_topics(self, topic_ids: Mapping[str, int]) -> None:
+        """DataLoss where a topic was deleted and created again."""
+        if found := self.renewed(topic_ids):
+            raise renewed(found)
+
     def compact(self, target_bytes: int) -> None:
         """Joins small files of both tables. No row and no offset changes, and no other commit is disturbed."""
         self.table.compact(target_bytes)
@@ -100,7 +111,12 @@ class Tables:
 
     # --- taking over --------------------------------------------------------------------------------
 
-    def take_over(self, partitions: Sequence[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
+    def take_over(
+        self,
+        partitions: Sequence[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, int],
+    ) -> None:
         """Fences older runners of both tables, and takes out letters of a batch that none of them finished.
 
         `partitions` are those of the pipeline; `starts` those among them that the table does not know, and where they
@@ -108,7 +124,8 @@ class Tables:
         """
         # A table that was made anew beside old dead letters goes on from their epoch.
         at_least = 1 if self.letters is None else (self.letters.epoch or 0) + 1
-        self.epoch = self.table.take_over(_begin(starts), at_least)
+        ids = {id_mark(topic): number for topic, number in topic_ids.items()}
+        self.epoch = self.table.take_over(_begin(starts) | ids, at_least)
         self.table.remember_topics(self.epoch, {topic for topic, _ in partitions})
         if self.letters is None:
             return
@@ -129,11 +146,13 @@ class Tables:
         info = {"what": "letters of a batch that was not finished are taken out"}
         letters.commit(self.epoch, Batch(files=kept, removed=removed, offsets=ahead, goes_back=True, info=info))
 
-    def begin(self, starts: Mapping[TopicPartition, int]) -> None:
+    def begin(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, int]) -> None:
         """Partitions that appeared while the pipeline runs."""
         if starts:
-            self.table.remember_topics(self.epoch, {topic for topic, _ in starts})
-            self.table.commit(self.epoch, Batch(marks=_begin(starts), info={"what": "partitions begin"}))
+            topics = {topic for topic, _ in starts}
+            ids = {id_mark(topic): topic_ids[topic] for topic in topics & topic_ids.keys()}
+            self.table.remember_topics(self.epoch, topics)
+            self.table.commit(self.epoch, Batch(marks=_begin(starts) | ids, info={"what": "partitions begin"}))
 
     # --- batches ------------------------------------------------------------------------------------
 

@@ -130,6 +130,36 @@ def test_records_that_the_log_lost_are_not_given_up_unless_told(site: Site) -> N
     site.check_exactly_once()
 
 
+@pytest.mark.parametrize("kind", ["whole", "part", "allowed", "part, allowed"])
+def test_records_that_go_while_a_replay_reads_are_told_and_never_given_up_unasked(site: Site, kind: str) -> None:
+    tolerant = site.pipeline(
+        source=f'topics = ["{site.topic}"]\nfail_on_data_loss = false', limits="max_records_per_batch = 20"
+    )
+    site.produce(80)
+    site.run(pipeline=tolerant)
+    before = state(site)
+    told: list[str] = []
+
+    def cut(event: Event) -> None:
+        if isinstance(event, Notice):
+            told.append(event.message)
+            if "read 20 of" in event.message:
+                with Client(site.bootstrap) as client:
+                    client.admin.delete_records(site.topic, {0: 25})
+
+    again = Replay(tolerant, InProcess(), [cut], timeout_s=20)
+    wanted = {(site.topic, n): (0, 40) for n in range(2)} if "part" in kind else None
+    if kind != "allowed":
+        with pytest.raises(DataLoss, match=r"offsets 10 to 24 are lost|offsets 10 to 1\d are lost"):
+            again.run(wanted, allow_missing="allowed" in kind)
+        assert state(site) == before
+        return
+    again.run(allow_missing=True)
+    assert [message for message in told if "are lost" in message]
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[1] == 1 or at[2] < 10 or at[2] >= 25}
+    site.check_exactly_once()
+
+
 @pytest.mark.parametrize("count", [10, 60])
 def test_a_table_of_a_topic_that_was_made_again_can_be_built_from_the_new_one(site: Site, count: int) -> None:
     site.produce(40)

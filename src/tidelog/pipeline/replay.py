@@ -17,7 +17,7 @@ hold rows of the ranges go, what else they held is written again. That needs the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelog.pipeline import intent
 from tidelog.pipeline.batches import Lander, row_schema
@@ -147,6 +147,8 @@ class Replay:
         self._executor = executor
         self._listeners = listeners
         self._timeout_s = timeout_s
+        #: losses are told once, however often they are met
+        self._told: set[str] = set()
 
     def run(
         self, wanted: Mapping[TopicPartition, tuple[int, int]] | None = None, *, allow_missing: bool = False
@@ -171,7 +173,21 @@ class Replay:
             topic_ids = brokers.topic_ids
         scope = scope_of(tables, ends, wanted, topic_ids)
         check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
-        return self._replace(tables, decoding, scope, ends, topic_ids)
+        lander = self._lander(tables, decoding, may_lose=allow_missing and scope.whole)
+        return self._replace(tables, lander, scope, ends, topic_ids)
+
+    def _lander(self, tables: Tables, decoding: Decoding, may_lose: bool) -> Lander:
+        # Rows go for what is read here: what the file says of a runner's gaps does not hold. A part keeps the rows of
+        # what is gone, so that one which loses more while it reads must begin anew.
+        source = replace(self._pipeline.source, fail_on_data_loss=not may_lose)
+        return Lander(
+            replace(self._pipeline, source=source),
+            self._executor,
+            tables,
+            decoding,
+            lambda _, names: self._widened(names),
+            self._timeout_s,
+        )
 
     def _decoding(self, there: Tables, ends: Mapping[TopicPartition, Ends], whole: bool) -> Decoding:
         decode = self._pipeline.decode
@@ -185,14 +201,12 @@ class Replay:
     def _replace(
         self,
         tables: Tables,
-        decoding: Decoding,
+        lander: Lander,
         scope: Scope,
         ends: Mapping[TopicPartition, Ends],
         topic_ids: Mapping[str, int],
     ) -> Replayed:
-        lander = Lander(
-            self._pipeline, self._executor, tables, decoding, lambda _, names: self._widened(names), self._timeout_s
-        )
+        pinned = lander.decoding.pin
         rows, dead = self._land(lander, scope)
         marks = {intent.MARK: tables.epoch}
         offsets = self._offsets(tables, scope, ends)
@@ -215,7 +229,7 @@ class Replay:
         else:
             batch, removed = self._part(tables, scope, rows, marks, info)
         tables.table.commit(tables.epoch, batch)
-        if decoding.pin != lander.decoding.pin and lander.decoding.pin is not None:
+        if pinned != lander.decoding.pin and lander.decoding.pin is not None:
             tables.table.set_pin(tables.epoch, lander.decoding.pin)
         if tables.letters is not None:
             intent.finish(tables.table, tables.letters, tables.epoch, tables.letters_sink(0, 0))
@@ -272,7 +286,7 @@ class Replay:
         while left:
             number += 1
             chosen = limit(left, self._pipeline.limits.max_records_per_batch)
-            files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, _nothing)
+            files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, self._landed)
             rows += files.rows
             dead += files.dead
             left = [r._replace(start=c.until) for r, c in zip(left, chosen, strict=True) if c.until < r.until]
@@ -280,9 +294,11 @@ class Replay:
             tell_all(self._listeners, Notice(f"replay: read {read} of {scope.size} offsets"))
         return rows, dead
 
+    def _landed(self, result: Landed) -> None:
+        for loss in result.losses:
+            if loss not in self._told:
+                self._told.add(loss)
+                tell_all(self._listeners, Notice(f"records are lost: {loss}", "the table is built without them"))
+
     def _widened(self, names: list[str]) -> None:
         tell_all(self._listeners, Notice(f"values have fields that the schema lacks: {', '.join(names)}"))
-
-
-def _nothing(_: Landed) -> None:
-    """A replay tells how far it is after every batch."""

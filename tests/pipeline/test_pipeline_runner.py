@@ -22,6 +22,8 @@ from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.progress import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.runner import Runner
 from tidelog.pipeline.status import next_plan
+from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.tables import Tables
 from tidelog.pipeline.watching import Brokers
 
 RAW = 'format = "raw"'
@@ -158,6 +160,57 @@ def test_rows_are_partitioned_by_columns_of_theirs(site: Site) -> None:
         site.run(pipeline=site.pipeline(table='partition_by = ["nothing"]'))
     with pytest.raises(PipelineError, match="column _key is binary"):
         site.run(pipeline=site.pipeline(table='partition_by = ["_key"]'))
+
+
+def test_a_runner_that_takes_over_keeps_what_the_one_before_it_pinned_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce_values(site.topic, [b'{"id": 1, "old": 1}'])
+    site.run()
+    tables_open = Tables.open
+
+    def late(*arguments: Any) -> Tables:
+        monkeypatch.undo()
+        site.produce_values(site.topic, [b'{"id": 2, "new": 1}'])
+        site.run()
+        site.produce_values(site.topic, [b'{"id": 3, "new": "text"}'])
+        return tables_open(*arguments)
+
+    monkeypatch.setattr(Tables, "open", late)
+    site.run()
+    assert {(r["id"], r["old"], r["new"]) for r in site.rows()} == {(1, 1, None), (2, None, 1)}
+    assert [r["value"] for r in site.dead()] == [b'{"id": 3, "new": "text"}']
+
+
+def test_an_inferred_schema_is_pinned_from_the_first_moment_of_the_table(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce_values(site.topic, [b'{"id": 1}'])
+    inferred = site.pipeline(decode='format = "json"\ninfer = true')
+
+    def dies(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Tables, "take_over", dies)
+    with pytest.raises(RuntimeError):
+        site.run(pipeline=inferred)
+    monkeypatch.undo()
+    table = PipelineTable.open(inferred.table.path, inferred.name)
+    assert table is not None and table.epoch == 0 and "long" in (table.pin or "")
+
+
+@pytest.mark.parametrize("what", ["starting offsets", "dead letters"])
+def test_a_first_start_that_fails_leaves_no_table(site: Site, what: str) -> None:
+    pipeline = site.pipeline()
+    if what == "dead letters":
+        write_deltalake(pipeline.dead_letters.path, pa.table({"id": [7]}))
+    else:
+        pipeline = site.pipeline(
+            source=f'topics = ["{site.topic}"]\nstarting_offsets = {{ {site.topic} = {{ 0 = 9 }} }}'
+        )
+    with pytest.raises(PipelineError):
+        site.run(pipeline=pipeline)
+    assert not Path(pipeline.table.path).exists()
 
 
 # --- whose table --------------------------------------------------------------------------------------

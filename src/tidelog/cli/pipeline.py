@@ -410,7 +410,7 @@ def _scope(
     from tidelog.pipeline.watching import Brokers
 
     tables = Tables.look(pipeline)
-    if tables is None or tables.is_new:
+    if tables is None or tables.table.epoch is None:
         raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
     with Brokers(pipeline.source, timeout_s) as brokers:
         partitions = brokers.partitions()

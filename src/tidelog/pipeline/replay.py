@@ -33,7 +33,7 @@ from tidelog.pipeline.ranges import OffsetRange, limit, split_evenly
 from tidelog.pipeline.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import Batch, id_mark, start_mark
-from tidelog.pipeline.tables import Tables, check_partitioning, nested
+from tidelog.pipeline.tables import Tables, check_partitioning, nested, starts_of
 from tidelog.pipeline.watching import Brokers
 
 
@@ -158,7 +158,7 @@ class Replay:
             partitions = brokers.partitions()
             ends = brokers.ends(partitions)
             there = Tables.look(pipeline)
-            if there is None or there.is_new:
+            if there is None or there.table.epoch is None:
                 raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
             # Asked before anybody is fenced in vain.
             scope = scope_of(there, ends, wanted, brokers.topic_ids)
@@ -167,10 +167,14 @@ class Replay:
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
             tables = Tables.open(pipeline, there.table.schema if wanted is None else schema)
-            tables.take_over(partitions, {}, brokers.topic_ids)
+            # A table that was made, and that no runner has begun with, begins now.
+            starts = starts_of(there.table, ends, pipeline.source.starting_offsets) if there.is_new else {}
+            tables.take_over(partitions, starts, brokers.topic_ids)
             # A runner may have gone on until now.
             ends = brokers.ends(brokers.partitions())
             topic_ids = brokers.topic_ids
+        if tables.table.pin != there.table.pin:
+            decoding = self._decoding(tables, ends, wanted is None)
         scope = scope_of(tables, ends, wanted, topic_ids)
         check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
         lander = self._lander(tables, decoding, may_lose=allow_missing and scope.whole)
@@ -206,7 +210,6 @@ class Replay:
         ends: Mapping[TopicPartition, Ends],
         topic_ids: Mapping[str, int],
     ) -> Replayed:
-        pinned = lander.decoding.pin
         rows, dead = self._land(lander, scope)
         marks = {intent.MARK: tables.epoch}
         offsets = self._offsets(tables, scope, ends)
@@ -227,13 +230,19 @@ class Replay:
             )
             removed = before
         else:
+            self._keep_pin(tables, lander)
             batch, removed = self._part(tables, scope, rows, marks, info)
         tables.table.commit(tables.epoch, batch)
-        if pinned != lander.decoding.pin and lander.decoding.pin is not None:
-            tables.table.set_pin(tables.epoch, lander.decoding.pin)
+        # The old columns of a whole table may not fit the new schema, which is therefore kept when they are gone.
+        self._keep_pin(tables, lander)
         if tables.letters is not None:
             intent.finish(tables.table, tables.letters, tables.epoch, tables.letters_sink(0, 0))
         return Replayed(sum(f.rows for f in rows), sum(f.rows for f in dead), len(rows), removed, tables.table.version)
+
+    def _keep_pin(self, tables: Tables, lander: Lander) -> None:
+        pin = lander.decoding.pin
+        if pin is not None and pin != tables.table.pin:
+            tables.table.set_pin(tables.epoch, pin)
 
     def _part(
         self,

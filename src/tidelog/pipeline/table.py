@@ -110,7 +110,13 @@ class PipelineTable:
 
     @classmethod
     def create(
-        cls, path: str, name: str, schema: pa.Schema, partition_by: Sequence[str], fsync: bool = False
+        cls,
+        path: str,
+        name: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        fsync: bool = False,
+        pin: str | None = None,
     ) -> PipelineTable:
         """A new, empty table. Where somebody else has just made it, that one."""
         check_empty(path)
@@ -120,6 +126,8 @@ class PipelineTable:
                 delta_schema(schema),
                 partition_by=list(partition_by),
                 description=f"written by the Tidelog pipeline {name}",
+                configuration=None if pin is None else {f"{INFO}.{name}.pin": pin},
+                raise_if_key_not_exists=False,
                 # From its first moment on it is this pipeline's.
                 commit_properties=CommitProperties(app_transactions=[Transaction(f"{name}/runner", 0)]),
             )

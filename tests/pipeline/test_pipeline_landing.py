@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pickle
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bench.systems.process import BrokerProcess
 from kill_points import call
 
 from tidelog.client import Client, Message
+from tidelog.client.reader import Chunk
+from tidelog.pipeline.arrow import ArrowDecoder
 from tidelog.pipeline.errors import DataLoss, Passing
 from tidelog.pipeline.landing import LandingTask, land
 from tidelog.pipeline.parquet_files import SinkSettings, part_prefix
@@ -96,3 +99,25 @@ def test_what_cannot_be_mended_by_trying_again_is_returned_as_a_failure(
     assert tolerant.rows == 10 and "offsets 5 to 9 are lost" in tolerant.losses[0]
     unreachable = land(replace(task, bootstrap="127.0.0.1:1"))
     assert isinstance(unreachable.failure, Passing) and unreachable.files == ()
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_no_trouble_that_passes(
+    broker: BrokerProcess, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unique("again")
+    with Client(broker.bootstrap) as client:
+        client.admin.create_topic(topic, partitions=1)
+        # More than the fetches that are under way when the first is decoded.
+        client.produce(topic, [b"x" * 900_000] * 20, partition=0)
+    decode = ArrowDecoder.decode
+
+    def made_again(decoder: ArrowDecoder, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        monkeypatch.undo()
+        with Client(broker.bootstrap) as client:
+            client.admin.delete_topics([topic])
+            client.admin.create_topic(topic, partitions=1)
+        return decode(decoder, chunk)
+
+    monkeypatch.setattr(ArrowDecoder, "decode", made_again)
+    failure = land(raw_task(broker.bootstrap, tmp_path, OffsetRange(topic, 0, 0, 20))).failure
+    assert isinstance(failure, DataLoss) and "deleted and created again" in failure.message

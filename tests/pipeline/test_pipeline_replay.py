@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
 from deltalake import DeltaTable
 from kill_points import KILLED, call
-from pipeline_site import Site
+from pipeline_site import JSON, Site
 
 from tidelog.client import Client
 from tidelog.pipeline import intent
@@ -20,7 +23,8 @@ from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.progress import Event, Notice, Step, StepReached
 from tidelog.pipeline.replay import Replay
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.table import Batch, PipelineTable
+from tidelog.pipeline.tables import Tables
 
 NAMED = 'format = "json"\nschema = "id STRING, name STRING"'
 
@@ -50,6 +54,16 @@ def test_a_table_is_built_again_with_other_types_and_the_pipeline_goes_on_behind
     assert len(site.rows()) + len(site.dead()) == 100, "what the runner had not read yet is the runner's"
     site.run()
     site.check_exactly_once()
+
+
+def test_a_table_is_built_again_with_times_without_a_zone(site: Site) -> None:
+    site.produce_values(site.topic, [b'{"at": "2026-01-01T12:00:00"}'])
+    site.run(pipeline=site.pipeline(decode='format = "json"\nschema = "at STRING"'))
+    local = site.pipeline(decode='format = "json"\nschema = "at TIMESTAMP_NTZ"')
+    assert replay(local).rows == 1
+    site.produce_values(site.topic, [b'{"at": "2026-01-02T12:00:00"}'])
+    site.run(pipeline=local)
+    assert sorted(r["at"] for r in site.rows()) == [datetime(2026, 1, 1, 12), datetime(2026, 1, 2, 12)]
 
 
 def test_dead_letters_that_can_be_decoded_now_move_into_the_table(site: Site) -> None:
@@ -118,21 +132,113 @@ def test_records_that_the_log_lost_are_not_given_up_unless_told(site: Site) -> N
     site.check_exactly_once()
 
 
-def test_a_table_of_a_topic_that_was_made_again_can_be_built_from_the_new_one(site: Site) -> None:
+@pytest.mark.parametrize("kind", ["whole", "part", "allowed", "part, allowed"])
+def test_records_that_go_while_a_replay_reads_are_told_and_never_given_up_unasked(site: Site, kind: str) -> None:
+    tolerant = site.pipeline(
+        source=f'topics = ["{site.topic}"]\nfail_on_data_loss = false', limits="max_records_per_batch = 20"
+    )
+    site.produce(80)
+    site.run(pipeline=tolerant)
+    before = state(site)
+    told: list[str] = []
+
+    def cut(event: Event) -> None:
+        if isinstance(event, Notice):
+            told.append(event.message)
+            if "read 20 of" in event.message:
+                with Client(site.bootstrap) as client:
+                    client.admin.delete_records(site.topic, {0: 25})
+
+    again = Replay(tolerant, InProcess(), [cut], timeout_s=20)
+    wanted = {(site.topic, n): (0, 40) for n in range(2)} if "part" in kind else None
+    if kind != "allowed":
+        with pytest.raises(DataLoss, match=r"offsets 10 to \d+ are lost"):
+            again.run(wanted, allow_missing="allowed" in kind)
+        assert state(site) == before
+        return
+    again.run(allow_missing=True)
+    assert [message for message in told if "are lost" in message]
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[1] == 1 or at[2] < 10 or at[2] >= 25}
+    site.check_exactly_once()
+
+
+@pytest.mark.parametrize("count", [10, 60])
+def test_a_table_of_a_topic_that_was_made_again_can_be_built_from_the_new_one(site: Site, count: int) -> None:
     site.produce(40)
     site.run()
+    before = state(site)
     with Client(site.bootstrap) as client:
         client.admin.delete_topics([site.topic])
         client.admin.create_topic(site.topic, partitions=2)
     site.acknowledged.clear()
-    site.produce(10)
-    with pytest.raises(DataLoss):
-        replay(site.pipeline())
+    site.produce(count)
+    part = {(site.topic, 0): (2, 4)}
+    for wanted in (None, part):
+        with pytest.raises(DataLoss):
+            replay(site.pipeline(), wanted)
+    replay(site.pipeline(), part, allow_missing=True)
+    assert state(site) == before, "a part keeps what cannot be read again"
     replay(site.pipeline(), allow_missing=True)
+    site.run()
     site.check_exactly_once()
+    replay(site.pipeline())
     site.produce(10)
     site.run()
     site.check_exactly_once()
+
+
+@pytest.mark.parametrize("how", ["deleted", "no longer named"])
+def test_rows_of_topics_that_are_no_longer_read_are_not_given_up_unless_told(site: Site, how: str) -> None:
+    more = f"{site.topic}-more"
+    with Client(site.bootstrap) as client:
+        client.admin.create_topic(more, partitions=2)
+        site.produce(20)
+        site.produce_values(more, [b'{"id": 1}', b"{", b'{"id": 3}'])
+        pipeline = site.pipeline(source=f'topic_pattern = "{site.topic}.*"')
+        site.run(pipeline=pipeline)
+        before = state(site)
+        if how == "deleted":
+            client.admin.delete_topics([more])
+        else:
+            pipeline = site.pipeline()
+    with pytest.raises(DataLoss, match=rf"{more}-0 \[0, 2\) \(2 offsets\); {more}-1 \[0, 1\)") as error:
+        replay(pipeline)
+    assert "--from" in (error.value.hint or "")
+    replay(pipeline, {(site.topic, n): (0, 10) for n in range(2)})
+    assert state(site) == before, "a part leaves them alone"
+    replay(pipeline, allow_missing=True)
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[0] == site.topic}
+    site.check_exactly_once()
+    replay(pipeline)
+    site.produce(10)
+    site.run(pipeline=pipeline)
+    site.check_exactly_once()
+
+
+def test_a_table_that_another_pipeline_was_let_into_is_not_built_again_as_a_whole_unless_told(site: Site) -> None:
+    other = f"{site.topic}-other"
+    with Client(site.bootstrap) as client:
+        client.admin.create_topic(other, partitions=1)
+    own = site.pipeline(decode='format = "raw"')
+    adopting = replace(
+        site.pipeline(decode='format = "raw"', source=f'topics = ["{other}"]', table="adopt = true"), name="other"
+    )
+    adopted = replace(adopting, table=replace(adopting.table, adopt=False))
+    site.produce(20)
+    site.run(pipeline=own)
+    replay(own)
+    site.produce_values(other, [b"x", b"y"], partitions=1)
+    site.run(pipeline=adopting)
+    for pipeline in (own, adopting, adopted):
+        with pytest.raises(PipelineError, match="was adopted by other") as error:
+            replay(pipeline)
+        assert "--from" in (error.value.hint or "")
+    replay(own, {(site.topic, n): (0, 10) for n in range(2)})
+    replay(adopted, {(other, 0): (0, 1)})
+    site.check_raw_exactly_once()
+    replay(own, allow_missing=True)
+    site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[0] == site.topic}
+    site.check_raw_exactly_once()
 
 
 def test_rows_that_do_not_say_where_they_came_from_are_replaced_only_as_a_whole(site: Site) -> None:
@@ -147,6 +253,61 @@ def test_rows_that_do_not_say_where_they_came_from_are_replaced_only_as_a_whole(
 def test_a_pipeline_that_never_ran_has_nothing_to_replay(site: Site) -> None:
     with pytest.raises(NotReady, match="has no table yet"):
         replay(site.pipeline())
+
+
+def test_a_table_that_no_runner_began_with_is_built_again_and_begins_where_the_file_says(site: Site) -> None:
+    pipeline = site.pipeline(source=f'topics = ["{site.topic}"]\nstarting_offsets = "latest"')
+    PipelineTable.create(pipeline.table.path, pipeline.name, pa.schema([("id", pa.string())]), ())
+    site.produce(20)
+    site.acknowledged.clear()
+    with pytest.raises(PipelineError, match="column id"):
+        site.run(pipeline=pipeline)
+    assert replay(pipeline).rows == 0
+    site.produce(10)
+    site.run(pipeline=pipeline)
+    site.check_exactly_once()
+
+
+def test_a_part_is_decoded_with_what_a_runner_pinned_until_it_was_fenced(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce_values(site.topic, [b'{"id": 1, "old": 1}'], partitions=1)
+    site.run()
+    tables_open = Tables.open
+
+    def late(*arguments: Any) -> Tables:
+        monkeypatch.undo()
+        for value in (b'{"id": 2, "new": 1}', b'{"id": 3, "new": "text"}'):
+            site.produce_values(site.topic, [value], partitions=1)
+            site.run()
+        return tables_open(*arguments)
+
+    monkeypatch.setattr(Tables, "open", late)
+    replay(site.pipeline(), {(site.topic, 0): (2, 3)})
+    assert {(r["id"], r["old"], r["new"]) for r in site.rows()} == {(1, 1, None), (2, None, 1)}
+    assert [r["value"] for r in site.dead()] == [b'{"id": 3, "new": "text"}']
+
+
+def test_a_part_that_dies_at_its_commit_has_kept_the_wider_schema(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was landed may have added columns: whoever comes next must know their types."""
+    narrow, wide = site.pipeline(decode=JSON + "\nevolve = false"), site.pipeline()
+    site.produce_values(site.topic, [b'{"id": 1, "new": 1}'], partitions=1)
+    site.run(pipeline=narrow)
+    commit = PipelineTable.commit
+
+    def dies(table: PipelineTable, epoch: int, batch: Batch) -> None:
+        if batch.files:
+            raise KeyboardInterrupt
+        commit(table, epoch, batch)
+
+    monkeypatch.setattr(PipelineTable, "commit", dies)
+    with pytest.raises(KeyboardInterrupt):
+        replay(wide, {(site.topic, 0): (0, 1)})
+    monkeypatch.undo()
+    site.produce_values(site.topic, [b'{"id": 2, "new": "text"}'], partitions=1)
+    site.run(pipeline=wide)
+    assert [(r["id"], r["new"]) for r in site.rows()] == [(1, None)]
+    assert [r["value"] for r in site.dead()] == [b'{"id": 2, "new": "text"}']
 
 
 def test_a_running_runner_is_fenced_by_a_replay(site: Site) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,10 @@ from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, Pipe
 from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.progress import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.runner import Runner
+from tidelog.pipeline.status import next_plan
+from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.tables import Tables
+from tidelog.pipeline.watching import Brokers
 
 RAW = 'format = "raw"'
 
@@ -157,6 +162,57 @@ def test_rows_are_partitioned_by_columns_of_theirs(site: Site) -> None:
         site.run(pipeline=site.pipeline(table='partition_by = ["_key"]'))
 
 
+def test_a_runner_that_takes_over_keeps_what_the_one_before_it_pinned_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce_values(site.topic, [b'{"id": 1, "old": 1}'])
+    site.run()
+    tables_open = Tables.open
+
+    def late(*arguments: Any) -> Tables:
+        monkeypatch.undo()
+        site.produce_values(site.topic, [b'{"id": 2, "new": 1}'])
+        site.run()
+        site.produce_values(site.topic, [b'{"id": 3, "new": "text"}'])
+        return tables_open(*arguments)
+
+    monkeypatch.setattr(Tables, "open", late)
+    site.run()
+    assert {(r["id"], r["old"], r["new"]) for r in site.rows()} == {(1, 1, None), (2, None, 1)}
+    assert [r["value"] for r in site.dead()] == [b'{"id": 3, "new": "text"}']
+
+
+def test_an_inferred_schema_is_pinned_from_the_first_moment_of_the_table(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce_values(site.topic, [b'{"id": 1}'])
+    inferred = site.pipeline(decode='format = "json"\ninfer = true')
+
+    def dies(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Tables, "take_over", dies)
+    with pytest.raises(RuntimeError):
+        site.run(pipeline=inferred)
+    monkeypatch.undo()
+    table = PipelineTable.open(inferred.table.path, inferred.name)
+    assert table is not None and table.epoch == 0 and "long" in (table.pin or "")
+
+
+@pytest.mark.parametrize("what", ["starting offsets", "dead letters"])
+def test_a_first_start_that_fails_leaves_no_table(site: Site, what: str) -> None:
+    pipeline = site.pipeline()
+    if what == "dead letters":
+        write_deltalake(pipeline.dead_letters.path, pa.table({"id": [7]}))
+    else:
+        pipeline = site.pipeline(
+            source=f'topics = ["{site.topic}"]\nstarting_offsets = {{ {site.topic} = {{ 0 = 9 }} }}'
+        )
+    with pytest.raises(PipelineError):
+        site.run(pipeline=pipeline)
+    assert not Path(pipeline.table.path).exists()
+
+
 # --- whose table --------------------------------------------------------------------------------------
 
 
@@ -232,12 +288,69 @@ def test_records_that_go_between_the_plan_and_the_reading_are_treated_alike(site
         site.check_exactly_once()
 
 
-def test_a_topic_that_was_made_again_is_refused(site: Site) -> None:
-    site.produce(40)
-    site.run()
+def make_again(site: Site) -> None:
     with Client(site.bootstrap) as client:
         client.admin.delete_topics([site.topic])
         client.admin.create_topic(site.topic, partitions=2)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("count", [0, 60])
+def test_a_topic_that_was_made_again_is_refused_however_far_it_has_grown(site: Site, count: int, fail: bool) -> None:
+    pipeline = site.pipeline(source=f'topics = ["{site.topic}"]\nfail_on_data_loss = {str(fail).lower()}')
+    site.produce(40)
+    site.run(pipeline=pipeline)
+    before = site.rows()
+    make_again(site)
+    site.produce(count)
+    for refused in (lambda: site.run(pipeline=pipeline), lambda: next_plan(pipeline, 20)):
+        with pytest.raises(DataLoss, match=f"created again .*: {site.topic};") as error:
+            refused()
+        assert "--allow-missing" in (error.value.hint or "")
+    assert site.rows() == before
+
+
+def test_a_topic_that_is_made_again_while_the_pipeline_runs_is_refused(site: Site) -> None:
+    site.produce(40)
+
+    def again(event: Event) -> None:
+        if isinstance(event, StepReached) and event.step == Step.GROUP_COMMITTED:
+            make_again(site)
+            site.produce(60)
+
+    with pytest.raises(DataLoss, match="created again"):
+        site.run(listeners=[again])
+    assert len(site.rows()) + len(site.dead()) == 40
+
+
+def test_a_table_that_does_not_know_which_topic_it_was_read_from_learns_it_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = Brokers.partitions
+
+    def without_ids(brokers: Brokers) -> Any:
+        found = partitions(brokers)
+        brokers.topic_ids = {}
+        return found
+
+    monkeypatch.setattr(Brokers, "partitions", without_ids)
+    site.produce(20)
+    site.run()
+    monkeypatch.undo()
+    site.produce(20)
+    site.run()
+    site.check_exactly_once()
+    make_again(site)
+    site.produce(60)
+    with pytest.raises(DataLoss, match="created again"):
+        site.run()
+
+
+def test_a_log_that_lost_its_end_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.produce(40)
+    site.run()
+    ends = Brokers.ends
+    monkeypatch.setattr(Brokers, "ends", lambda *asked: {at: e._replace(end=0) for at, e in ends(*asked).items()})
     with pytest.raises(DataLoss, match="up to offset 20, and the log ends at 0"):
         site.run()
 

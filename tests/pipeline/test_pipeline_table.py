@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +242,67 @@ def test_taking_rows_out_leaves_all_others_and_touches_only_files_that_hold_them
     found = DeltaTable(table.path).to_pyarrow_table().to_pylist()
     assert sorted(map(str, found)) == sorted(str(row) for row in all_rows if not is_out(row))
     assert len(before - {file.path for file in table.files()}) == touched
+
+
+def test_a_rebuild_with_timestamps_without_a_zone_leaves_a_table_that_opens(table: PipelineTable) -> None:
+    epoch = table.take_over()
+    local = pa.timestamp("us")
+    for kind in (pa.list_(pa.struct([("at", local)])), pa.map_(pa.string(), local), local):
+        table.commit(epoch, Batch(rebuild=pa.schema([*SCHEMA, ("at", kind)])))
+        again = PipelineTable.open(table.path, "p")
+        assert again is not None and again.epoch == epoch
+        assert again.schema.field("at").type == kind and offsets(again) == []
+
+
+@pytest.mark.parametrize("depth", ["column", "field"])
+def test_a_new_column_of_timestamps_without_a_zone_leaves_a_table_that_opens(table: PipelineTable, depth: str) -> None:
+    epoch = table.take_over()
+    kind = pa.timestamp("us") if depth == "column" else pa.struct([("at", pa.timestamp("us"))])
+    table.add_columns(epoch, [pa.field("new", kind)])
+    again = PipelineTable.open(table.path, "p")
+    assert again is not None and again.schema.field("new").type == kind and offsets(again) == []
+
+
+def test_an_older_runner_does_not_change_what_the_table_may_hold(table: PipelineTable) -> None:
+    epoch = table.take_over()
+    rival = PipelineTable.open(table.path, "p")
+    assert rival is not None
+    rival.take_over()
+    before = rival.version
+    with pytest.raises(Fenced):
+        table.commit(epoch, Batch(rebuild=pa.schema([("at", pa.timestamp("us"))])))
+    rival.refresh()
+    assert rival.version == before
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_rows_are_taken_out_of_a_table_that_is_partitioned_by_a_time(tmp_path: Path, zone: str | None) -> None:
+    schema = pa.schema([*SCHEMA, ("at", pa.timestamp("us", zone))])
+    table = PipelineTable.create(str(tmp_path / "timed"), "p", schema, ("at",))
+    epoch = table.take_over()
+    settings = SinkSettings(
+        root=table.path, prefix=part_prefix(1, 1, 1), partition_by=("at",), target_bytes=1 << 20, max_bytes=1 << 20
+    )
+    moments = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 12, 30, 15, 250, tzinfo=UTC), None]
+    if zone is None:
+        moments = [moment and moment.replace(tzinfo=None) for moment in moments]
+    rows = [{"topic": "t", "partition": 0, "offset": n, "at": moments[n % 3]} for n in range(9)]
+    table.commit(epoch, Batch(files=write_rows(settings, [pa.RecordBatch.from_pylist(rows, schema)])))
+    removed, kept = without(table, LETTERS, [OffsetRange(*AT, 2, 6)], settings)
+    table.commit(epoch, Batch(files=kept, removed=removed))
+    found = DeltaTable(table.path).to_pyarrow_table().sort_by("offset").to_pylist()
+    assert found == [row for row in rows if not 2 <= row["offset"] < 6]
+
+
+@pytest.mark.parametrize(("until", "left"), [(5, []), (3, [3, 4])])
+def test_rows_are_taken_out_of_files_without_statistics(table: PipelineTable, until: int, left: list[int]) -> None:
+    epoch = table.take_over()
+    bare = [replace(file, stats="{}") for file in files(table, OffsetRange(*AT, 0, 5))]
+    table.commit(epoch, Batch(files=bare))
+    assert [file.rows for file in table.files()] == [0]
+    settings = SinkSettings(root=table.path, prefix=part_prefix(1, 1, 2), target_bytes=1 << 20, max_bytes=1 << 20)
+    removed, kept = without(table, LETTERS, [OffsetRange(*AT, 0, until)], settings)
+    table.commit(epoch, Batch(files=kept, removed=removed))
+    assert offsets(table) == left
+    removed, kept = without(table, LETTERS, [OffsetRange(*AT, 7, 9)], settings)
+    assert (removed, kept) == ([], [])

@@ -370,8 +370,8 @@ def replay(
     from tidelog.pipeline.replay import Replay, check_scope, scope_of
 
     pipeline = _on(pipeline, master)
-    wanted, tables, ends = _scope(pipeline, since, until, topics, timeout_s)
-    scope = scope_of(tables, ends, wanted)
+    wanted, tables, ends, topic_ids = _scope(pipeline, since, until, topics, timeout_s)
+    scope = scope_of(tables, ends, wanted, topic_ids)
     rows = [{**r._asdict(), "offsets": r.size} for r in scope.ranges]
     columns = [Column("TOPIC", "topic")]
     columns += [Column(n.upper(), n, right=True) for n in ("partition", "start", "until", "offsets")]
@@ -402,21 +402,21 @@ def _replayed(done: dict[str, Any]) -> str:
 
 def _scope(
     pipeline: Pipeline, since: Place | None, until: Place | None, topics: tuple[str, ...], timeout_s: float
-) -> tuple[dict[TopicPartition, tuple[int, int]] | None, Any, Any]:
-    """(what the options ask for, the tables, what the log holds); None for everything."""
+) -> tuple[dict[TopicPartition, tuple[int, int]] | None, Any, Any, dict[str, int]]:
+    """(what the options ask for, the tables, what the log holds, which topics those are); None for everything."""
     from tidelog.client import Client
     from tidelog.pipeline.errors import NotReady
     from tidelog.pipeline.tables import Tables
     from tidelog.pipeline.watching import Brokers
 
     tables = Tables.look(pipeline)
-    if tables is None or tables.is_new:
+    if tables is None or tables.table.epoch is None:
         raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
     with Brokers(pipeline.source, timeout_s) as brokers:
         partitions = brokers.partitions()
         ends = brokers.ends(partitions)
     if since is None and until is None and not topics:
-        return None, tables, ends
+        return None, tables, ends, brokers.topic_ids
     chosen = _chosen(partitions, topics)
     wanted: dict[TopicPartition, tuple[int, int]] = {}
     with Client(pipeline.source.bootstrap, "tidelog-cli", timeout_s) as client:
@@ -429,7 +429,7 @@ def _scope(
                 start = first[partition] if since is not None else 0
                 end = last[partition] if until is not None else tables.offset((topic, partition)) or 0
                 wanted[topic, partition] = (start, end)
-    return wanted, tables, ends
+    return wanted, tables, ends, brokers.topic_ids
 
 
 def _chosen(partitions: list[TopicPartition], topics: tuple[str, ...]) -> list[TopicPartition]:

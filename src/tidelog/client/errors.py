@@ -10,6 +10,7 @@ Every error says what was asked of whom (`str(error)`) and, where there is somet
     Refused          the request or its values are not valid; asking again changes nothing
     OffsetOutOfRange the partition no longer holds the offset, or does not hold it yet
     LogTruncated     what was read before is no longer in the log
+    Recreated        the topic was deleted and created again while it was read
     TimedOut         it kept failing with something that should have passed
     InDoubt          a write was sent, and nobody knows whether it was kept
     Fenced           the transaction is over, or its transactional id belongs to another producer by now
@@ -71,6 +72,10 @@ class LogTruncated(ClientError):
     def __init__(self, message: str, end_offset: int) -> None:
         super().__init__(message, hint=f"read again from offset {end_offset}")
         self.end_offset = end_offset
+
+
+class Recreated(ClientError):
+    pass
 
 
 class TimedOut(ClientError):

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from tidelog.client.cluster import NO_TOPIC_ID, Cluster, Patience
 from tidelog.client.connection import NEWEST, Connection, Sent
-from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, Unreachable, check, error_for
+from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, Recreated, Unreachable, check, error_for
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
@@ -176,7 +176,7 @@ class Reader:
             if span.topic_id is None:
                 span.topic_id = info.topic_id
             elif span.topic_id != info.topic_id:
-                raise ClientError(
+                raise Recreated(
                     f"topic {span.topic} was deleted and created again while it was read",
                     hint="read it again from the start",
                 )

@@ -35,7 +35,7 @@ from tidelog.pipeline.progress import (
 from tidelog.pipeline.ranges import OffsetRange
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import PipelineTable
-from tidelog.pipeline.tables import Tables
+from tidelog.pipeline.tables import Tables, starts_of
 from tidelog.pipeline.watching import Brokers
 
 
@@ -79,19 +79,18 @@ class Incumbent:
         partitions = brokers.partitions()
         ends = brokers.ends(partitions)
         there = PipelineTable.open(pipeline.table.path, pipeline.name)
-        decoding = Decoding.of(
-            pipeline.decode,
-            None if there is None else there.pin,
-            lambda: sample(pipeline, ends, timeout_s),
-        )
+        pin = None if there is None else there.pin
+        decoding = Decoding.of(pipeline.decode, pin, lambda: sample(pipeline, ends, timeout_s))
         if decoding is None:
             return None
-        tables = Tables.open(pipeline, row_schema(pipeline, executor, decoding))
-        new = {at: ends[at] for at in partitions if tables.offset(at) is None}
-        starts = {
-            at: starting_offset(at, found, pipeline.source.starting_offsets, tables.is_new) for at, found in new.items()
-        }
-        tables.take_over(partitions, starts)
+        starts = starts_of(there, ends, pipeline.source.starting_offsets)
+        tables = Tables.open(pipeline, row_schema(pipeline, executor, decoding), decoding.pin)
+        tables.check_topics(brokers.topic_ids)
+        tables.take_over(partitions, starts, brokers.topic_ids)
+        if tables.table.pin not in (pin, decoding.pin):
+            # The runner before this one went on until now, and what it pinned meanwhile is in the table.
+            decoding = Decoding.of(pipeline.decode, tables.table.pin, list) or decoding
+            tables.table.missing(row_schema(pipeline, executor, decoding))
         self = cls(pipeline, executor, brokers, tables, decoding, listeners, timeout_s)
         if decoding.pin is not None and decoding.pin != tables.table.pin:
             tables.table.set_pin(tables.epoch, decoding.pin)
@@ -107,8 +106,10 @@ class Incumbent:
         if targets is not None:
             partitions = [at for at in partitions if at in targets]
         self._tables.refresh()
+        topic_ids = self._brokers.topic_ids
+        self._tables.check_topics(topic_ids)
         ends = self._brokers.ends(partitions)
-        self._tables.begin({at: ends[at].first for at in partitions if self._tables.offset(at) is None})
+        self._tables.begin({at: ends[at].first for at in partitions if self._tables.offset(at) is None}, topic_ids)
         self._look(partitions, ends)
         if targets is not None:
             ends = {at: replace_end(found, targets[at].end, self._committed[at]) for at, found in ends.items()}

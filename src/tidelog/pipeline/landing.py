@@ -69,6 +69,7 @@ class Landed:
 
 def land(task: LandingTask) -> Landed:
     from tidelog.client import ClientError
+    from tidelog.client.errors import Recreated
     from tidelog.pipeline import reading
     from tidelog.pipeline.values import DecodeStopped, join_schemas
 
@@ -95,7 +96,7 @@ def land(task: LandingTask) -> Landed:
         )
     except DecodeStopped as error:
         failure: PipelineError = BadRecord(str(error), 'to keep such records as dead letters, write "dead_letter"')
-    except reading.DataLoss as error:
+    except (reading.DataLoss, Recreated) as error:
         failure = DataLoss(str(error), error.hint)
     except ClientError as error:
         failure = Passing(str(error), error.hint)

@@ -12,14 +12,15 @@ later is read from its beginning, for whatever it holds came after the pipeline 
 Two things stop a plan. The log may begin behind the committed offset: retention was faster than the pipeline, and the
 records between are gone; `fail_on_data_loss = false` goes on behind the gap, and the plan names it. Or the log may end
 before the committed offset: the topic was deleted and created again, or a broker lost its tail; what is written there
-now is not the continuation of what the table has, so there is nothing to go on with.
+now is not the continuation of what the table has, so there is nothing to go on with. A topic that was created again and
+has grown past the committed offset is told by its id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
 from tidelog.pipeline.ranges import OffsetRange, limit, split_evenly
@@ -28,6 +29,10 @@ from tidelog.pipeline.spec import StartingOffsets
 TopicPartition = tuple[str, int]
 #: as offsets in the file, after Spark's connector
 LATEST, EARLIEST = -1, -2
+_REBUILD: Final = (
+    "give the pipeline a new name and a new table, or rebuild the table from what the log holds now: "
+    "tidelog pipeline replay FILE --allow-missing"
+)
 
 
 class Ends(NamedTuple):
@@ -140,6 +145,13 @@ def _shrunk(at: TopicPartition, committed: int, end: int) -> DataLoss:
     return DataLoss(
         f"{at[0]}-{at[1]}: the table has it up to offset {committed}, and the log ends at {end}: "
         "the topic was deleted and created again, or lost its end",
-        "give the pipeline a new name and a new table, or rebuild the table from what the log holds now: "
-        "tidelog pipeline replay FILE --allow-missing",
+        _REBUILD,
+    )
+
+
+def renewed(topics: Iterable[str]) -> DataLoss:
+    return DataLoss(
+        f"deleted and created again since the table was read from it: {', '.join(sorted(topics))}; "
+        "what is there now is not the continuation of what the table has",
+        _REBUILD,
     )

@@ -17,7 +17,7 @@ hold rows of the ranges go, what else they held is written again. That needs the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelog.pipeline import intent
 from tidelog.pipeline.batches import Lander, row_schema
@@ -32,8 +32,8 @@ from tidelog.pipeline.progress import Listener, Notice, tell_all
 from tidelog.pipeline.ranges import OffsetRange, limit, split_evenly
 from tidelog.pipeline.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import Batch, start_mark
-from tidelog.pipeline.tables import Tables, check_partitioning, nested
+from tidelog.pipeline.table import Batch, id_mark, start_mark
+from tidelog.pipeline.tables import Tables, check_partitioning, nested, starts_of
 from tidelog.pipeline.watching import Brokers
 
 
@@ -42,9 +42,13 @@ class Scope:
     """What is to be built again: what the table has of each partition, or a part of that."""
 
     ranges: tuple[OffsetRange, ...]
-    #: offsets that the log no longer holds
+    #: offsets that the log no longer holds, or whose topic is no longer read
     missing: tuple[OffsetRange, ...]
     whole: bool
+    #: the pipelines that were let into a table that others had made: it holds more rows than this pipeline's
+    adopters: tuple[str, ...] = ()
+    #: topics that were deleted and created again since the table was read from them
+    renewed: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -64,24 +68,37 @@ def scope_of(
     tables: Tables,
     ends: Mapping[TopicPartition, Ends],
     wanted: Mapping[TopicPartition, tuple[int, int]] | None,
+    topic_ids: Mapping[str, int],
 ) -> Scope:
     """What a replay would read: all that the table has for None, else of each partition from one offset to another."""
+    renewed = tables.renewed(topic_ids)
     ranges: list[OffsetRange] = []
     missing: list[OffsetRange] = []
-    for at, held in sorted(ends.items()):
-        start, until = tables.table.start(at), tables.offset(at)
+    for at in sorted({*ends, *tables.table.partitions()}):
+        start, until, held = tables.table.start(at), tables.offset(at), ends.get(at)
         if start is None or until is None:
             continue
         if wanted is not None:
             first, last = wanted.get(at, (0, 0))
             start, until = max(start, first), min(until, last)
-        elif until > held.end:
+        if held is None or at[0] in renewed:
+            missing.append(OffsetRange(*at, start, until))
+            if held is not None and wanted is None:
+                ranges.append(OffsetRange(*at, held.first, min(until, held.end)))
+            continue
+        if wanted is None and until > held.end:
             # It is another log than the one that the table was read from: all of it counts.
             start = held.first
         there, end = max(start, held.first), min(until, held.end)
         missing += [OffsetRange(*at, start, min(there, until)), OffsetRange(*at, max(end, start), until)]
         ranges.append(OffsetRange(*at, there, end))
-    return Scope(tuple(r for r in ranges if r.size), tuple(dict.fromkeys(r for r in missing if r.size)), wanted is None)
+    return Scope(
+        tuple(r for r in ranges if r.size),
+        tuple(dict.fromkeys(r for r in missing if r.size)),
+        wanted is None,
+        tuple(tables.table.adopters),
+        renewed,
+    )
 
 
 def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_missing: bool) -> None:
@@ -89,15 +106,17 @@ def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_
     if scope.missing and not allow_missing:
         lost = "; ".join(f"{r} ({r.size} offsets)" for r in scope.missing)
         hint = (
-            "give --from an offset or a time that the log still holds, which keeps the older rows; "
-            "--allow-missing builds the table without them"
+            "give --from an offset or a time that the log still holds, which keeps the older rows and those of topics "
+            "that are no longer there or that the file no longer names; --allow-missing builds the table without them"
             if scope.whole
             else "--allow-missing replaces the rest and keeps those rows"
         )
         raise DataLoss(f"the table has rows of records that the log no longer holds: {lost}", hint)
-    if scope.whole and pipeline.table.adopt and not allow_missing:
+    adopters = scope.adopters or ((pipeline.name,) if pipeline.table.adopt else ())
+    if scope.whole and adopters and not allow_missing:
         raise PipelineError(
-            f"{pipeline.table.path} was adopted, and may hold rows that are not from this pipeline's topics",
+            f"{pipeline.table.path} was adopted by {', '.join(adopters)}, "
+            "and may hold rows that are not from this pipeline's topics",
             "give --from and --until, which replaces this pipeline's rows only; --allow-missing drops all others",
         )
     if scope.whole:
@@ -128,6 +147,8 @@ class Replay:
         self._executor = executor
         self._listeners = listeners
         self._timeout_s = timeout_s
+        #: losses are told once, however often they are met
+        self._told: set[str] = set()
 
     def run(
         self, wanted: Mapping[TopicPartition, tuple[int, int]] | None = None, *, allow_missing: bool = False
@@ -137,20 +158,40 @@ class Replay:
             partitions = brokers.partitions()
             ends = brokers.ends(partitions)
             there = Tables.look(pipeline)
-            if there is None or there.is_new:
+            if there is None or there.table.epoch is None:
                 raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
             # Asked before anybody is fenced in vain.
-            check_scope(scope_of(there, ends, wanted), pipeline, there.table.schema.names, allow_missing)
+            scope = scope_of(there, ends, wanted, brokers.topic_ids)
+            check_scope(scope, pipeline, there.table.schema.names, allow_missing)
             decoding = self._decoding(there, ends, wanted is None)
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
             tables = Tables.open(pipeline, there.table.schema if wanted is None else schema)
-            tables.take_over(partitions, {})
+            # A table that was made, and that no runner has begun with, begins now.
+            starts = starts_of(there.table, ends, pipeline.source.starting_offsets) if there.is_new else {}
+            tables.take_over(partitions, starts, brokers.topic_ids)
             # A runner may have gone on until now.
-            ends = brokers.ends(partitions)
-        scope = scope_of(tables, ends, wanted)
+            ends = brokers.ends(brokers.partitions())
+            topic_ids = brokers.topic_ids
+        if tables.table.pin != there.table.pin:
+            decoding = self._decoding(tables, ends, wanted is None)
+        scope = scope_of(tables, ends, wanted, topic_ids)
         check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
-        return self._replace(tables, decoding, scope, ends)
+        lander = self._lander(tables, decoding, may_lose=allow_missing and scope.whole)
+        return self._replace(tables, lander, scope, ends, topic_ids)
+
+    def _lander(self, tables: Tables, decoding: Decoding, may_lose: bool) -> Lander:
+        # Rows go for what is read here: what the file says of a runner's gaps does not hold. A part keeps the rows of
+        # what is gone, so that one which loses more while it reads must begin anew.
+        source = replace(self._pipeline.source, fail_on_data_loss=not may_lose)
+        return Lander(
+            replace(self._pipeline, source=source),
+            self._executor,
+            tables,
+            decoding,
+            lambda _, names: self._widened(names),
+            self._timeout_s,
+        )
 
     def _decoding(self, there: Tables, ends: Mapping[TopicPartition, Ends], whole: bool) -> Decoding:
         decode = self._pipeline.decode
@@ -162,11 +203,13 @@ class Replay:
         return decoding
 
     def _replace(
-        self, tables: Tables, decoding: Decoding, scope: Scope, ends: Mapping[TopicPartition, Ends]
+        self,
+        tables: Tables,
+        lander: Lander,
+        scope: Scope,
+        ends: Mapping[TopicPartition, Ends],
+        topic_ids: Mapping[str, int],
     ) -> Replayed:
-        lander = Lander(
-            self._pipeline, self._executor, tables, decoding, lambda _, names: self._widened(names), self._timeout_s
-        )
         rows, dead = self._land(lander, scope)
         marks = {intent.MARK: tables.epoch}
         offsets = self._offsets(tables, scope, ends)
@@ -180,19 +223,26 @@ class Replay:
             intent.write(tables.table.path, intent.Intent(tables.epoch, dead, going))
         before = len(tables.table.files())
         if scope.whole:
-            marks |= self._starts(tables, ends)
+            marks |= self._starts(tables, scope, ends)
+            marks |= {id_mark(topic): number for topic, number in topic_ids.items()}
             batch = Batch(
                 files=rows, offsets=offsets, marks=marks, info=info, goes_back=True, rebuild=lander.row_schema
             )
             removed = before
         else:
+            self._keep_pin(tables, lander)
             batch, removed = self._part(tables, scope, rows, marks, info)
         tables.table.commit(tables.epoch, batch)
-        if decoding.pin != lander.decoding.pin and lander.decoding.pin is not None:
-            tables.table.set_pin(tables.epoch, lander.decoding.pin)
+        # The old columns of a whole table may not fit the new schema, which is therefore kept when they are gone.
+        self._keep_pin(tables, lander)
         if tables.letters is not None:
             intent.finish(tables.table, tables.letters, tables.epoch, tables.letters_sink(0, 0))
         return Replayed(sum(f.rows for f in rows), sum(f.rows for f in dead), len(rows), removed, tables.table.version)
+
+    def _keep_pin(self, tables: Tables, lander: Lander) -> None:
+        pin = lander.decoding.pin
+        if pin is not None and pin != tables.table.pin:
+            tables.table.set_pin(tables.epoch, pin)
 
     def _part(
         self,
@@ -221,13 +271,16 @@ class Replay:
                 found[at] = (before, min(before, held.end))
         return found
 
-    def _starts(self, tables: Tables, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
+    def _starts(self, tables: Tables, scope: Scope, ends: Mapping[TopicPartition, Ends]) -> dict[str, int]:
         """Where a rebuilt table begins: as before, or where the log begins now."""
-        found: dict[str, int] = {}
+        # Of partitions that are no longer read it has nothing.
+        gone = [at for at in tables.table.partitions() if at not in ends]
+        found = {start_mark(at): until for at in gone if (until := tables.offset(at)) is not None}
         for at, held in ends.items():
             start, until = tables.table.start(at), tables.offset(at)
             if start is not None and until is not None:
-                found[start_mark(at)] = held.first if until > held.end else min(max(start, held.first), until)
+                is_another = until > held.end or at[0] in scope.renewed
+                found[start_mark(at)] = min(held.first if is_another else max(start, held.first), until)
         return found
 
     # --- landing ------------------------------------------------------------------------------------
@@ -242,7 +295,7 @@ class Replay:
         while left:
             number += 1
             chosen = limit(left, self._pipeline.limits.max_records_per_batch)
-            files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, _nothing)
+            files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, self._landed)
             rows += files.rows
             dead += files.dead
             left = [r._replace(start=c.until) for r, c in zip(left, chosen, strict=True) if c.until < r.until]
@@ -250,9 +303,11 @@ class Replay:
             tell_all(self._listeners, Notice(f"replay: read {read} of {scope.size} offsets"))
         return rows, dead
 
+    def _landed(self, result: Landed) -> None:
+        for loss in result.losses:
+            if loss not in self._told:
+                self._told.add(loss)
+                tell_all(self._listeners, Notice(f"records are lost: {loss}", "the table is built without them"))
+
     def _widened(self, names: list[str]) -> None:
         tell_all(self._listeners, Notice(f"values have fields that the schema lacks: {', '.join(names)}"))
-
-
-def _nothing(_: Landed) -> None:
-    """A replay tells how far it is after every batch."""

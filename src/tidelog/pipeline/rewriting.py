@@ -52,14 +52,32 @@ def without(table: PipelineTable, origin: Origin, ranges: Sequence[OffsetRange],
         if any(_is_within(file, origin, r) for r in near):
             removed.append(file)
             continue
-        written = write_rows(settings, _others(table, file, origin, near))
-        if sum(one.rows for one in written) == file.rows:
-            for one in written:
-                places.remove(table.path, one.path)
-            continue
-        removed.append(file)
-        kept += written
+        written = _rewritten(table, file, origin, near, settings)
+        if written is not None:
+            removed.append(file)
+            kept += written
     return Rewritten(removed, kept)
+
+
+def _rewritten(
+    table: PipelineTable, file: TableFile, origin: Origin, ranges: Sequence[OffsetRange], settings: SinkSettings
+) -> Sequence[WrittenFile] | None:
+    """What the file holds beside the ranges, in new files; None where it holds nothing of them."""
+    read = 0
+
+    def others() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for batch in read_file(table, file):
+            # Counted here: not every writer tells the number of rows in its statistics.
+            read += batch.num_rows
+            yield _others(batch, origin, ranges)
+
+    written = write_rows(settings, others())
+    if sum(one.rows for one in written) < read:
+        return written
+    for one in written:
+        places.remove(table.path, one.path)
+    return None
 
 
 def _bounds(file: TableFile, column: str) -> tuple[Any, Any] | None:
@@ -88,24 +106,22 @@ def _is_within(file: TableFile, origin: Origin, r: OffsetRange) -> bool:
     return one_partition and r.start <= int(offset[0]) and int(offset[1]) < r.until
 
 
-def _others(
-    table: PipelineTable, file: TableFile, origin: Origin, ranges: Sequence[OffsetRange]
-) -> Iterator[pa.RecordBatch]:
-    for batch in read_file(table, file):
-        columns = [batch.column(name) for name in origin]
-        hits = [
-            reduce(
-                pc.and_,
-                (
-                    pc.equal(columns[0], r.topic),
-                    pc.equal(columns[1], r.partition),
-                    pc.greater_equal(columns[2], r.start),
-                    pc.less(columns[2], r.until),
-                ),
-            )
-            for r in ranges
-        ]
-        yield batch.filter(pc.invert(pc.fill_null(reduce(pc.or_, hits), False)))
+def _others(batch: pa.RecordBatch, origin: Origin, ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
+    """The rows that are of none of the ranges."""
+    columns = [batch.column(name) for name in origin]
+    hits = [
+        reduce(
+            pc.and_,
+            (
+                pc.equal(columns[0], r.topic),
+                pc.equal(columns[1], r.partition),
+                pc.greater_equal(columns[2], r.start),
+                pc.less(columns[2], r.until),
+            ),
+        )
+        for r in ranges
+    ]
+    return batch.filter(pc.invert(pc.fill_null(reduce(pc.or_, hits), False)))
 
 
 def read_file(table: PipelineTable, file: TableFile) -> Iterator[pa.RecordBatch]:
@@ -116,9 +132,17 @@ def read_file(table: PipelineTable, file: TableFile) -> Iterator[pa.RecordBatch]
             # Who joins or updates files may store texts in another form of Arrow's, and old files lack inner fields.
             columns = {name: batch.column(name).cast(kinds[name]) for name in batch.schema.names}
             for name, value in file.partition_values.items():
-                constant = pa.scalar(value, pa.string()).cast(kinds[name])
-                columns[name] = pa.repeat(constant, batch.num_rows)
+                columns[name] = pa.repeat(_from_text(value, kinds[name]), batch.num_rows)
             yield pa.RecordBatch.from_pydict(columns)
+
+
+def _from_text(value: str | None, kind: pa.DataType) -> pa.Scalar:
+    """A partition value, from how Delta's log has it."""
+    text = pa.scalar(value, pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # Its text is in UTC and names no zone, which Arrow wants to see in one.
+        return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
+    return text.cast(kind)
 
 
 def _open(root: str, path: str) -> Any:

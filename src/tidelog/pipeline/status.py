@@ -77,6 +77,8 @@ def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
     tables = Tables.look(pipeline)
     with Brokers(pipeline.source, timeout_s) as brokers:
         ends = brokers.ends(brokers.partitions())
+    if tables is not None:
+        tables.check_topics(brokers.topic_ids)
     return plan(
         _committed(pipeline, tables, ends),
         ends,

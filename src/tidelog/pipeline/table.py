@@ -5,6 +5,13 @@ Every commit of a pipeline is one entry of the table's log. Beside the files it 
     <name>/runner                   the epoch of the runner that committed
     <name>/<topic>/<partition>      the next offset: everything below it is in the table, each record once
     <name>/<topic>/<partition>/start    the offset that the partition began at, set once
+    <name>/<topic>/id               which topic that is: another one may have its name some day
+
+What is no number is a property of the table:
+
+    tidelog.<name>.pin              the pinned schema
+    tidelog.<name>.topics           every topic that was ever begun, whether or not it is still there
+    tidelog.<name>.adopted          that the pipeline was let into a table that others had made
 
 Delta refuses a commit whose snapshot is older than another commit with the same entry. Each of ours has the runner's,
 so that of two runners the one that read the table first cannot commit any more once the other has taken over. Delta
@@ -22,13 +29,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -41,6 +51,9 @@ from tidelog.pipeline.plan import TopicPartition
 ATTEMPTS: Final = 10
 #: what the entry of a commit says of it, for people and for `status`
 INFO: Final = "tidelog"
+#: Delta's name for what a table needs that has timestamps without a zone
+NTZ: Final = "timestampNtz"
+_ADOPTED: Final = re.compile(rf"{INFO}\.(.+)\.adopted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +94,9 @@ class PipelineTable:
         self._delta = delta
         self._name = name
         self._fsync = fsync
-        #: entries that were looked up at this version
+        #: entries that were looked up, and the version that they are of
         self._marks: dict[str, int | None] = {}
+        self._marked = -1
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -96,7 +110,13 @@ class PipelineTable:
 
     @classmethod
     def create(
-        cls, path: str, name: str, schema: pa.Schema, partition_by: Sequence[str], fsync: bool = False
+        cls,
+        path: str,
+        name: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        fsync: bool = False,
+        pin: str | None = None,
     ) -> PipelineTable:
         """A new, empty table. Where somebody else has just made it, that one."""
         check_empty(path)
@@ -106,6 +126,8 @@ class PipelineTable:
                 delta_schema(schema),
                 partition_by=list(partition_by),
                 description=f"written by the Tidelog pipeline {name}",
+                configuration=None if pin is None else {f"{INFO}.{name}.pin": pin},
+                raise_if_key_not_exists=False,
                 # From its first moment on it is this pipeline's.
                 commit_properties=CommitProperties(app_transactions=[Transaction(f"{name}/runner", 0)]),
             )
@@ -115,10 +137,7 @@ class PipelineTable:
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:
-        before = self._delta.version()
         self._delta.update_incremental()
-        if self._delta.version() != before:
-            self._marks = {}
 
     # --- what the table says ------------------------------------------------------------------------
 
@@ -132,6 +151,9 @@ class PipelineTable:
         return self.mark("runner")
 
     def mark(self, what: str) -> int | None:
+        # A change of the table's metadata moves on by itself.
+        if self._marked != self.version:
+            self._marks, self._marked = {}, self.version
         if what not in self._marks:
             found = self._delta.transaction_version(f"{self._name}/{what}")
             self._marks[what] = None if found is None else int(found)
@@ -143,6 +165,26 @@ class PipelineTable:
 
     def start(self, at: TopicPartition) -> int | None:
         return self.mark(start_mark(at))
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """All that were ever begun."""
+        return frozenset(json.loads(self._property("topics") or "[]"))
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that were ever begun. Those of a topic are numbered from 0 on, and it never loses one."""
+        numbered = (((topic, n) for n in count()) for topic in sorted(self.topics))
+        return [at for one in numbered for at in takewhile(lambda at: self.offset(at) is not None, one)]
+
+    @property
+    def adopters(self) -> list[str]:
+        """The pipelines that were let into a table that others had made."""
+        found = (_ADOPTED.fullmatch(key) for key in self._delta.metadata().configuration)
+        return sorted(match[1] for match in found if match is not None)
+
+    def _property(self, what: str) -> str | None:
+        kept = self._delta.metadata().configuration.get(f"{INFO}.{self._name}.{what}")
+        return None if kept is None else str(kept)
 
     @property
     def schema(self) -> pa.Schema:
@@ -223,6 +265,8 @@ class PipelineTable:
         actions: list[Any] = [add_action(file) for file in batch.files]
         actions += [_remove(file) for file in batch.removed]
         self._check(epoch, batch)
+        if batch.rebuild is not None:
+            self._allow_types(epoch, batch.rebuild)
         for attempt in range(ATTEMPTS):
             try:
                 mode = "append" if batch.rebuild is None else "overwrite"
@@ -305,23 +349,53 @@ class PipelineTable:
 
         self._change(epoch, change)
 
-    # --- a pinned schema ----------------------------------------------------------------------------
+    def _allow_types(self, epoch: int, schema: pa.Schema) -> None:
+        """Adds what new types need to the table's protocol. An overwrite does not; nobody can open the table then."""
+        if NTZ in (self._delta.protocol().writer_features or ()) or not any(map(_has_zoneless, schema.types)):
+            return
 
-    @property
-    def pin(self) -> str | None:
-        """What this pipeline keeps with the table, whole and fenced like a commit: its pinned schema."""
-        kept = self._delta.metadata().configuration.get(f"{INFO}.{self._name}.pin")
-        return None if kept is None else str(kept)
-
-    def set_pin(self, epoch: int, pin: str) -> None:
         def change() -> None:
-            self._delta.alter.set_table_properties(
-                {f"{INFO}.{self._name}.pin": pin},
-                raise_if_not_exists=False,
-                commit_properties=self._properties({"runner": epoch}, {"what": "the schema is pinned"}),
+            self._delta.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone,
+                allow_protocol_versions_increase=True,
+                commit_properties=self._properties({"runner": epoch}, {"what": "times without a zone are allowed"}),
             )
 
         self._change(epoch, change)
+
+    # --- what this pipeline keeps with the table, whole and fenced like a commit --------------------
+
+    @property
+    def pin(self) -> str | None:
+        """Its pinned schema."""
+        return self._property("pin")
+
+    def set_pin(self, epoch: int, pin: str) -> None:
+        self._change(epoch, lambda: self._set_property(epoch, "pin", pin, "the schema is pinned"))
+
+    def remember_topics(self, epoch: int, topics: Collection[str]) -> None:
+        """Before anything of them is read."""
+        known = self.topics
+        if not known.issuperset(topics):
+            value = json.dumps(sorted(known.union(topics)))
+            self._change(epoch, lambda: self._set_property(epoch, "topics", value, "topics begin"))
+
+    def adopt(self) -> None:
+        """Lets this pipeline into a table that others made, for good."""
+        for _ in range(ATTEMPTS):
+            with suppress(CommitFailedError):
+                self._set_property(0, "adopted", "true", "the table is adopted")
+            self.refresh()
+            if self.epoch is not None:
+                return
+        raise PipelineError(f"{self.path}: others commit faster than it can be adopted", "try again")
+
+    def _set_property(self, epoch: int, what: str, value: str, why: str) -> None:
+        self._delta.alter.set_table_properties(
+            {f"{INFO}.{self._name}.{what}": value},
+            raise_if_not_exists=False,
+            commit_properties=self._properties({"runner": epoch}, {"what": why}),
+        )
 
     def _change(self, epoch: int, change: Callable[[], None]) -> None:
         """A change of the table's metadata, which may be done twice without harm."""
@@ -353,6 +427,10 @@ class PipelineTable:
 
 def start_mark(at: TopicPartition) -> str:
     return f"{at[0]}/{at[1]}/start"
+
+
+def id_mark(topic: str) -> str:
+    return f"{topic}/id"
 
 
 def delta_schema(schema: pa.Schema) -> Schema:
@@ -424,6 +502,13 @@ def _fits(rows: pa.DataType, table: pa.DataType, path: str, name: str) -> bool:
             "`tidelog pipeline replay` rebuilds the table with new types",
         )
     return True
+
+
+def _has_zoneless(kind: pa.DataType) -> bool:
+    """Whether a timestamp without a zone is in the type, at any depth."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_has_zoneless(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _sync_log(path: str, version: int) -> None:

@@ -27,11 +27,11 @@ import pyarrow as pa
 from tidelog.pipeline import intent, places
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
-from tidelog.pipeline.plan import TopicPartition
+from tidelog.pipeline.plan import Ends, TopicPartition, renewed, starting_offset
 from tidelog.pipeline.ranges import OffsetRange
 from tidelog.pipeline.rewriting import LETTERS, without
-from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import Batch, PipelineTable, foreign, start_mark
+from tidelog.pipeline.spec import Pipeline, StartingOffsets
+from tidelog.pipeline.table import Batch, PipelineTable, check_empty, foreign, id_mark, start_mark
 
 #: beyond every offset
 _END: Final = 1 << 62
@@ -56,25 +56,31 @@ class Tables:
         return cls(pipeline, table, PipelineTable.open(pipeline.dead_letters.path, pipeline.name))
 
     @classmethod
-    def open(cls, pipeline: Pipeline, schema: pa.Schema) -> Tables:
-        """The tables, made where there are none, and checked: whose they are, and whether these rows fit."""
+    def open(cls, pipeline: Pipeline, schema: pa.Schema, pin: str | None = None) -> Tables:
+        """The tables, made where there are none, and checked: whose they are, and whether these rows fit.
+
+        `pin` is what a new table has from its first moment on. Nothing is made before all is known to be in order.
+        """
+        from tidelog.pipeline.values import DEAD_LETTERS
+
         name, fsync = pipeline.name, pipeline.table.fsync
         path, partition_by = pipeline.table.path, pipeline.table.partition_by
         check_partitioning(schema, pipeline)
         table = PipelineTable.open(path, name, fsync)
         if table is None:
-            table = PipelineTable.create(path, name, schema, partition_by, fsync)
-        elif table.epoch is None and not pipeline.table.adopt:
-            raise foreign(table, name)
-        if table.partition_by != partition_by:
-            raise PipelineError(
-                f"{path} is partitioned by {_listed(table.partition_by)}, and the file says {_listed(partition_by)}",
-                f"write partition_by = {json.dumps(list(table.partition_by))} under [table], or another path",
-            )
-        table.missing(schema)
-        letters = None
-        if pipeline.decode.format != "raw":
-            letters = _open_letters(pipeline)
+            check_empty(path)
+        else:
+            _check_table(table, pipeline, schema)
+        has_letters = pipeline.decode.format != "raw"
+        letters = _open_letters(pipeline) if has_letters else None
+        if table is None:
+            table = PipelineTable.create(path, name, schema, partition_by, fsync, pin)
+            # Somebody else may have been faster.
+            _check_table(table, pipeline, schema)
+        if table.epoch is None:
+            table.adopt()
+        if has_letters and letters is None:
+            letters = PipelineTable.create(pipeline.dead_letters.path, name, DEAD_LETTERS, (), fsync)
         return cls(pipeline, table, letters)
 
     def offset(self, at: TopicPartition) -> int | None:
@@ -90,6 +96,17 @@ class Tables:
         self.table.refresh()
         self.table.check_epoch(self.epoch)
 
+    def renewed(self, topic_ids: Mapping[str, int]) -> frozenset[str]:
+        """The topics that are not those which the table was read from."""
+        return frozenset(
+            topic for topic, number in topic_ids.items() if self.table.mark(id_mark(topic)) not in (None, number)
+        )
+
+    def check_topics(self, topic_ids: Mapping[str, int]) -> None:
+        """DataLoss where a topic was deleted and created again."""
+        if found := self.renewed(topic_ids):
+            raise renewed(found)
+
     def compact(self, target_bytes: int) -> None:
         """Joins small files of both tables. No row and no offset changes, and no other commit is disturbed."""
         self.table.compact(target_bytes)
@@ -98,17 +115,24 @@ class Tables:
 
     # --- taking over --------------------------------------------------------------------------------
 
-    def take_over(self, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]) -> None:
+    def take_over(
+        self,
+        partitions: Sequence[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, int],
+    ) -> None:
         """Fences older runners of both tables, and takes out letters of a batch that none of them finished.
 
         `partitions` are those of the pipeline; `starts` those among them that the table does not know, and where they
         begin.
         """
-        if self.letters is None:
-            self.epoch = self.table.take_over(_begin(starts))
-            return
         # A table that was made anew beside old dead letters goes on from their epoch.
-        self.epoch = self.table.take_over(_begin(starts), at_least=(self.letters.epoch or 0) + 1)
+        at_least = 1 if self.letters is None else (self.letters.epoch or 0) + 1
+        ids = {id_mark(topic): number for topic, number in topic_ids.items()}
+        self.epoch = self.table.take_over(_begin(starts) | ids, at_least)
+        self.table.remember_topics(self.epoch, {topic for topic, _ in partitions})
+        if self.letters is None:
+            return
         self.letters.follow(self.epoch)
         intent.finish(self.table, self.letters, self.epoch, self.letters_sink(0, 0))
         self._take_out_unfinished(self.letters, partitions)
@@ -126,10 +150,13 @@ class Tables:
         info = {"what": "letters of a batch that was not finished are taken out"}
         letters.commit(self.epoch, Batch(files=kept, removed=removed, offsets=ahead, goes_back=True, info=info))
 
-    def begin(self, starts: Mapping[TopicPartition, int]) -> None:
+    def begin(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, int]) -> None:
         """Partitions that appeared while the pipeline runs."""
         if starts:
-            self.table.commit(self.epoch, Batch(marks=_begin(starts), info={"what": "partitions begin"}))
+            topics = {topic for topic, _ in starts}
+            ids = {id_mark(topic): topic_ids[topic] for topic in topics & topic_ids.keys()}
+            self.table.remember_topics(self.epoch, topics)
+            self.table.commit(self.epoch, Batch(marks=_begin(starts) | ids, info={"what": "partitions begin"}))
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -202,14 +229,35 @@ def _begin(starts: Mapping[TopicPartition, int]) -> dict[str, int]:
     return marks | {start_mark(at): offset for at, offset in starts.items()}
 
 
-def _open_letters(pipeline: Pipeline) -> PipelineTable:
-    from tidelog.pipeline.values import DEAD_LETTERS
+def starts_of(
+    table: PipelineTable | None, ends: Mapping[TopicPartition, Ends], starting: StartingOffsets
+) -> dict[TopicPartition, int]:
+    """Where the partitions begin that the table does not know."""
+    is_new = table is None or not table.epoch
+    new = [at for at in ends if table is None or table.offset(at) is None]
+    return {at: starting_offset(at, ends[at], starting, is_new) for at in new}
 
+
+def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema) -> None:
+    """Whose it is, and whether these rows fit."""
+    partition_by = pipeline.table.partition_by
+    if table.epoch is None and not pipeline.table.adopt:
+        raise foreign(table, pipeline.name)
+    if table.partition_by != partition_by:
+        raise PipelineError(
+            f"{table.path} is partitioned by {_listed(table.partition_by)}, and the file says {_listed(partition_by)}",
+            f"write partition_by = {json.dumps(list(table.partition_by))} under [table], or another path",
+        )
+    table.missing(schema)
+
+
+def _open_letters(pipeline: Pipeline) -> PipelineTable | None:
+    """None where they can be made."""
     path = pipeline.dead_letters.path
     letters = PipelineTable.open(path, pipeline.name, pipeline.table.fsync)
     if letters is None:
-        return PipelineTable.create(path, pipeline.name, DEAD_LETTERS, (), pipeline.table.fsync)
-    if letters.epoch is None:
+        check_empty(path)
+    elif letters.epoch is None:
         raise foreign(letters, pipeline.name, "dead_letters")
     return letters
 

@@ -20,6 +20,8 @@ class Brokers:
     def __init__(self, source: Source, timeout_s: float) -> None:
         self._source = source
         self._client = Client(source.bootstrap, CLIENT_ID, timeout_s)
+        #: which topics those of `partitions` are, as far as brokers tell: one that is created again has another number
+        self.topic_ids: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -37,6 +39,12 @@ class Brokers:
             pattern = re.compile(self._source.topic_pattern)
             found = self._client.describe().topics
             topics = {name: t for name, t in found.items() if not t.is_internal and pattern.fullmatch(name)}
+        # As much of an id as a version of Delta's can hold.
+        self.topic_ids = {
+            name: int.from_bytes(topic.topic_id[:8], "big") >> 1
+            for name, topic in topics.items()
+            if any(topic.topic_id)
+        }
         return sorted((topic.name, partition) for topic in topics.values() for partition in topic.partitions)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:

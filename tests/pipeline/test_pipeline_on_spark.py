@@ -14,6 +14,7 @@ from bench.systems.process import BrokerProcess
 from pipeline_site import JSON, Site
 from spark_lives import Feeder, Lives
 
+from tidelog.client import Client
 from tidelog.pipeline.checking import Finding, findings
 from tidelog.pipeline.errors import BadRecord, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
@@ -140,6 +141,21 @@ def test_tasks_that_fail_are_run_again(site: Site, on_spark: Executor, monkeypat
     seen: list[Event] = []
     site.run(on_spark, [seen.append], site.pipeline(limits=tasks(2)))
     assert any(isinstance(event, Notice) and "the disk is full" in event.message for event in seen)
+    site.check_exactly_once()
+
+
+def test_a_batch_of_gaps_only_moves_the_offsets_and_the_pipeline_goes_on(site: Site, on_spark: Executor) -> None:
+    tolerant = site.pipeline(source=f'topics = ["{site.topic}"]\nfail_on_data_loss = false', limits=tasks(2))
+    site.produce(30)
+    site.run(on_spark, pipeline=tolerant)
+    kept = dict(site.acknowledged)
+    site.produce(30)
+    with Client(site.bootstrap) as client:
+        client.admin.delete_records(site.topic, dict.fromkeys(range(3), 20))
+    assert site.run(on_spark, pipeline=tolerant).batches == 1
+    site.acknowledged = kept
+    site.produce(30)
+    site.run(on_spark, pipeline=tolerant)
     site.check_exactly_once()
 
 

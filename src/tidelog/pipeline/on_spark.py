@@ -56,6 +56,9 @@ class OnSpark:
         return max(1, int(self._spark.sparkContext.defaultParallelism))
 
     def land(self, tasks: Sequence[LandingTask], done: Done) -> list[Landed]:
+        if not tasks:
+            # A batch of gaps only; Spark cannot cut nothing into no parts.
+            return []
         number, told = self._jobs + 1, self._told
 
         def run(task: LandingTask) -> Landed:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidelog.pipeline import parquet_files
 from tidelog.pipeline.parquet_files import ParquetSink, SinkSettings, part_prefix
-from tidelog.pipeline.places import parse_part
+from tidelog.pipeline.places import parse_part, writer_of
 from tidelog.pipeline.table import Batch, PipelineTable
 
 SCHEMA = pa.schema(
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 
 
 def sink_settings(root: Path, **options: Any) -> SinkSettings:
-    defaults: dict[str, Any] = {"prefix": part_prefix(1, 2, 3), "target_bytes": 1 << 20, "max_bytes": 1 << 20}
+    defaults: dict[str, Any] = {"prefix": part_prefix(1, 2, 3, "p"), "target_bytes": 1 << 20, "max_bytes": 1 << 20}
     return SinkSettings(root=str(root), **{**defaults, **options})
 
 
@@ -139,7 +139,7 @@ def test_files_roll_at_the_target_size_and_memory_stays_below_the_bound(tmp_path
     assert most <= (1 << 20) + batch.nbytes
     assert len(files) == 6 and all(1.9 * (1 << 20) < file.size_bytes < 3.2 * (1 << 20) for file in files[:-1])
     assert pa.total_allocated_bytes() - before < 1 << 20
-    assert [parse_part(file.path) for file in files] == [(1, 2, 3)] * 6
+    assert [parse_part(file.path) for file in files] == [(1, 2, 3, writer_of("p"))] * 6
     assert pq.ParquetFile(tmp_path / files[0].path).metadata.num_row_groups > 1
 
 

@@ -66,8 +66,8 @@ class SinkSettings:
     fsync: bool = False
 
 
-def part_prefix(epoch: int, batch: int, task: int) -> str:
-    return f"part-e{epoch}-b{batch}-t{task}"
+def part_prefix(epoch: int, batch: int, task: int, pipeline: str = "") -> str:
+    return f"part-{places.writer_of(pipeline)}-e{epoch}-b{batch}-t{task}"
 
 
 class ParquetSink:

@@ -78,6 +78,8 @@ class PipelineTable:
 
     def __init__(self, delta: DeltaTable, path: str, name: str, fsync: bool = False) -> None:
         self.path = path
+        #: this pipeline in the names of files
+        self.writer = places.writer_of(name)
         self._delta = delta
         self._name = name
         self._fsync = fsync

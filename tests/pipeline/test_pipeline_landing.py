@@ -14,7 +14,7 @@ from bench.systems.process import BrokerProcess
 from kill_points import call
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.errors import DataLoss, Passing
+from tidelog.pipeline.errors import DataLoss, Passing, PipelineError
 from tidelog.pipeline.landing import LandingTask, land
 from tidelog.pipeline.parquet_files import SinkSettings, part_prefix
 from tidelog.pipeline.ranges import OffsetRange
@@ -96,3 +96,16 @@ def test_what_cannot_be_mended_by_trying_again_is_returned_as_a_failure(
     assert tolerant.rows == 10 and "offsets 5 to 9 are lost" in tolerant.losses[0]
     unreachable = land(replace(task, bootstrap="127.0.0.1:1"))
     assert isinstance(unreachable.failure, Passing) and unreachable.files == ()
+
+
+def test_a_damaged_batch_is_not_read_again_and_again(
+    broker: BrokerProcess, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unique("damaged")
+    with Client(broker.bootstrap) as client:
+        client.admin.create_topic(topic, partitions=1)
+        client.produce(topic, [b"x"] * 20, partition=0)
+    monkeypatch.setattr("tidelog.pipeline.arrow.crc32c", lambda _: 0)
+    done = land(raw_task(broker.bootstrap, tmp_path, OffsetRange(topic, 0, 0, 20)))
+    assert type(done.failure) is PipelineError and f"offset 0 of {topic}-0 is damaged" in done.failure.message
+    assert "from offset 20: tidelog topic truncate" in (done.failure.hint or "")

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tidelog.client import ClientError
-from tidelog.client.errors import TimedOut, Unreachable
 from tidelog.pipeline.errors import NotReady, Passing, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.incumbent import Incumbent
 from tidelog.pipeline.plan import Ends, TopicPartition
 from tidelog.pipeline.progress import Listener, Notice, State, tell_all
+from tidelog.pipeline.reading import may_pass
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.watching import Brokers
 
@@ -156,5 +156,5 @@ class Runner:
 
 def _may_pass(error: ClientError | PipelineError) -> bool:
     if isinstance(error, ClientError):
-        return isinstance(error, (Unreachable, TimedOut)) or error.retriable
+        return may_pass(error)
     return isinstance(error, (Passing, TasksFailed))

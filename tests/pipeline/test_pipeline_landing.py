@@ -17,7 +17,7 @@ from kill_points import call
 from tidelog.client import Client, Message
 from tidelog.client.reader import Chunk
 from tidelog.pipeline.arrow import ArrowDecoder
-from tidelog.pipeline.errors import DataLoss, Passing
+from tidelog.pipeline.errors import DataLoss, Passing, PipelineError
 from tidelog.pipeline.landing import LandingTask, land
 from tidelog.pipeline.parquet_files import SinkSettings, part_prefix
 from tidelog.pipeline.ranges import OffsetRange
@@ -121,3 +121,16 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_no_trouble_that_passes(
     monkeypatch.setattr(ArrowDecoder, "decode", made_again)
     failure = land(raw_task(broker.bootstrap, tmp_path, OffsetRange(topic, 0, 0, 20))).failure
     assert isinstance(failure, DataLoss) and "deleted and created again" in failure.message
+
+
+def test_a_damaged_batch_is_not_read_again_and_again(
+    broker: BrokerProcess, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unique("damaged")
+    with Client(broker.bootstrap) as client:
+        client.admin.create_topic(topic, partitions=1)
+        client.produce(topic, [b"x"] * 20, partition=0)
+    monkeypatch.setattr("tidelog.pipeline.arrow.crc32c", lambda _: 0)
+    done = land(raw_task(broker.bootstrap, tmp_path, OffsetRange(topic, 0, 0, 20)))
+    assert type(done.failure) is PipelineError and f"offset 0 of {topic}-0 is damaged" in done.failure.message
+    assert "from offset 20: tidelog topic truncate" in (done.failure.hint or "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +16,9 @@ from bench.systems.process import BrokerProcess
 from pipeline_site import JSON, Site
 from spark_lives import Feeder, Lives
 
+from tidelog.client import Client
 from tidelog.pipeline.checking import Finding, findings
-from tidelog.pipeline.errors import BadRecord, PipelineError, TasksFailed
+from tidelog.pipeline.errors import BadRecord, NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.landing import Landed, LandingTask, land
 from tidelog.pipeline.progress import Event, Notice, Progress
@@ -143,6 +146,21 @@ def test_tasks_that_fail_are_run_again(site: Site, on_spark: Executor, monkeypat
     site.check_exactly_once()
 
 
+def test_a_batch_of_gaps_only_moves_the_offsets_and_the_pipeline_goes_on(site: Site, on_spark: Executor) -> None:
+    tolerant = site.pipeline(source=f'topics = ["{site.topic}"]\nfail_on_data_loss = false', limits=tasks(2))
+    site.produce(30)
+    site.run(on_spark, pipeline=tolerant)
+    kept = dict(site.acknowledged)
+    site.produce(30)
+    with Client(site.bootstrap) as client:
+        client.admin.delete_records(site.topic, dict.fromkeys(range(3), 20))
+    assert site.run(on_spark, pipeline=tolerant).batches == 1
+    site.acknowledged = kept
+    site.produce(30)
+    site.run(on_spark, pipeline=tolerant)
+    site.check_exactly_once()
+
+
 def test_check_starts_spark_and_tells_which_columns_a_transform_makes(
     site: Site, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +176,42 @@ def test_check_starts_spark_and_tells_which_columns_a_transform_makes(
     assert good["rows"].message.startswith("id int64, twice int64, day date32[day], _topic string")
     bad = found('[transform]\nsql = "SELECT idd FROM records"\n')
     assert not bad["rows"].ok and "idd" in bad["rows"].message and "id" in (bad["rows"].hint or "")
+
+
+def test_tasks_that_no_executor_takes_are_told(
+    site: Site, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.pipeline.on_spark import OnSpark
+
+    monkeypatch.setattr("tidelog.pipeline.on_spark.IDLE_S", 0.5)
+    cores, free = spark.sparkContext.defaultParallelism, tmp_path / "free"
+
+    def busy(number: int) -> None:
+        (tmp_path / f"busy-{number}").touch()
+        while not free.exists():
+            time.sleep(0.05)
+
+    other = threading.Thread(target=lambda: spark.sparkContext.parallelize(range(cores), cores).foreach(busy))
+    other.start()
+    try:
+        while len(list(tmp_path.glob("busy-*"))) < cores:
+            time.sleep(0.05)
+        seen: list[Event] = []
+
+        def listen(event: Event) -> None:
+            seen.append(event)
+            free.touch()
+
+        with pytest.raises(NotReady, match="no executor"):
+            OnSpark(spark).check_tasks()
+        site.produce(30)
+        site.run(OnSpark(spark, [listen]), pipeline=site.pipeline(limits=tasks(2)))
+    finally:
+        free.touch()
+        other.join()
+    assert len(seen) == 1 and isinstance(seen[0], Notice) and "no executor" in seen[0].message and seen[0].hint
+    site.check_exactly_once()
+    OnSpark(spark).check_tasks()
 
 
 def test_what_tasks_say_reaches_the_driver_in_words(site: Site, on_spark: Executor) -> None:

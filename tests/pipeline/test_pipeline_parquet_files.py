@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidelog.pipeline import parquet_files
 from tidelog.pipeline.parquet_files import ParquetSink, SinkSettings, part_prefix
-from tidelog.pipeline.places import parse_part
+from tidelog.pipeline.places import parse_part, writer_of
 from tidelog.pipeline.table import Batch, PipelineTable
 
 SCHEMA = pa.schema(
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 
 
 def sink_settings(root: Path, **options: Any) -> SinkSettings:
-    defaults: dict[str, Any] = {"prefix": part_prefix(1, 2, 3), "target_bytes": 1 << 20, "max_bytes": 1 << 20}
+    defaults: dict[str, Any] = {"prefix": part_prefix(1, 2, 3, "p"), "target_bytes": 1 << 20, "max_bytes": 1 << 20}
     return SinkSettings(root=str(root), **{**defaults, **options})
 
 
@@ -139,8 +139,28 @@ def test_files_roll_at_the_target_size_and_memory_stays_below_the_bound(tmp_path
     assert most <= (1 << 20) + batch.nbytes
     assert len(files) == 6 and all(1.9 * (1 << 20) < file.size_bytes < 3.2 * (1 << 20) for file in files[:-1])
     assert pa.total_allocated_bytes() - before < 1 << 20
-    assert [parse_part(file.path) for file in files] == [(1, 2, 3)] * 6
+    assert [parse_part(file.path) for file in files] == [(1, 2, 3, writer_of("p"))] * 6
     assert pq.ParquetFile(tmp_path / files[0].path).metadata.num_row_groups > 1
+
+
+@pytest.mark.parametrize("partition_by", [(), ("part",)])
+@pytest.mark.parametrize("parts", [1, 20])
+def test_no_more_is_kept_in_memory_than_is_counted(tmp_path: Path, partition_by: tuple[str, ...], parts: int) -> None:
+    rows = 20_000
+    sink = ParquetSink(sink_settings(tmp_path, max_bytes=1 << 30, partition_by=partition_by))
+    before = pa.total_allocated_bytes()
+    for _ in range(5):
+        whole = pa.RecordBatch.from_pydict(
+            {"value": [b"%0100d" % n for n in range(rows)], "part": [n % parts for n in range(rows)]}
+        )
+        # A batch, and one row of another: most of what came goes to no file, and must not stay.
+        sink.write(whole.slice(0, rows // 20 * parts))
+        sink.write(whole.slice(7, 1))
+        del whole
+    assert pa.total_allocated_bytes() - before < 2 * sink.buffered_bytes + (1 << 20)
+    for file in sink._open.values():
+        assert sum(batch.get_total_buffer_size() for batch in file._buffer) < 2 * file.buffered_bytes + (1 << 10)
+    sink.close()
 
 
 def test_two_attempts_of_a_task_never_meet(tmp_path: Path) -> None:

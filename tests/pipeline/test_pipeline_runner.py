@@ -19,6 +19,7 @@ from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
 from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, PipelineError
 from tidelog.pipeline.executor import InProcess
+from tidelog.pipeline.incumbent import sample
 from tidelog.pipeline.progress import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.runner import Runner
 from tidelog.pipeline.status import next_plan
@@ -99,6 +100,60 @@ def test_a_schema_is_inferred_from_the_first_records_once_and_pinned(site: Site)
     site.run(pipeline=inferred)
     assert sorted((r["id"], r["name"]) for r in site.rows()) == [(1, "a"), (2, None), (4, "c")]
     assert len(site.dead()) == 1 and "more" not in site.table.schema().to_arrow().names
+
+
+INFER = 'format = "json"\ninfer = true'
+
+
+def test_a_schema_is_inferred_from_values_behind_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from confluent_kafka import Producer
+
+    monkeypatch.setattr("tidelog.pipeline.incumbent.SAMPLE", 4)
+    producer = Producer({"bootstrap.servers": site.bootstrap, "transactional.id": site.name})
+    producer.init_transactions()
+    for commit in (False, True):
+        producer.begin_transaction()
+        for n in range(20):
+            producer.produce(site.topic, b'{"id": %d}' % n, partition=0)
+        producer.flush()
+        producer.commit_transaction() if commit else producer.abort_transaction()
+    site.run(pipeline=site.pipeline(decode=INFER))
+    assert sorted(row["id"] for row in site.rows()) == list(range(20))
+
+
+def test_a_schema_is_inferred_from_so_many_values_and_bytes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.produce_values(site.topic, [b'{"id": 1}'] * 100 + [b'{"id": "%s"}' % (b"x" * 100)] * 2)
+    pipeline = site.pipeline(decode=INFER)
+    with Brokers(pipeline.source, 20) as brokers:
+        ends = brokers.ends(brokers.partitions())
+    assert len(sample(pipeline, ends, 20)) == 102
+    monkeypatch.setattr("tidelog.pipeline.incumbent.SAMPLE", 60)
+    assert len(sample(pipeline, ends, 20)) == 60
+    monkeypatch.setattr("tidelog.pipeline.incumbent.SAMPLE_BYTES", 100)
+    assert len(sample(pipeline, ends, 20)) == 12
+
+
+def test_the_latest_offset_is_that_of_the_start_however_long_a_schema_is_waited_for(site: Site) -> None:
+    pipeline = site.pipeline(
+        decode=INFER, source=f'topics = ["{site.topic}"]\nstarting_offsets = "latest"', trigger='interval = "20ms"'
+    )
+
+    def grow(event: Event) -> None:
+        if isinstance(event, Notice):
+            site.produce_values(site.topic, [b'{"id": 1}', b'{"id": 2}', b'{"id": 3}'])
+        elif isinstance(event, Progress) and event.state == State.CAUGHT_UP:
+            runner.stop()
+
+    runner = Runner(pipeline, InProcess(), [grow], timeout_s=20)
+    runner.run()
+    site.check_exactly_once()
+
+
+def test_records_without_a_value_to_infer_from_are_told(site: Site) -> None:
+    with Client(site.bootstrap) as client:
+        client.produce(site.topic, [Message(None, b"k")], partition=0)
+    with pytest.raises(NotReady, match="no record has a value to infer the schema from"):
+        site.run(pipeline=site.pipeline(decode=INFER))
 
 
 # --- schemas ------------------------------------------------------------------------------------------

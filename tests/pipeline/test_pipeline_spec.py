@@ -104,6 +104,8 @@ def test_all_mistakes_are_told_at_once_with_place_and_remedy() -> None:
         (with_section("limits", "tasks = 0"), "not a whole number from 1 on"),
         (with_section("limits", 'max_bytes_per_task = "much"'), "not a size"),
         (with_section("dead_letters", 'path = "lake/p"'), "is the table's own path"),
+        (with_section("dead_letters", 'path = "lake/p/bad"'), "lie one in the other"),
+        (with_section("dead_letters", 'path = "lake"'), "lie one in the other"),
         (with_section("source.starting_offsets", 'orders = "latest"'), "names no partitions"),
         (LEAST + 'metadata = { ofset = "x" }\n', "not a metadata column"),
         (LEAST.replace('["orders"]', '["orders"]\nstarting_offsets = "first"'), "not a place to start"),

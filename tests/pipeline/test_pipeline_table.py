@@ -205,6 +205,24 @@ def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
         PipelineTable.create(str(tmp_path / "file"), "p", SCHEMA, ())
 
 
+def test_what_cannot_be_opened_is_told_with_its_path_and_what_to_do(table: PipelineTable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Foreign, match=r"/file is a file"):
+        PipelineTable.open(str(tmp_path / "file"), "p")
+    with pytest.raises(PipelineError, match=r"no table can be made at nosuch://x: ") as error:
+        PipelineTable.create("nosuch://x", "p", SCHEMA, ())
+    assert error.value.hint
+    (entry,) = (Path(table.path) / "_delta_log").glob("*.json")
+    whole = entry.read_text()
+    foreign = whole.replace('"minReaderVersion":1', '"minReaderVersion":99')
+    assert foreign != whole
+    for text in (whole[: len(whole) // 2] + "{", foreign):
+        entry.write_text(text)
+        with pytest.raises(PipelineError, match=r"/table cannot be read as a Delta table: ") as error:
+            PipelineTable.open(table.path, "p")
+        assert "\n" not in error.value.message and "_delta_log" in (error.value.hint or "")
+
+
 def test_pipelines_in_one_table_do_not_know_each_other(table: PipelineTable) -> None:
     epoch = table.take_over(marks={"t/0": 0})
     other = PipelineTable.open(table.path, "q")

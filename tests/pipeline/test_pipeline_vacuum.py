@@ -6,14 +6,23 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
-from kill_points import KILLED, run_until
+from deltalake import DeltaTable, write_deltalake
+from kill_points import KILLED, call, run_until
 from pipeline_site import Site
 
 from tidelog.pipeline import intent, places
+from tidelog.pipeline.errors import Foreign
+from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.intent import Intent
+from tidelog.pipeline.parquet_files import part_prefix
+from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.spec import Pipeline
+from tidelog.pipeline.table import PipelineTable
 from tidelog.pipeline.tables import Tables
 from tidelog.pipeline.vacuum import HOUR_MS, Orphan, find, remove
 
@@ -23,10 +32,14 @@ def site(broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]) ->
     return Site(broker.bootstrap, tmp_path, unique("p"))
 
 
-def orphans(site: Site, older_than_ms: int, **options: bool) -> list[Orphan]:
+def looked(site: Site) -> Tables:
     tables = Tables.look(site.pipeline())
     assert tables is not None
-    return find(tables, older_than_ms, int(time.time() * 1000) + 60_000, **options)
+    return tables
+
+
+def orphans(site: Site, older_than_ms: int, **options: bool) -> list[Orphan]:
+    return find(looked(site), older_than_ms, int(time.time() * 1000) + 60_000, **options)
 
 
 def age(site: Site, days: float) -> None:
@@ -65,10 +78,11 @@ def test_staging_and_replays_that_came_to_their_end_leave_nothing(site: Site) ->
     site.produce(20)
     site.run()
     site.run()
-    root = site.pipeline().table.path
-    places.write(root, f"{places.STAGING}/e1-b1/part-e1-b1-t0-0123456789ab-0.parquet", b"x")
-    intent.write(root, Intent(1, [], None))
-    assert {Path(o.path).name for o in orphans(site, 0)} == {"part-e1-b1-t0-0123456789ab-0.parquet", "replay-1.json"}
+    tables = looked(site)
+    left = f"{places.STAGING}/x-e1-b1/{part_prefix(1, 1, 0, site.name)}-0123456789ab-0.parquet"
+    places.write(tables.table.path, left, b"x")
+    intent.write(tables.table, Intent(1, [], None))
+    assert {o.path for o in orphans(site, 0)} == {left, intent.path_of(tables.table, 1)}
 
 
 def test_files_that_a_compaction_replaced_stay_as_long_as_old_versions_may_be_read(site: Site) -> None:
@@ -79,6 +93,70 @@ def test_files_that_a_compaction_replaced_stay_as_long_as_old_versions_may_be_re
     assert orphans(site, 7 * 24 * HOUR_MS) == []
     found = orphans(site, 0, newest_runner_too=True)
     assert len(found) == 2
-    from deltalake import DeltaTable
-
     assert len(DeltaTable(site.table.table_uri, version=before).to_pyarrow_table()) == len(site.rows())
+
+
+@pytest.mark.parametrize("none_runs", [False, True])
+def test_what_others_write_into_the_table_stays_for_a_day(site: Site, none_runs: bool) -> None:
+    site.produce(20)
+    site.run()
+    site.run()
+    root = site.pipeline().table.path
+    # Of a compaction in progress, and of another pipeline, whose epochs are lower than this one's.
+    for name in ("part-00001-c0ffee-c000.snappy", f"{part_prefix(1, 1, 0, 'other')}-0123456789ab-0"):
+        places.write(root, f"{name}.parquet", b"x")
+    assert orphans(site, 0, newest_runner_too=none_runs) == []
+    age(site, 2)
+    assert len([o for o in orphans(site, 0, newest_runner_too=none_runs) if o.size_bytes == 1]) == 2
+
+
+def test_the_intent_of_a_replay_that_may_be_about_to_commit_stays(site: Site) -> None:
+    site.produce(20)
+    site.run()
+    table = looked(site).table
+    intent.write(table, Intent(table.epoch or 0, [], None))
+    places.write(table.path, f"{places.OWN}/replay-{places.writer_of('other')}-0.json", b"{}")
+    assert orphans(site, 0) == []
+    assert [o.path for o in orphans(site, 0, newest_runner_too=True)] == [intent.path_of(table, table.epoch or 0)]
+
+
+def test_what_a_dead_replay_has_still_to_bring_to_the_dead_letters_stays(site: Site) -> None:
+    site.produce(60)
+    site.run()
+    text = site.pipeline(decode='format = "json"\nschema = "id STRING"')
+    assert call(_dies_between_its_commits, text) == KILLED
+    age(site, 2)
+    remove(orphans(site, 0, newest_runner_too=True))
+    site.run(pipeline=text)
+    assert site.rows() == []
+    assert {(r["topic"], r["partition"], r["offset"]) for r in site.dead()} == site.acknowledged.keys()
+
+
+def _dies_between_its_commits(pipeline: Pipeline) -> None:
+    """Its first commits take over both tables, the third is that of the table."""
+    write, commits = PipelineTable._write, [0]
+
+    def wrapped(self: PipelineTable, *arguments: Any) -> None:
+        write(self, *arguments)
+        commits[0] += 1
+        if commits[0] == 3:
+            os._exit(KILLED)
+
+    PipelineTable._write = wrapped  # type: ignore[method-assign]
+    Replay(pipeline, InProcess(), timeout_s=20).run()
+
+
+def test_a_table_inside_the_tables_directory_is_left_alone(site: Site) -> None:
+    site.produce(20)
+    site.run()
+    inner = f"{site.pipeline().table.path}/inner"
+    write_deltalake(inner, pa.table({"id": [1]}))
+    age(site, 9)
+    assert [o for o in orphans(site, 0, newest_runner_too=True) if "inner" in o.path] == []
+    assert len(DeltaTable(inner).to_pyarrow_table()) == 1
+
+
+def test_a_table_that_the_pipeline_never_wrote_to_is_refused(site: Site) -> None:
+    write_deltalake(site.pipeline().table.path, pa.table({"id": [1]}))
+    with pytest.raises(Foreign, match="never wrote to"):
+        orphans(site, 0)

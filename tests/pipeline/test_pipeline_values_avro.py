@@ -135,6 +135,74 @@ def test_a_union_of_several_types_has_a_member_for_each() -> None:
         assert found == (expected if number else None)
 
 
+COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
+TWO = {"type": "fixed", "name": "Two", "size": 2}
+POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
+MONEY = {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 5, "scale": 1}
+#: a union with one named branch, and values of its members
+ONE_NAMED = [
+    (["null", "string", COLOUR], ["RED", ("Colour", "RED")], ["RED", "RED"]),
+    ([COLOUR, "string"], [("Colour", "BLUE"), "other"], ["BLUE", "other"]),
+    (["null", "bytes", TWO], [b"ab", ("Two", b"ab")], [b"ab", b"ab"]),
+    (["string", POINT, "long"], ["text", {"x": 1}, 7], ["text", {"x": 1}, 7]),
+    (
+        [{"type": "map", "values": "int"}, POINT],
+        [("map", {"x": 1}), ("Point", {"x": 2})],
+        [[("x", 1)], {"x": 2}],
+    ),
+    (["long", MONEY], [5, Decimal("1.5")], [5, Decimal("1.5")]),
+]
+
+
+@pytest.mark.parametrize(("union", "values", "expected"), ONE_NAMED)
+def test_a_union_with_one_named_type_tells_it_from_what_looks_the_same(
+    union: list[Any], values: list[Any], expected: list[Any]
+) -> None:
+    schema = record(("u", union))
+    written = [encoded(schema, {"u": value}) for value in values]
+    if union[0] != "null" and isinstance(union[0], dict) and union[0]["type"] == "map":
+        # The writer would take either for the other.
+        written = [b"\0\x02\x02x\x02\0", b"\x02\x04"]
+    rows, dead, _ = decoder(schema).decode(records(written))
+    assert dead.num_rows == 0
+    for number, found in enumerate(rows.column("u").to_pylist()):
+        assert found == {f"member{n}": expected[n] if n == number else None for n in range(len(expected))}
+
+
+@pytest.mark.parametrize("named", [COLOUR, TWO, POINT, MONEY])
+def test_a_nullable_named_type_is_its_bare_value(named: dict[str, Any]) -> None:
+    value = {"Colour": "RED", "Two": b"ab", "Point": {"x": 1}, "Money": Decimal("1.5")}[named["name"]]
+    schema = record(("u", ["null", named]), ("a", {"type": "array", "items": ["null", named["name"]]}))
+    rows = decoder(schema).decode(records([encoded(schema, {"u": value, "a": [value, None]})])).rows
+    assert rows.to_pylist() == [{"u": value, "a": [value, None], "_offset": 100}]
+
+
+def test_named_types_of_another_writers_union_find_their_member(tmp_path: Path) -> None:
+    writer = record(("u", ["null", "string", POINT]), ("e", COLOUR), ("n", ["null", TWO]))
+    reader = record(
+        ("e", ["null", "string", COLOUR]), ("u", ["string", POINT, "Colour"]), ("n", TWO), ("more", "int", 0)
+    )
+    (tmp_path / "writer.avsc").write_text(json.dumps(writer))
+    made = decoder(reader, writer_schema_file=str(tmp_path / "writer.avsc"))
+    values = [{"u": {"x": 1}, "e": "RED", "n": b"ab"}, {"u": "text", "e": "BLUE", "n": b"cd"}]
+    rows, dead, _ = made.decode(records([encoded(writer, value) for value in values]))
+    assert dead.num_rows == 0
+    assert [(row["u"], row["e"]["member1"], row["n"]) for row in rows.to_pylist()] == [
+        ({"member0": None, "member1": {"x": 1}, "member2": None}, "RED", b"ab"),
+        ({"member0": "text", "member1": None, "member2": None}, "BLUE", b"cd"),
+    ]
+
+
+def test_a_record_with_several_fields_that_do_not_fit_is_one_dead_letter() -> None:
+    short = {"type": "bytes", "logicalType": "decimal", "precision": 3}
+    schema = record(("a", short), ("b", short))
+    long = record(("a", {**short, "precision": 9}), ("b", {**short, "precision": 9}))
+    values = [encoded(long, {"a": Decimal(a), "b": Decimal(b)}) for a, b in ((12345, 67890), (1, 2), (3, 45678))]
+    rows, dead, _ = decoder(schema).decode(records(values))
+    assert offsets(rows) == [101] and offsets(dead) == [100, 102]
+    assert [reason[:8] for reason in dead.column("reason").to_pylist()] == ["field a:", "field b:"]
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(

@@ -27,6 +27,7 @@ from tidelog.cli.places import EARLIEST, LATEST, Place, duration_ms, ends_of, re
 if TYPE_CHECKING:
     from tidelog.pipeline.executor import Executor
     from tidelog.pipeline.plan import TopicPartition
+    from tidelog.pipeline.progress import Listener
     from tidelog.pipeline.spec import Pipeline
 
 command = noun("Topics into Delta tables, each record once.")
@@ -80,7 +81,7 @@ def _on(pipeline: Pipeline, master: str | None) -> Pipeline:
     return pipeline if master is None else replace(pipeline, spark=replace(pipeline.spark, master=master))
 
 
-def _executor(pipeline: Pipeline) -> Executor:
+def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
     from tidelog.pipeline.session import NONE, spark_session
 
     if pipeline.spark.master == NONE:
@@ -90,7 +91,7 @@ def _executor(pipeline: Pipeline) -> Executor:
     session = spark_session(pipeline.spark, pipeline.name)
     from tidelog.pipeline.on_spark import OnSpark
 
-    return OnSpark(session)
+    return OnSpark(session, [listener])
 
 
 # --- run ----------------------------------------------------------------------------------------------
@@ -139,8 +140,8 @@ def run(
 
         metrics = Metrics(pipeline.name)
         tell(f"metrics at http://localhost:{metrics.serve(metrics_port)}/metrics")
-    executor = _executor(pipeline)
     view = view_for(output)
+    executor = _executor(pipeline, view)
     runner = Runner(pipeline, executor, [view, *([metrics] if metrics else [])], timeout_s=timeout_s)
     with _Signals(runner.stop) as signals:
         try:
@@ -382,9 +383,10 @@ def replay(
         return
     what = "the whole table" if scope.whole else f"{plural(scope.size, 'offset')} of it"
     confirm(f"Build {what} again at {pipeline.table.path}?", yes)
-    executor = _executor(pipeline)
+    quiet = Quiet()
+    executor = _executor(pipeline, quiet)
     try:
-        done = Replay(pipeline, executor, [Quiet()], timeout_s=timeout_s).run(wanted, allow_missing=allow_missing)
+        done = Replay(pipeline, executor, [quiet], timeout_s=timeout_s).run(wanted, allow_missing=allow_missing)
     finally:
         executor.close()
     show_one(asdict(done), output, lambda: tell(_replayed(asdict(done))))

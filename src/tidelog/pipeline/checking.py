@@ -186,6 +186,11 @@ def _start(pipeline: Pipeline) -> Iterator[Finding]:
         yield _failed("start of spark", error)
         return
     try:
+        try:
+            executor.check_tasks()
+        except PipelineError as error:
+            yield _failed("start of spark", error)
+            return
         yield Finding("start of spark", True, f"{executor.parallelism} tasks at a time")
         table = PipelineTable.open(pipeline.table.path, pipeline.name)
         decoding = Decoding.of(pipeline.decode, None if table is None else table.pin, list)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: records that are looked at to infer a schema
 SAMPLE: Final = 10_000
+#: of their values
+SAMPLE_BYTES: Final = 16 << 20
 _INFERRED: Final = "inferred"
 
 

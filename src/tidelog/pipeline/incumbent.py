@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tidelog.client import ClientError
 from tidelog.pipeline.batches import BatchFiles, Lander, row_schema
-from tidelog.pipeline.decoding import SAMPLE, Decoding
+from tidelog.pipeline.decoding import SAMPLE, SAMPLE_BYTES, Decoding
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.landing import Landed
 from tidelog.pipeline.plan import Ends, Plan, TopicPartition, plan, starting_offset
@@ -37,6 +38,9 @@ from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import PipelineTable
 from tidelog.pipeline.tables import Tables, starts_of
 from tidelog.pipeline.watching import Brokers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Incumbent:
@@ -74,8 +78,12 @@ class Incumbent:
         brokers: Brokers,
         listeners: Sequence[Listener],
         timeout_s: float,
+        began: Mapping[TopicPartition, Ends],
     ) -> Incumbent | None:
-        """None where the schema is to be inferred, and no topic has a record yet."""
+        """None where the schema is to be inferred, and no topic has a value yet.
+
+        `began` is what the partitions held when the runner began to try: the latest offset is the latest of then.
+        """
         partitions = brokers.partitions()
         ends = brokers.ends(partitions)
         there = PipelineTable.open(pipeline.table.path, pipeline.name)
@@ -83,7 +91,8 @@ class Incumbent:
         decoding = Decoding.of(pipeline.decode, pin, lambda: sample(pipeline, ends, timeout_s))
         if decoding is None:
             return None
-        starts = starts_of(there, ends, pipeline.source.starting_offsets)
+        then = {at: replace_end(found, began[at].end if at in began else 0, found.first) for at, found in ends.items()}
+        starts = starts_of(there, then, pipeline.source.starting_offsets)
         tables = Tables.open(pipeline, row_schema(pipeline, executor, decoding), decoding.pin)
         tables.check_topics(brokers.topic_ids)
         tables.take_over(partitions, starts, brokers.topic_ids)
@@ -243,21 +252,34 @@ def replace_end(ends: Ends, target: int, committed: int) -> Ends:
 
 
 def sample(pipeline: Pipeline, ends: Mapping[TopicPartition, Ends], timeout_s: float) -> list[bytes]:
-    """Values of the first records of every partition, to infer a schema from."""
+    """The first values of every partition, to infer a schema from, wherever in the partition they are."""
     from tidelog.pipeline.reading import read_range
 
-    share = max(1, SAMPLE // max(1, len(ends)))
+    share, share_bytes = (max(1, most // max(1, len(ends))) for most in (SAMPLE, SAMPLE_BYTES))
     values: list[bytes] = []
     for at, (first, end) in ends.items():
         start = starting_offset(at, ends[at], pipeline.source.starting_offsets, is_new=True)
         start = first if start >= end else start
         found = read_range(
             pipeline.source.bootstrap,
-            OffsetRange(*at, start, min(end, start + share)),
+            OffsetRange(*at, start, end),
             ("value",),
             isolation=pipeline.source.isolation,
             client_options={"client_id": "tidelog-pipeline", "timeout_s": timeout_s},
             fail_on_data_loss=False,
         )
-        values += [value for batch in found for value in batch.column("value").to_pylist() if value is not None]
+        values += _first_values(found, share, share_bytes)
+    return values
+
+
+def _first_values(batches: Iterable[pa.RecordBatch], most: int, most_bytes: int) -> list[bytes]:
+    values: list[bytes] = []
+    size = 0
+    for batch in batches:
+        for value in batch.column("value"):
+            if value.is_valid:
+                values.append(value.as_py())
+                size += len(values[-1])
+                if len(values) >= most or size >= most_bytes:
+                    return values
     return values

@@ -38,18 +38,14 @@ class Intent:
     ranges: Sequence[OffsetRange] | None
 
 
-def write(root: str, intent: Intent) -> None:
+def write(table: PipelineTable, intent: Intent) -> None:
     files = [
         {"path": f.path, "size_bytes": f.size_bytes, "rows": f.rows, "partition_values": {}, "stats": f.stats}
         for f in intent.files
     ]
     ranges = None if intent.ranges is None else [list(r) for r in intent.ranges]
     written = {"number": intent.number, "files": files, "ranges": ranges}
-    places.write(root, _path(intent.number), json.dumps(written).encode())
-
-
-def remove(root: str, number: int) -> None:
-    places.remove(root, _path(number))
+    places.write(table.path, path_of(table, intent.number), json.dumps(written).encode())
 
 
 def carry_out(letters: PipelineTable, intent: Intent, epoch: int, settings: SinkSettings) -> None:
@@ -66,14 +62,19 @@ def carry_out(letters: PipelineTable, intent: Intent, epoch: int, settings: Sink
 
 def finish(table: PipelineTable, letters: PipelineTable, epoch: int, settings: SinkSettings) -> None:
     """Carries out what a replay that did not come to its end had decided, if its table was committed."""
+    found = pending(table, letters)
+    if found is not None:
+        carry_out(letters, found, epoch, settings)
+        places.remove(table.path, path_of(table, found.number))
+
+
+def pending(table: PipelineTable, letters: PipelineTable) -> Intent | None:
+    """What is still to be carried out of a replay whose table was committed."""
     number = table.mark(MARK)
     if number is None or letters.mark(MARK) == number:
-        return
-    written = places.read(table.path, _path(number))
-    if written is None:
-        return
-    carry_out(letters, _read(json.loads(written), letters), epoch, settings)
-    remove(table.path, number)
+        return None
+    written = places.read(table.path, path_of(table, number))
+    return None if written is None else _read(json.loads(written), letters)
 
 
 def _read(written: dict[str, Any], letters: PipelineTable) -> Intent:
@@ -82,5 +83,5 @@ def _read(written: dict[str, Any], letters: PipelineTable) -> Intent:
     return Intent(written["number"], files, ranges)
 
 
-def _path(number: int) -> str:
-    return f"{places.OWN}/replay-{number}.json"
+def path_of(table: PipelineTable, number: int) -> str:
+    return f"{places.OWN}/replay-{table.writer}-{number}.json"

@@ -26,6 +26,7 @@ from tidelog.pipeline.ranges import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.client import ClientError
     from tidelog.client.reader import Isolation
     from tidelog.pipeline.values import ValueDecoder
 
@@ -99,13 +100,25 @@ def land(task: LandingTask) -> Landed:
     except (reading.DataLoss, Recreated) as error:
         failure = DataLoss(str(error), error.hint)
     except ClientError as error:
-        failure = Passing(str(error), error.hint)
+        failure = Passing(str(error), error.hint) if reading.may_pass(error) else _lasting(error)
     finally:
         logging.getLogger(reading.__name__).removeHandler(losses)
         # Without effect where the sinks were closed.
         rows.abandon()
         dead.abandon()
     return replace(done, failure=failure)
+
+
+def _lasting(error: ClientError) -> PipelineError:
+    from tidelog.pipeline.reading import DAMAGED
+
+    hint = error.hint
+    if error.code in DAMAGED:
+        hint = (
+            f"{hint or 'go on after it'}: tidelog topic truncate deletes what lies before, and "
+            "fail_on_data_loss = false in [source] goes on behind it"
+        )
+    return PipelineError(str(error), hint)
 
 
 class _Losses(logging.Handler):

@@ -10,18 +10,21 @@ signals. A driver that is interrupted cancels the job.
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark import AccumulatorParam
 
-from tidelog.pipeline.errors import PipelineError, TasksFailed
+from tidelog.pipeline.errors import NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Done
 from tidelog.pipeline.landing import Landed, LandingTask, land, write_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
+from tidelog.pipeline.progress import Listener, Notice, tell_all
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOOK_EVERY_S: Final = 0.1
+#: how long a job may have no task that runs before somebody is told
+IDLE_S: Final = 30.0
 Told = list[tuple[int, Landed]]
 
 
@@ -45,8 +50,9 @@ class _Telling(AccumulatorParam[Told]):
 
 
 class OnSpark:
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, listeners: Sequence[Listener] = ()) -> None:
         self._spark = session
+        self._listeners = listeners
         self._jobs = 0
         #: (job, result) of tasks that have ended; the driver takes them out as it tells them
         self._told = session.sparkContext.accumulator([], _Telling())
@@ -55,7 +61,18 @@ class OnSpark:
     def parallelism(self) -> int:
         return max(1, int(self._spark.sparkContext.defaultParallelism))
 
+    def check_tasks(self) -> None:
+        """Runs a task that does nothing. NotReady where no executor takes it, TasksFailed where it cannot run there."""
+
+        def waits() -> None:
+            raise NotReady(*self._idle())
+
+        self._watched("trial", lambda: self._spark.sparkContext.parallelize([0], 1).map(_same).collect(), waits=waits)
+
     def land(self, tasks: Sequence[LandingTask], done: Done) -> list[Landed]:
+        if not tasks:
+            # A batch of gaps only; Spark cannot cut nothing into no parts.
+            return []
         number, told = self._jobs + 1, self._told
 
         def run(task: LandingTask) -> Landed:
@@ -86,15 +103,40 @@ class OnSpark:
             described = rows.mapInArrow(_writing(settings, _arrow_schema(rows)), "file binary").collect()
             return [file for row in described for file in pickle.loads(row["file"])]
 
-        return self._watched("transform", job, lambda: None)
+        return self._watched("transform", job)
 
     def _transformed(self, transform: Transform, records: DataFrame) -> DataFrame:
         from tidelog.pipeline.transform import apply
 
         return apply(transform, records)
 
-    def _watched(self, what: str, job: Callable[[], T], tell: Callable[[], None]) -> T:
-        """Runs a job in a thread of its own; `tell` is called in this one meanwhile."""
+    def _idle(self) -> tuple[str, str]:
+        return (
+            f"Spark has had no task of this running for {IDLE_S:g} s: no executor of {self._spark.sparkContext.master} "
+            "is free for it",
+            "start workers, or give it the cores and the memory that it asks for ([spark.conf]); "
+            "while it waits, a second Ctrl-C ends it",
+        )
+
+    def _is_idle(self, group: str) -> bool:
+        """Whether jobs of the group wait, and none of their tasks runs."""
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number)) is not None]
+        running = [job for job in jobs if job.status == "RUNNING"]
+        stages = [tracker.getStageInfo(number) for job in running for number in job.stageIds]
+        return bool(running) and not any(stage.numActiveTasks for stage in stages if stage is not None)
+
+    def _watched(
+        self,
+        what: str,
+        job: Callable[[], T],
+        tell: Callable[[], None] = lambda: None,
+        waits: Callable[[], None] | None = None,
+    ) -> T:
+        """Runs a job in a thread of its own; `tell` is called in this one meanwhile.
+
+        Once, where it waits for executors for long, `waits` is called, or the listeners are told.
+        """
         self._jobs += 1
         group = f"tidelog-{what}-{self._jobs}"
         outcome: list[T] = []
@@ -109,10 +151,19 @@ class OnSpark:
 
         thread = threading.Thread(target=body, name=group, daemon=True)
         thread.start()
+        look_at = time.monotonic() + IDLE_S
         try:
             while thread.is_alive():
                 thread.join(_LOOK_EVERY_S)
                 tell()
+                if time.monotonic() >= look_at:
+                    look_at += IDLE_S
+                    if self._is_idle(group):
+                        look_at = math.inf
+                        if waits is not None:
+                            waits()
+                        else:
+                            tell_all(self._listeners, Notice(*self._idle()))
         except BaseException:
             self._spark.sparkContext.cancelJobGroup(group)
             raise
@@ -124,6 +175,10 @@ class OnSpark:
 
     def close(self) -> None:
         self._spark.stop()
+
+
+def _same(number: int) -> int:
+    return number
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:

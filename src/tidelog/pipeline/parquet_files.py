@@ -29,6 +29,8 @@ import pyarrow.parquet as pq
 from tidelog.pipeline import places
 
 MAX_OPEN_FILES: Final = 32
+#: how many times its own size a batch may keep in memory before its rows are copied
+MOST_HELD: Final = 2
 #: Delta's own default: statistics of the first so many columns
 INDEXED_COLUMNS: Final = 32
 #: Delta's own: longer texts are cut in statistics
@@ -66,8 +68,8 @@ class SinkSettings:
     fsync: bool = False
 
 
-def part_prefix(epoch: int, batch: int, task: int) -> str:
-    return f"part-e{epoch}-b{batch}-t{task}"
+def part_prefix(epoch: int, batch: int, task: int, pipeline: str = "") -> str:
+    return f"part-{places.writer_of(pipeline)}-e{epoch}-b{batch}-t{task}"
 
 
 class ParquetSink:
@@ -163,6 +165,9 @@ class _OpenFile:
 
     def take(self, rows: pa.RecordBatch) -> int:
         size: int = rows.nbytes
+        if rows.get_total_buffer_size() > MOST_HELD * size:
+            # A small part of something larger, all of which it would keep in memory.
+            rows = rows.take(pa.array(np.arange(rows.num_rows)))
         self._buffer.append(rows)
         self.buffered_bytes += size
         self._rows += rows.num_rows
@@ -225,14 +230,14 @@ def _by_partition(
         return
     order = np.argsort(codes, kind="stable")
     edges = np.flatnonzero(np.diff(codes[order])) + 1
-    ordered = rows if len(edges) == 0 else rows.take(pa.array(order))
     for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), len(codes)], strict=True):
         code = int(codes[order[begin]])
         combined: list[str | None] = []
         for texts in reversed(values):
             code, index = divmod(code, len(texts))
             combined.append(texts[index])
-        yield tuple(reversed(combined)), ordered.slice(begin, end - begin)
+        # A copy for each: a slice would keep the rows of all the others in memory for as long as it is buffered.
+        yield tuple(reversed(combined)), rows if len(edges) == 0 else rows.take(pa.array(order[begin:end]))
 
 
 def partition_text(value: Any) -> str | None:

@@ -2,24 +2,26 @@
 
 Names inside a table:
 
-    part-e7-b42-t0-5f3a91c0d2e4-0.parquet   runner epoch 7, batch 42, task 0, an id of its own, the task's first file
+    part-9c1f03ab-e7-b42-t0-5f3a91c0d2e4-0.parquet      which pipeline (a hash of its name), runner epoch 7, batch 42,
+                                            task 0, an id of its own, the task's first file
     day=2026-01-31/part-…                   a directory for people to look at; readers go by the log
     _delta_log/                             the table itself: which files belong to it
     _tidelog/                               what is beside the rows: staging, a pinned schema; Delta's readers skip it
 
 A file that no log entry names does not exist for a reader. So a task that fails, runs twice or dies leaves nothing but
-files for `vacuum`, which can tell from the epoch whether somebody may still be about to commit them.
+files for `vacuum`, which can tell from pipeline and epoch whether somebody may still be about to commit them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 OWN: Final = "_tidelog"
 STAGING: Final = f"{OWN}/staging"
-_PART: Final = re.compile(r"part-e(\d+)-b(\d+)-t(\d+)-[0-9a-f]+-\d+\.parquet")
+_PART: Final = re.compile(r"part-([0-9a-f]{8})-e(\d+)-b(\d+)-t(\d+)-[0-9a-f]+-\d+\.parquet")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -27,12 +29,19 @@ class PartName(NamedTuple):
     epoch: int
     batch: int
     task: int
+    #: from `writer_of`
+    writer: str
+
+
+def writer_of(pipeline: str) -> str:
+    """A pipeline in the names of its files: several may write into one table."""
+    return hashlib.sha256(pipeline.encode()).hexdigest()[:8]
 
 
 def parse_part(path: str) -> PartName | None:
     """Who wrote a file; None for a file that no task of ours wrote."""
     match = _PART.fullmatch(os.path.basename(path))
-    return PartName(int(match[1]), int(match[2]), int(match[3])) if match else None
+    return PartName(int(match[2]), int(match[3]), int(match[4]), match[1]) if match else None
 
 
 def directory_of(values: dict[str, str | None]) -> str:

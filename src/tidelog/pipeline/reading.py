@@ -27,9 +27,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.client.client import Client
-from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, TimedOut
+from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, TimedOut, Unreachable
 from tidelog.client.reader import Chunk, Isolation, Span
 from tidelog.pipeline.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, ArrowDecoder
+from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,9 @@ FETCH_BYTES: Final = 4 * 1024 * 1024
 #: how often in a row a broker says that nothing follows before a gap at the end of the range is believed
 EMPTY_ANSWERS: Final = 2
 KEPT_CLIENTS: Final = 4
+
+#: a batch of the log that is not as it must be; Kafka's clients ask for it again, and it stays as it is
+DAMAGED: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 #: set by Spark in the Python workers that it uses for one task after the other
 _REUSED_WORKER: Final = "SPARK_REUSE_WORKER"
@@ -70,6 +74,11 @@ class DataLoss(ClientError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DataLoss, (self.topic, self.partition, self.first, self.until, self._why)
+
+
+def may_pass(error: ClientError) -> bool:
+    """Whether the same question may have another answer later."""
+    return isinstance(error, (Unreachable, TimedOut)) or (error.retriable and error.code not in DAMAGED)
 
 
 def read_range(

@@ -220,7 +220,7 @@ class Replay:
         }
         if tables.letters is not None:
             going = None if scope.whole else scope.ranges
-            intent.write(tables.table.path, intent.Intent(tables.epoch, dead, going))
+            intent.write(tables.table, intent.Intent(tables.epoch, dead, going))
         before = len(tables.table.files())
         if scope.whole:
             marks |= self._starts(tables, scope, ends)

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tidelog.client import ClientError
-from tidelog.client.errors import TimedOut, Unreachable
-from tidelog.pipeline.errors import Passing, PipelineError, TasksFailed
+from tidelog.pipeline.errors import NotReady, Passing, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.incumbent import Incumbent
 from tidelog.pipeline.plan import Ends, TopicPartition
 from tidelog.pipeline.progress import Listener, Notice, State, tell_all
+from tidelog.pipeline.reading import may_pass
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.watching import Brokers
 
@@ -89,14 +89,19 @@ class Runner:
         return Outcome(done.batches, done.meter.rows, done.meter.dead_letters, self._stopping.is_set())
 
     def _begin(self, brokers: Brokers) -> Incumbent | None:
-        """Takes over; waits for a first record where the schema is to be inferred from it, or returns None."""
+        """Takes over; waits for a first value where the schema is to be inferred from it, or returns None."""
         told = False
+        began = self._patiently(lambda: brokers.ends(brokers.partitions()))
         while True:
             found = self._patiently(
-                lambda: Incumbent.take_over(self._pipeline, self._executor, brokers, self._listeners, self._timeout_s)
+                lambda: Incumbent.take_over(
+                    self._pipeline, self._executor, brokers, self._listeners, self._timeout_s, began
+                )
             )
             if found is not None or self._once:
                 self._incumbent = found
+                if found is None and any(held.first < held.end for held in began.values()):
+                    raise NotReady("no record has a value to infer the schema from", "write a schema under [decode]")
                 return found
             if not told:
                 tell_all(self._listeners, Notice("no topic has a record yet to infer the schema from"))
@@ -151,5 +156,5 @@ class Runner:
 
 def _may_pass(error: ClientError | PipelineError) -> bool:
     if isinstance(error, ClientError):
-        return isinstance(error, (Unreachable, TimedOut)) or error.retriable
+        return may_pass(error)
     return isinstance(error, (Passing, TasksFailed))

@@ -407,10 +407,13 @@ def _check(document: Document, found: Mapping[str, Any]) -> None:
     if isinstance(trigger, dict) and trigger.get("once") is True and "interval" in trigger:
         document.wrong("trigger", "once", "both once and interval are given", "keep one of the two")
     table, dead = found["table"], found["dead_letters"]
-    if table is not None and dead is not None and dead.path == table.path:
-        document.wrong(
-            "dead_letters", "path", "is the table's own path", "give the dead letters a directory of their own"
-        )
+    if table is not None and dead is not None and dead.path:
+        hint = "give the dead letters a directory of their own"
+        if dead.path == table.path:
+            document.wrong("dead_letters", "path", "is the table's own path", hint)
+        elif dead.path.startswith(f"{table.path}/") or table.path.startswith(f"{dead.path}/"):
+            # Each would take the other's files for leftovers of its own.
+            document.wrong("dead_letters", "path", f"and the table's path, {table.path}, lie one in the other", hint)
 
 
 def _check_decode(document: Document, decode: Decode) -> None:

@@ -91,6 +91,8 @@ class PipelineTable:
 
     def __init__(self, delta: DeltaTable, path: str, name: str, fsync: bool = False) -> None:
         self.path = path
+        #: this pipeline in the names of files
+        self.writer = places.writer_of(name)
         self._delta = delta
         self._name = name
         self._fsync = fsync
@@ -102,11 +104,19 @@ class PipelineTable:
 
     @classmethod
     def open(cls, path: str, name: str, fsync: bool = False) -> PipelineTable | None:
-        """The table as it is now; None where there is none."""
+        """The table as it is now; None where there is none. PipelineError where there is one that cannot be read."""
         try:
             return cls(DeltaTable(path), path, name, fsync)
         except TableNotFoundError:
             return None
+        except DeltaError as error:
+            if places.is_local(path) and os.path.isfile(path):
+                raise _is_file(path) from None
+            raise PipelineError(
+                f"{path} cannot be read as a Delta table: {_first_line(error)}",
+                "see whether its _delta_log is whole, and whether other writers gave it features that this version of "
+                "deltalake lacks; or write another path",
+            ) from error
 
     @classmethod
     def create(
@@ -131,9 +141,11 @@ class PipelineTable:
                 # From its first moment on it is this pipeline's.
                 commit_properties=CommitProperties(app_transactions=[Transaction(f"{name}/runner", 0)]),
             )
-        except DeltaError:
+        except DeltaError as error:
             if not DeltaTable.is_deltatable(path):
-                raise
+                raise PipelineError(
+                    f"no table can be made at {path}: {_first_line(error)}", "write a path that can be written to"
+                ) from error
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:
@@ -463,7 +475,16 @@ def check_empty(path: str) -> None:
                 "write another path under [table], or empty the directory",
             )
     elif places.is_local(path) and os.path.exists(path):
-        raise Foreign(f"{path} is a file", "write the path of a directory under [table]")
+        raise _is_file(path)
+
+
+def _is_file(path: str) -> Foreign:
+    return Foreign(f"{path} is a file", "write the path of a directory under [table]")
+
+
+def _first_line(error: DeltaError) -> str:
+    """A trace of the library's own may follow it."""
+    return str(error).partition("\n")[0]
 
 
 def add_action(file: WrittenFile) -> AddAction:

@@ -183,7 +183,7 @@ class Tables:
     def letters_sink(self, batch: int, task: int) -> SinkSettings:
         return SinkSettings(
             root=self._pipeline.dead_letters.path,
-            prefix=part_prefix(self.epoch, batch, task),
+            prefix=part_prefix(self.epoch, batch, task, self._pipeline.name),
             target_bytes=self._pipeline.table.target_file_size,
             max_bytes=self._pipeline.limits.max_bytes_per_task,
             compression=self._pipeline.table.compression,
@@ -193,7 +193,7 @@ class Tables:
     def rows_sink(self, batch: int, task: int) -> SinkSettings:
         return SinkSettings(
             root=self._pipeline.table.path,
-            prefix=part_prefix(self.epoch, batch, task),
+            prefix=part_prefix(self.epoch, batch, task, self._pipeline.name),
             partition_by=self._pipeline.table.partition_by,
             target_bytes=self._pipeline.table.target_file_size,
             max_bytes=self._pipeline.limits.max_bytes_per_task,
@@ -206,14 +206,14 @@ class Tables:
         return SinkSettings(
             root=self._pipeline.table.path,
             directory=self.staging(batch),
-            prefix=part_prefix(self.epoch, batch, task),
+            prefix=part_prefix(self.epoch, batch, task, self._pipeline.name),
             target_bytes=self._pipeline.table.target_file_size,
             max_bytes=self._pipeline.limits.max_bytes_per_task,
             compression="lz4",
         )
 
     def staging(self, batch: int) -> str:
-        return f"{places.STAGING}/e{self.epoch}-b{batch}"
+        return f"{places.STAGING}/{self.table.writer}-e{self.epoch}-b{batch}"
 
 
 def nested(moves: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, dict[str, list[int]]]:

@@ -49,21 +49,22 @@ def parse_avro(text: str) -> tuple[Any, dict[str, Any]]:
         raise SchemaError(f"schema: not an Avro schema: {error}") from None
 
 
-def avro_fields(text: str) -> tuple[Any, Converter | None]:
+def avro_fields(text: str, resolved: bool = False) -> tuple[Any, Converter | None]:
     schema, named = parse_avro(text)
     try:
-        return AvroTypes(named).fields_of(schema)
+        return AvroTypes(named, resolved).fields_of(schema)
     except KeyError as error:
         raise SchemaError(f"schema: not an Avro schema: {error} is missing") from None
 
 
 class AvroDecoder:
-    __slots__ = ("_convert", "_parsed", "_reader", "_shape", "_texts", "columns", "fields", "schema")
+    __slots__ = ("_converters", "_parsed", "_reader", "_shape", "_texts", "columns", "fields", "schema")
 
     def __init__(self, shape: Shape, reader: str, writer: str, writers: Mapping[int, str], framed: bool) -> None:
         self._shape = shape
         self._texts = (reader, writer, dict(writers), framed)
-        self._convert = avro_fields(reader)[1]
+        #: of values that were written with the reader's own schema, and of those that were not
+        self._converters = [avro_fields(reader, resolved)[1] for resolved in (False, True)]
         self._reader = parse_avro(reader)[0]
         self._parsed = {text: parse_avro(text)[0] for text in {writer, *writers.values()}}
         self.fields = shape.fields
@@ -98,15 +99,19 @@ class AvroDecoder:
                 raise _Unreadable(f"schema id {schema_id} is not in decode.writer_schemas")
             writer = writers[schema_id]
         stream = io.BytesIO(value)
+        resolved = writer != reader
+        convert = self._converters[resolved]
         try:
             found = schemaless_reader(
                 stream,
                 self._parsed[writer],
-                None if writer == reader else self._reader,
+                self._reader if resolved else None,
                 return_named_type=True,
-                return_named_type_override=True,
+                # Resolving, fastavro fails over the name where one schema defines what the other only refers to: there
+                # it is asked for names only where a union has several, see `AvroTypes`.
+                return_named_type_override=resolved,
             )
-            found = self._convert(found) if self._convert is not None else found
+            found = found if convert is None else convert(found)
         except Exception as error:
             # Bytes of something else make fastavro fail in many ways, and none of them is its documented one.
             raise _Unreadable(f"not Avro of this schema: {type(error).__name__} {error}".strip()) from None
@@ -118,6 +123,7 @@ class AvroDecoder:
     def _columns(self, rows: list[Any], faults: list[Fault]) -> list[Any]:
         """The rows as arrays. What Arrow does not take, such as a decimal with too many digits, is a fault."""
         arrays = []
+        faulty = {fault.row for fault in faults}
         for field in self.fields:
             cells = [None if row is None else row[field.name] for row in rows]
             try:
@@ -127,8 +133,10 @@ class AvroDecoder:
                     try:
                         pa.array([cell], field.type)
                     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-                        faults.append(Fault(row, CHANGED_TYPE, f"field {field.name}: {error}"))
                         cells[row] = None
+                        if row not in faulty:
+                            faults.append(Fault(row, CHANGED_TYPE, f"field {field.name}: {error}"))
+                            faulty.add(row)
                 arrays.append(pa.array(cells, field.type))
         return arrays
 

@@ -70,10 +70,15 @@ class Mapped(NamedTuple):
 
 
 class AvroTypes:
-    """Maps a parsed schema; `named` are the definitions that fastavro found in it, by full name."""
+    """Maps a parsed schema; `named` are the definitions that fastavro found in it, by full name.
 
-    def __init__(self, named: dict[str, Any]) -> None:
+    Values of a union's named branches come as (name, value). Not so where the writer's schema was another one and it
+    had no more than one such branch: `resolved` values come bare then, and are known by what they look like.
+    """
+
+    def __init__(self, named: dict[str, Any], resolved: bool = False) -> None:
         self._named = named
+        self._resolved = resolved
         self._open: list[str] = []
 
     def fields_of(self, schema: Any) -> tuple[Any, Converter | None]:
@@ -131,7 +136,9 @@ class AvroTypes:
     def _union(self, branches: list[Any]) -> Mapped:
         others = [branch for branch in branches if branch != "null"]
         if len(others) < 2:
-            return self._map(others[0] if others else "null")
+            only = self._map(others[0] if others else "null")
+            is_named = bool(others) and self._definition(others[0]) is not None
+            return Mapped(only.kind, _without_name(only.convert)) if is_named else only
         names = {branch if isinstance(branch, str) else branch["type"] for branch in others}
         plain = all(isinstance(branch, str) or "logicalType" not in branch for branch in others)
         for larger, kind in _LARGER:
@@ -139,19 +146,26 @@ class AvroTypes:
                 return Mapped(kind, None)
         mapped = [self._map(branch) for branch in others]
         kinds = pa.struct([(f"member{number}", one.kind) for number, one in enumerate(mapped)])
-        tests = [self._test(branch) for branch in others]
+        # What looks like a value of a named branch is one: any text may be a string, and few are an enum's.
+        order = sorted(range(len(others)), key=lambda number: self._definition(others[number]) is None)
+        tests = [(number, self._test(others[number])) for number in order]
         return Mapped(kinds, _members(tests, [one.convert for one in mapped]))
 
+    def _definition(self, branch: Any) -> Any | None:
+        """Of a named type; None for all others."""
+        found = self._named[branch] if isinstance(branch, str) and branch not in _PLAIN else branch
+        return found if isinstance(found, dict) and found["type"] in ("record", "error", "enum", "fixed") else None
+
     def _test(self, branch: Any) -> Callable[[Any], bool]:
-        """Whether a value is of this branch. Named ones come as (name, value), see `avro`."""
-        definition = self._named[branch] if isinstance(branch, str) and branch not in _PLAIN else branch
-        if isinstance(definition, dict) and definition["type"] in ("record", "error", "enum", "fixed"):
-            name = definition["name"]
-            return lambda value: isinstance(value, tuple) and value[0] == name
-        base = definition if isinstance(definition, str) else str(definition["type"])
-        if isinstance(definition, dict) and self._logical(definition) is not None:
+        """Whether a value is of this branch."""
+        named = self._definition(branch)
+        if named is not None:
+            name, looks = named["name"], _looks_of(named) if self._resolved else _never
+            return lambda value: value[0] == name if isinstance(value, tuple) else looks(value)
+        base = branch if isinstance(branch, str) else str(branch["type"])
+        if isinstance(branch, dict) and self._logical(branch) is not None:
             # Such come as dates, times, decimals or UUIDs, and at most one of each can be in a union.
-            kinds = _PYTHON_LOGICAL[definition["logicalType"]]
+            kinds = _PYTHON_LOGICAL[branch["logicalType"]]
             return lambda value: type(value) in kinds
         plain = _PYTHON[base]
         return lambda value: type(value) in plain
@@ -222,11 +236,35 @@ def _fields(converters: dict[str, Converter]) -> Converter | None:
     return convert
 
 
-def _members(tests: list[Callable[[Any], bool]], converters: list[Converter | None]) -> Converter:
+def _never(_: Any) -> bool:
+    return False
+
+
+def _looks_of(named: Any) -> Callable[[Any], bool]:
+    """Whether a bare value looks like one of this type."""
+    if named["type"] == "enum":
+        symbols = frozenset(named["symbols"])
+        return lambda value: type(value) is str and value in symbols
+    if named["type"] == "fixed":
+        kinds, size = _PYTHON_LOGICAL.get(named.get("logicalType"), ()), named["size"]
+        return lambda value: type(value) in kinds or (type(value) is bytes and len(value) == size)
+    names = {field["name"] for field in named["fields"]}
+    return lambda value: type(value) is dict and value.keys() == names
+
+
+def _without_name(convert: Converter | None) -> Converter:
+    def bare(value: Any) -> Any:
+        value = value[1] if isinstance(value, tuple) else value
+        return value if convert is None else convert(value)
+
+    return bare
+
+
+def _members(tests: list[tuple[int, Callable[[Any], bool]]], converters: list[Converter | None]) -> Converter:
     def convert(value: Any) -> Any:
         if value is None:
             return None
-        number = next(number for number, fits in enumerate(tests) if fits(value))
+        number = next(number for number, fits in tests if fits(value))
         converter = converters[number]
         bare = value[1] if isinstance(value, tuple) else value
         return {f"member{number}": bare if converter is None else converter(bare)}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, BinaryIO, Final
@@ -99,7 +100,7 @@ class ParquetSink:
     def abandon(self) -> None:
         """Closes without finishing: whatever is on disk is nobody's."""
         for file in self._open.values():
-            file.stream.close()
+            file.abandon()
         self._open = {}
 
     def _take(self, values: tuple[str | None, ...], rows: pa.RecordBatch, schema: pa.Schema) -> None:
@@ -179,6 +180,12 @@ class _OpenFile:
             self._writer.write_table(pa.Table.from_batches(self._buffer))
             self._buffer = []
             self.buffered_bytes = 0
+
+    def abandon(self) -> None:
+        # The writer first: it would write its end when it is collected, into a stream that is closed by then.
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        self.stream.close()
 
     def finish(self, fsync: bool) -> WrittenFile:
         self.flush()

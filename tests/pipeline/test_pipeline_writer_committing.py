@@ -6,9 +6,11 @@ that leaves everything as it stands.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,10 +19,11 @@ from bench.systems.process import BrokerProcess
 from tidelog.client import Client, ClientError
 from tidelog.client.errors import Fenced, Refused
 from tidelog.client.transactional import Prepared
+from tidelog.pipeline import writing
 from tidelog.pipeline.committing import Committer, Family, Torn
 from tidelog.pipeline.sink_options import SinkOptions
 from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
-from tidelog.pipeline.writing import Place, _write
+from tidelog.pipeline.writing import Place, TopicWriter, Written, _write
 
 PARTITIONS = 3
 
@@ -37,6 +40,7 @@ class World:
         self.topic = name
         self.family = Family("test", f"query-{name}")
         self.options = SinkOptions(bootstrap, topic=name, prefix="test", ledger_topic="__test_writes")
+        self.attempts = itertools.count()
         self.clients: list[Client] = []
         self.expected: list[str] = []
         self.client().admin.create_topic(name, PARTITIONS)
@@ -49,7 +53,7 @@ class World:
         return Committer(self.client(), self.family, self.options.ledger_topic)
 
     def task(self, run: str, batch: int, task: int, attempt: int = 0, rows: int = 3, salt: str = "") -> Part:
-        place = Place(self.family.identity, run, batch, task, attempt)
+        place = Place(self.family.identity, run, batch, task, attempt, next(self.attempts), streaming=True)
         written = _write(self.options, place, [self.rows(batch, task, rows, salt)])
         part = written.part()
         assert part is not None
@@ -208,6 +212,48 @@ def test_histories_of_deaths_of_drivers_and_tasks_leave_each_row_once(world: Wor
                 pass
         undead = []
         batch, tries = batch + 1, 0
+    world.check()
+
+
+def test_an_attempt_leaves_alone_what_one_of_the_same_number_has_prepared(world: World) -> None:
+    """A stage that is run again counts its attempts from 0 again, while those of the first one may still count."""
+    accepted, second = world.task("one", 0, 6), world.task("one", 0, 6)
+    driver = world.driver()
+    assert driver.commit(0, [accepted])
+    assert driver.sweep("one", now=True) == 1
+    # What is over does not keep an id from being used again, so that a long stream needs few of them.
+    following = world.task("one", 1, 6)
+    assert following.prepared.transactional_id == accepted.prepared.transactional_id
+    assert following.prepared.transactional_id != second.prepared.transactional_id
+    assert driver.commit(1, [following])
+    for batch in range(2):
+        world.expect(batch, [6])
+    world.check()
+
+
+def test_attempts_of_a_batch_write_share_no_id_though_none_has_written_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TopicWriter(world.options)
+
+    def attempt(attempt_id: int, meanwhile: Callable[[], None] = lambda: None) -> Written:
+        context = SimpleNamespace(partitionId=lambda: 6, attemptNumber=lambda: 0, taskAttemptId=lambda: attempt_id)
+        monkeypatch.setattr(writing, "_task_context", lambda: context)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield world.rows(0, 6, 2, "")
+            meanwhile()  # the producer is open
+            yield world.rows(0, 6, 3, "")
+
+        written = writer.write(rows())
+        assert isinstance(written, Written)
+        return written
+
+    late: list[Written] = []
+    accepted = attempt(41, lambda: late.append(attempt(42)))
+    writer.commit([accepted])
+    assert len(late) == 1
+    world.expected += [*world.values(0, 6, 2), *world.values(0, 6)]
     world.check()
 
 

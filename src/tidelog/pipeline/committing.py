@@ -51,13 +51,17 @@ class Torn(ClientError):
 
 
 class Family(NamedTuple):
-    """The transactional ids of a writer: `prefix/identity/run/task/attempt`. A run is one start of its driver."""
+    """The transactional ids of a writer: `prefix/identity/run/task/attempt`. A run is one start of its driver.
+
+    Where an attempt must not share its id with another of the same number, its own id follows: `…/attempt-id`.
+    """
 
     prefix: str
     identity: str
 
-    def transactional_id(self, run: str, task: int, attempt: int) -> str:
-        return f"{self.prefix}/{self.identity}/{run}/{task}/{attempt}"
+    def transactional_id(self, run: str, task: int, attempt: int, attempt_id: int | None = None) -> str:
+        name = f"{self.prefix}/{self.identity}/{run}/{task}/{attempt}"
+        return name if attempt_id is None else f"{name}-{attempt_id}"
 
     def run_of(self, transactional_id: str) -> str | None:
         """The run whose task uses the id; None where it belongs to no task of this writer."""

@@ -17,13 +17,14 @@ import pytest
 from bench.systems.process import BrokerProcess
 
 from tidelog.client import Client, ClientError
-from tidelog.client.errors import Fenced, Refused
+from tidelog.client.errors import Fenced, Refused, Unreachable
 from tidelog.client.transactional import Prepared
+from tidelog.client.transactions import Transactions
 from tidelog.pipeline import writing
 from tidelog.pipeline.committing import Committer, Family, Torn
 from tidelog.pipeline.sink_options import SinkOptions
 from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
-from tidelog.pipeline.writing import Place, TopicWriter, Written, _write
+from tidelog.pipeline.writing import Place, TopicStreamWriter, TopicWriter, Written, _write
 
 PARTITIONS = 3
 
@@ -58,6 +59,11 @@ class World:
         part = written.part()
         assert part is not None
         return part
+
+    def message(self, batch: int, part: Part, attempt: int = 0, run: str = "one") -> Written:
+        """What the task tells the driver."""
+        place = Place(self.family.identity, run, batch, part.task, attempt, 0, streaming=True)
+        return Written(place, part.prepared, part.rows, part.checksum)
 
     @staticmethod
     def values(batch: int, task: int, rows: int = 3, salt: str = "") -> list[str]:
@@ -406,6 +412,55 @@ def test_the_sweep_takes_what_tasks_left_and_never_what_is_decided(world: World)
     theirs.commit()
     world.expect(0, [0])
     world.expected.append("theirs")
+    world.check()
+
+
+@pytest.mark.parametrize("hung", ["list_all", "abort"])
+def test_a_sweep_that_fails_leaves_the_batch_committed_and_is_not_repeated_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hung: str
+) -> None:
+    asked = []
+
+    def silent(self: Transactions, *_: object, **__: object) -> None:
+        asked.append(hung)
+        raise Unreachable("the broker at 127.0.0.1:1 did not answer within 20 s")
+
+    world.task("one", 0, 0, attempt=0), world.task("one", 0, 1, attempt=0)  # their messages are lost
+    counted = [world.task("one", 0, task, attempt=1) for task in range(2)]
+    with monkeypatch.context() as broken:
+        broken.setattr(Transactions, hung, silent)
+        stream = TopicStreamWriter(world.options)
+        for batch, parts in ((0, counted), (1, [world.task("one", 1, 2, attempt=1)])):
+            stream.commit([world.message(batch, part, attempt=1) for part in parts], batch)
+    assert len(asked) == 1 and "did not answer" in caplog.text
+    latest = world.latest()
+    assert latest is not None and latest.done and latest.batch == 1
+    world.expect(0, range(2))
+    world.expect(1, [2])
+    world.driver().sweep("one", now=True)
+    world.check()
+
+
+def test_one_transaction_that_cannot_be_aborted_keeps_no_other_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [world.task("one", 0, task).prepared.transactional_id for task in range(3)]
+    driver = world.driver()
+    driver._taken()
+    abort = Transactions.abort
+
+    def picky(self: Transactions, transactional_id: str) -> None:
+        if transactional_id == left[0]:
+            raise Refused("not this one")
+        abort(self, transactional_id)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Transactions, "abort", picky)
+        assert driver.sweep("two", now=True) == 2
+    assert [name for name in left if world.clients[0].transactions.describe(name).is_open] == left[:1]
+    driver._no_sweep_before = 0.0
+    # Of other runs too: the first sweep was not all that it should have been.
+    assert driver.sweep("two", now=True) == 1
     world.check()
 
 

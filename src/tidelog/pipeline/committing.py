@@ -29,21 +29,26 @@ A writer without an identity has no ledger: its driver goes from step 1 to step 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.client.client import Client
-from tidelog.client.errors import ClientError, Fenced, Refused
+from tidelog.client.errors import ClientError, Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction
 from tidelog.pipeline.write_ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
 
 #: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
 SWEEP_INTERVAL_S: Final = 5.0
+#: a broker that does not answer keeps a commit waiting, and the next ones shall not wait as well
+SWEEP_AGAIN_S: Final = 60.0
 _ABORTED_STATES: Final = ("PrepareAbort", "PrepareEpochFence", "CompleteAbort")
 #: an abort raises the epoch by one or two; a producer that took the id after a commit, and was aborted, by more
 _EPOCHS_OF_AN_ABORT: Final = 2
+
+_log = logging.getLogger(__name__)
 
 
 class Torn(ClientError):
@@ -86,6 +91,7 @@ class Committer:
         self._ledger = Ledger(client, ledger_topic)
         self._hold: Hold | None = None
         self._swept_at = 0.0
+        self._no_sweep_before = 0.0
         self._others_swept = False
 
     # --- with a ledger ------------------------------------------------------------------------------
@@ -253,10 +259,24 @@ class Committer:
         """Aborts what tasks of this run left open, if it is time for that; how many they were.
 
         The first time after a commit also what other runs left: their drivers are dead, or will find themselves fenced.
+        The batch is over by then, so that a sweep that fails fails nothing: another one follows, or a timeout.
         """
         first = not self._others_swept and self._hold is not None
-        if not first and not now and time.monotonic() - self._swept_at < SWEEP_INTERVAL_S:
+        due = first or now or time.monotonic() - self._swept_at >= SWEEP_INTERVAL_S
+        if not due or time.monotonic() < self._no_sweep_before:
             return 0
+        try:
+            left = self._left_open(run, others_too=first)
+        except ClientError as error:
+            _log.warning("what tasks of %s left open is not looked for: %s", self._family.identity, error)
+            self._no_sweep_before = time.monotonic() + SWEEP_AGAIN_S
+            return 0
+        aborted = self._aborted(left)
+        self._swept_at = time.monotonic()
+        self._others_swept |= first and aborted == len(left)
+        return aborted
+
+    def _left_open(self, run: str, others_too: bool) -> list[str]:
         decided: set[str] = set()
         if self._hold is not None and (latest := self._hold.latest) is not None and not latest.done:
             decided = {part.prepared.transactional_id for part in latest.parts}
@@ -264,13 +284,23 @@ class Committer:
         for listed in self._client.transactions.list_all(states=["Ongoing"]):
             name = listed.transactional_id
             whose = self._family.run_of(name)
-            if name not in decided and (whose == run or (first and whose is not None)):
+            if name not in decided and (whose == run or (others_too and whose is not None)):
                 left.append(name)
-        for name in left:
-            self._client.transactions.abort(name)
-        self._swept_at = time.monotonic()
-        self._others_swept |= first
-        return len(left)
+        return left
+
+    def _aborted(self, names: Sequence[str]) -> int:
+        """How many of them could be aborted."""
+        aborted = 0
+        for name in names:
+            try:
+                self._client.transactions.abort(name)
+                aborted += 1
+            except ClientError as error:
+                _log.warning("the transaction %s, which a task left open, is not aborted yet: %s", name, error)
+                self._no_sweep_before = time.monotonic() + SWEEP_AGAIN_S
+                if isinstance(error, (Unreachable, TimedOut)):
+                    break
+        return aborted
 
 
 def _content(part: Part) -> tuple[int, int]:

@@ -271,7 +271,7 @@ def test_only_one_driver_decides(world: World) -> None:
     with pytest.raises(Fenced, match="another driver writes as") as raised:
         first.commit(0, ours)
     assert "once at a time" in (raised.value.hint or "")
-    assert not first.is_decided(0, ours[0].prepared) and first.is_decided(0, theirs[0].prepared)
+    assert first.undecided([ours[0].prepared, theirs[0].prepared]) == [ours[0].prepared]
     first.abort([ours[0].prepared])
     world.expect(0, [0])
     world.check()
@@ -461,6 +461,32 @@ def test_one_transaction_that_cannot_be_aborted_keeps_no_other_open(
     driver._no_sweep_before = 0.0
     # Of other runs too: the first sweep was not all that it should have been.
     assert driver.sweep("two", now=True) == 1
+    world.check()
+
+
+def test_an_abort_after_a_failed_commit_spares_whatever_is_decided(world: World) -> None:
+    """The decision has part of an earlier run, so that the first of the transactions given is not in it."""
+    earlier = _decided_then_lost(world, survivors=1)
+    again = [world.task("two", 0, task) for task in range(3)]
+    driver = world.driver()
+    write = driver._taken().write
+
+    def last_words(entry: Entry) -> None:
+        write(entry)
+        raise Death
+
+    driver._taken().write = last_words  # type: ignore[method-assign]
+    with pytest.raises(Death):
+        driver.commit(0, again)
+    latest = world.latest()
+    assert latest is not None and not latest.done
+    assert [part.prepared for part in latest.parts] == [each.prepared for each in (earlier[0], *again[1:])]
+    left = world.task("two", 0, 3)
+    TopicStreamWriter(world.options).abort([world.message(0, part, run="two") for part in again], 0)
+    assert not world.clients[0].transactions.describe(left.prepared.transactional_id).is_open
+    recovered = world.driver().recover()
+    assert recovered is not None and recovered.done
+    world.expect(0, range(3))
     world.check()
 
 

@@ -163,12 +163,16 @@ class Committer:
         self.abort(ours[part.task].prepared for part in outcome.committed)
         return [*outcome.committed, *(ours[part.task] for part in outcome.aborted)]
 
-    def is_decided(self, batch: int, prepared: Prepared) -> bool:
-        """Whether the ledger has the transaction: then it must be left alone."""
-        if not self._ledger.exists():
-            return False
-        latest = self._ledger.latest(self._family.identity)
-        return latest is not None and latest.batch == batch and any(part.prepared == prepared for part in latest.parts)
+    def undecided(self, prepared: Iterable[Prepared]) -> list[Prepared]:
+        """Those that the ledger does not have: the others must be left alone."""
+        latest = self._latest()
+        decided = {part.prepared for part in latest.parts} if latest is not None else set()
+        return [each for each in prepared if each not in decided]
+
+    def _latest(self) -> Entry | None:
+        if self._hold is not None:
+            return self._hold.latest
+        return self._ledger.latest(self._family.identity) if self._ledger.exists() else None
 
     def _taken(self) -> Hold:
         if self._hold is None:
@@ -255,9 +259,10 @@ class Committer:
         """What cannot be aborted is over already, or ends by its timeout."""
         self._client.transactions.end(prepared, committed=False)
 
-    def sweep(self, run: str, now: bool) -> int:
+    def sweep(self, run: str, now: bool, recorded: bool = True) -> int:
         """Aborts what tasks of this run left open, if it is time for that; how many they were.
 
+        Of a writer with an identity (`recorded`) the ledger says what is decided, and to be left alone.
         The first time after a commit also what other runs left: their drivers are dead, or will find themselves fenced.
         The batch is over by then, so that a sweep that fails fails nothing: another one follows, or a timeout.
         """
@@ -266,7 +271,7 @@ class Committer:
         if not due or time.monotonic() < self._no_sweep_before:
             return 0
         try:
-            left = self._left_open(run, others_too=first)
+            left = self._left_open(run, first, recorded)
         except ClientError as error:
             _log.warning("what tasks of %s left open is not looked for: %s", self._family.identity, error)
             self._no_sweep_before = time.monotonic() + SWEEP_AGAIN_S
@@ -276,9 +281,9 @@ class Committer:
         self._others_swept |= first and aborted == len(left)
         return aborted
 
-    def _left_open(self, run: str, others_too: bool) -> list[str]:
+    def _left_open(self, run: str, others_too: bool, recorded: bool) -> list[str]:
         decided: set[str] = set()
-        if self._hold is not None and (latest := self._hold.latest) is not None and not latest.done:
+        if recorded and (latest := self._latest()) is not None and not latest.done:
             decided = {part.prepared.transactional_id for part in latest.parts}
         left = []
         for listed in self._client.transactions.list_all(states=["Ongoing"]):

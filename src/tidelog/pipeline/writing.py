@@ -125,11 +125,12 @@ class TopicWriter(DataSourceArrowWriter):
         written = _written(messages)
         parts = _parts(written)
         with _committer(self._options, self._identity) as committer:
-            if self._options.write_id is not None:
+            recorded = self._options.write_id is not None
+            if recorded:
                 committer.commit(self._options.write_version, parts, self._options.write_note)
             else:
                 committer.commit_unrecorded([part.prepared for part in parts])
-            committer.sweep(self._run, now=True)
+            committer.sweep(self._run, now=True, recorded=recorded)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
@@ -313,10 +314,8 @@ def _abort(
     prepared = [part.prepared for part in _parts(written)]
     try:
         with _committer(options, identity) as committer:
-            if recorded and prepared and committer.is_decided(batch, prepared[0]):
-                return
-            committer.abort(prepared)
-            committer.sweep(run, now=True)
+            committer.abort(committer.undecided(prepared) if recorded else prepared)
+            committer.sweep(run, now=True, recorded=recorded)
     except WriteFailed as error:
         _log.warning("what batch %s of %s wrote is not aborted yet: %s", batch, identity, error)
 

@@ -7,6 +7,7 @@ that leaves everything as it stands.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
@@ -17,10 +18,10 @@ import pytest
 from bench.systems.process import BrokerProcess
 
 from tidelog.client import Client, ClientError
-from tidelog.client.errors import Fenced, Refused, Unreachable
+from tidelog.client.errors import Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
-from tidelog.client.transactions import Transactions
-from tidelog.pipeline import writing
+from tidelog.client.transactions import DescribedTransaction, Transactions
+from tidelog.pipeline import write_ledger, writing
 from tidelog.pipeline.committing import Committer, Family, Torn
 from tidelog.pipeline.sink_options import SinkOptions
 from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
@@ -117,12 +118,13 @@ def mortal(driver: Committer, step: str, random: Random) -> Committer:
     transactions = driver._client.transactions
     check_open, end = driver.check_open, transactions.end
 
-    def checked(prepared: Iterable[Prepared]) -> None:
+    def checked(prepared: Iterable[Prepared]) -> float:
         if step == "before check":
             raise Death
-        check_open(prepared)
+        decide_by = check_open(prepared)
         if step == "before decision":
             raise Death
+        return decide_by
 
     def ended(prepared: Iterable[Prepared], committed: bool) -> dict[Prepared, ClientError | None]:
         if committed and step in ("after decision", "among commits"):
@@ -132,10 +134,10 @@ def mortal(driver: Committer, step: str, random: Random) -> Committer:
         return end(prepared, committed)
 
     class MortalHold(Hold):
-        def write(self, entry: Entry) -> None:
+        def write(self, entry: Entry, by: float = math.inf) -> None:
             if entry.done and step == "before done":
                 raise Death
-            super().write(entry)
+            super().write(entry, by)
             if entry.done and step == "after done":
                 raise Death
 
@@ -286,6 +288,62 @@ def test_a_transaction_that_is_over_fails_the_batch_before_anything_is_decided(w
     assert "kafka.transaction.timeout.ms" in (raised.value.hint or "")
     assert world.latest() is None
     driver.abort(part.prepared for part in parts)
+    world.check()
+
+
+def aged(world: World, left_s: float, monkeypatch: pytest.MonkeyPatch) -> Committer:
+    """A driver for which every transaction ends in so many seconds."""
+    driver = world.driver()
+    transactions = driver._client.transactions
+    describe_all = transactions.describe_all
+
+    def older(names: Iterable[str]) -> dict[str, DescribedTransaction | None]:
+        start_ms = int((time.time() + left_s) * 1000) - world.options.transaction_timeout_ms
+        return {name: found and found._replace(start_ms=start_ms) for name, found in describe_all(names).items()}
+
+    monkeypatch.setattr(transactions, "describe_all", older)
+    return driver
+
+
+def test_a_batch_is_not_decided_where_its_transactions_may_time_out_before_they_are_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [world.task("one", 0, task) for task in range(2)]
+    # The brokers may be away for 20 s, as a driver here is told.
+    driver = aged(world, 19, monkeypatch)
+    with pytest.raises(TimedOut, match=r"aborted in 1\d\.\d s, and the commit of the batch may take 20\.0 s") as raised:
+        driver.commit(0, parts)
+    assert "kafka.transaction.timeout.ms" in (raised.value.hint or "")
+    with pytest.raises(TimedOut, match="may take"):
+        driver.commit_unrecorded([part.prepared for part in parts])
+    assert world.latest() is None
+    assert aged(world, 60, monkeypatch).commit(0, parts)
+    world.expect(0, range(2))
+    world.check()
+
+
+def test_a_decision_that_takes_longer_than_its_transactions_have_left_is_not_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [world.task("one", 0, task) for task in range(2)]
+    driver = aged(world, 60, monkeypatch)
+    producer = driver._taken()._producer
+    flush = producer.flush
+    clock = time.monotonic
+
+    def slow() -> None:
+        flush()
+        # Of the 60 s the commits have 10.
+        monkeypatch.setattr(write_ledger, "time", SimpleNamespace(monotonic=lambda: clock() + 51, time=time.time))
+
+    monkeypatch.setattr(producer, "flush", slow)
+    with pytest.raises(TimedOut, match="took too long to write"):
+        driver.commit(0, parts)
+    monkeypatch.undo()
+    assert world.latest() is None
+    driver.abort(part.prepared for part in parts)
+    assert driver.commit(0, [world.task("one", 0, task) for task in range(2)])
+    world.expect(0, range(2))
     world.check()
 
 
@@ -471,8 +529,8 @@ def test_an_abort_after_a_failed_commit_spares_whatever_is_decided(world: World)
     driver = world.driver()
     write = driver._taken().write
 
-    def last_words(entry: Entry) -> None:
-        write(entry)
+    def last_words(entry: Entry, by: float) -> None:
+        write(entry, by)
         raise Death
 
     driver._taken().write = last_words  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
 """Who commits: the tasks write in transactions and leave them open, the driver decides, and then ends them all.
 
     task      writes its rows in a transaction of its own, has them acknowledged, tells the driver which it is
-    driver    1. finds that every transaction is still open
+    driver    1. finds that every transaction is still open, and will be for a while
               2. writes to the ledger that the batch consists of these (`decided`)
               3. commits them, all at once
               4. writes to the ledger that it has (`done`)
@@ -30,6 +30,7 @@ A writer without an identity has no ledger: its driver goes from step 1 to step 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -47,6 +48,13 @@ SWEEP_AGAIN_S: Final = 60.0
 _ABORTED_STATES: Final = ("PrepareAbort", "PrepareEpochFence", "CompleteAbort")
 #: an abort raises the epoch by one or two; a producer that took the id after a commit, and was aborted, by more
 _EPOCHS_OF_AN_ABORT: Final = 2
+
+#: what must be left of a transaction's timeout when its batch is decided: this part, or as long as brokers may be away
+_MARGIN_OF_TIMEOUT: Final = 4
+_TOO_LONG: Final = (
+    "a transaction is aborted when it is open longer than kafka.transaction.timeout.ms: "
+    "make batches smaller, or raise it up to transaction.max.timeout.ms of the brokers"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -133,9 +141,9 @@ class Committer:
             parts = again
         if not parts and not even_empty:
             return True
-        self.check_open(part.prepared for part in parts if part not in before)
+        decide_by = self.check_open(part.prepared for part in parts if part not in before)
         entry = Entry(batch, False, tuple(parts), note)
-        self._write(hold, entry)
+        self._write(hold, entry, decide_by)
         outcome = self._finish(entry)
         if outcome.aborted or outcome.unknown:
             raise self._torn(entry, outcome)
@@ -179,9 +187,9 @@ class Committer:
             self._hold = self._ledger.take(self._family.identity, self._family.prefix)
         return self._hold
 
-    def _write(self, hold: Hold, entry: Entry) -> None:
+    def _write(self, hold: Hold, entry: Entry, by: float = math.inf) -> None:
         try:
-            hold.write(entry)
+            hold.write(entry, by)
         except Fenced as error:
             self._hold = None
             raise Fenced(
@@ -227,10 +235,16 @@ class Committer:
 
     # --- transactions -------------------------------------------------------------------------------
 
-    def check_open(self, prepared: Iterable[Prepared]) -> None:
-        """Raises where a transaction can no longer be committed: while nothing is decided, nothing is lost by that."""
+    def check_open(self, prepared: Iterable[Prepared]) -> float:
+        """Until when (`time.monotonic`) they may be decided, so that none times out before it is committed.
+
+        Raises where one is over, or too near to its end: while nothing is decided, nothing is lost by that. A
+        transaction's age goes by the clocks of its coordinator and of this machine.
+        """
         wanted = {each.transactional_id: each for each in prepared}
+        now_s, now_ms = time.monotonic(), time.time() * 1000
         found = self._client.transactions.describe_all(wanted)
+        decide_by = math.inf
         for name, each in wanted.items():
             state = found[name]
             is_ours = state is not None and (state.producer_id, state.producer_epoch) == each[1:]
@@ -238,9 +252,19 @@ class Committer:
                 was = "unknown to its coordinator" if state is None else f"in state {state.state}"
                 raise Fenced(
                     f"the transaction {name} of a task is over before the batch could be committed (it is {was})",
-                    hint="a transaction is aborted when it is open longer than kafka.transaction.timeout.ms: "
-                    "make batches smaller, or raise it up to transaction.max.timeout.ms of the brokers",
+                    hint=_TOO_LONG,
                 )
+            left_ms = state.timeout_ms if state.start_ms is None else state.start_ms + state.timeout_ms - now_ms
+            margin_ms = min(self._client.cluster.timeout_s * 1000, state.timeout_ms / _MARGIN_OF_TIMEOUT)
+            if left_ms < margin_ms:
+                raise TimedOut(
+                    f"the transaction {name} of a task is aborted in {max(left_ms, 0) / 1000:.1f} s, "
+                    f"and the commit of the batch may take {margin_ms / 1000:.1f} s",
+                    hint=_TOO_LONG,
+                )
+            # Half of the margin is for the commits, which follow the decision.
+            decide_by = min(decide_by, now_s + (left_ms - margin_ms / 2) / 1000)
+        return decide_by
 
     def commit_unrecorded(self, prepared: Sequence[Prepared]) -> None:
         """Commits transactions of a writer without an identity."""

@@ -159,6 +159,23 @@ def test_only_the_partitions_asked_for_are_read(run: Shell, client: Client, topi
     run("consume", topic, "-p", "5", code=4)
 
 
+def test_records_that_are_deleted_while_one_partition_is_read_cost_none_of_another(
+    run: Shell, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for partition in range(3):
+        client.produce(topic, [b"%d%d" % (partition, number) for number in range(4)], partition=partition)
+    read = Client.reader
+
+    def late(self: Client, *given: Any, **options: Any) -> Any:
+        client.admin.delete_records(topic, {1: 2})
+        return read(self, *given, **options)
+
+    monkeypatch.setattr(Client, "reader", late)
+    told = run("consume", topic)
+    assert sorted(told.stdout.split()) == ["00", "01", "02", "03", "12", "13", "20", "21", "22", "23"]
+    assert f"{topic}-1: offsets 0 to 1 were deleted meanwhile" in told.stderr
+
+
 def test_only_what_matches_is_printed_and_counted(run: Shell, client: Client, single: str) -> None:
     client.produce(single, [Message(b"alpha", b"1"), Message(None, b"beta"), Message(b"gamma", None)])
     found = run("consume", single, "--grep", "^(alp|bet)", "-f", r"%k\n")

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidelog.client import Client, Message
-from tidelog.client.errors import NotFound, OffsetOutOfRange, Refused
-from tidelog.client.reader import Isolation
+from tidelog.client import Client, Message, reader
+from tidelog.client.errors import ClientError, NotFound, OffsetOutOfRange, Refused, Unreachable
+from tidelog.client.reader import Isolation, Span
 from tidelog.wire.batch import iter_headers
 from tidelog.wire.compression import CODEC_NAMES
 
@@ -148,6 +148,48 @@ def test_an_offset_that_is_not_there_says_which_ones_are(client: Client, topic: 
         list(client.read(topic, 0, from_offset=0))
     assert (raised.value.first, raised.value.end) == (1, 3)
     assert "it holds 1 to 2" in str(raised.value)
+
+
+@pytest.mark.parametrize("asked", ["answered", "refused", "unreachable"])
+def test_what_came_beside_an_error_is_handed_out_before_the_error_is_raised(
+    client: Client, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """Also where the question for the offsets that are there fails, for good or until patience ends."""
+    name = new_topic(2)
+    for partition in range(2):
+        client.produce(name, [b"a", b"b", b"c"], partition=partition)
+    client.admin.delete_records(name, {1: 1})
+    spans = [Span(name, 0, 0, 3), Span(name, 1, 0, 3)]
+    errors: dict[str, type[ClientError]] = {
+        "answered": OffsetOutOfRange,
+        "refused": Refused,
+        "unreachable": Unreachable,
+    }
+
+    def failing(*_: object) -> None:
+        raise errors[asked]("nobody knows")
+
+    if asked != "answered":
+        monkeypatch.setattr(reader, "list_offsets", failing)
+        monkeypatch.setattr(client.cluster, "timeout_s", 0)
+    seen = []
+    with pytest.raises(errors[asked]):
+        for span, record in client.reader(spans).records():
+            seen.append((span.partition, record.value))
+    assert seen == [(0, b"a"), (0, b"b"), (0, b"c")]
+    assert {span.partition: span.position for span in spans} == {0: 3, 1: 0}
+
+
+def test_an_answer_that_is_asked_for_again_is_the_whole_answer(client: Client, new_topic: Callable[..., str]) -> None:
+    name = new_topic(2)
+    for partition in range(2):
+        client.produce(name, [b"a", b"b", b"c"], partition=partition)
+    client.admin.delete_records(name, {1: 1})
+    spans = [Span(name, 0, 0, 3), Span(name, 1, 0, 3)]
+    reading = client.reader(spans)
+    with pytest.raises(OffsetOutOfRange):
+        reading.once()
+    assert {span.partition: span.position for span in spans} == {0: 0, 1: 0}
 
 
 def test_offsets_are_found_by_word_and_time(client: Client, topic: str) -> None:

@@ -12,16 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from bench.systems.java import REPOSITORY
 from bench.systems.process import BrokerProcess
 from bench.systems.spark import QUICK_TO_START
 from deltalake import DeltaTable
 from examples.windows import orders, windows
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import IntegerType, StringType, StructType
 from sink_orders import CUSTOMERS, fill, fold, moment
 
 from tidelog.pipeline.delta_sink import DeltaSink, DeltaStreamWriter, SinkOptions, upsert
@@ -29,7 +32,6 @@ from tidelog.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 ORDERS = 400
 
@@ -91,6 +93,10 @@ def by_window(table: Path) -> dict[tuple[datetime, str], tuple[int, float]]:
     counted = {(row["start"].astimezone(UTC), row["customer"]): (row["orders"], row["amount"]) for row in found}
     assert len(counted) == len(found), "a window is in the table twice"
     return counted
+
+
+def staged(table: Path) -> list[str]:
+    return sorted(path.name for path in table.glob("_tidelog/staging/**/*.parquet"))
 
 
 def deaths(directory: Path, *marks: str) -> str:
@@ -187,7 +193,7 @@ def test_rows_of_a_topic_are_upserted_by_key_in_append_mode_and_written_by_a_bat
     assert run_until_done(start) == 2
     newest = {customer: max(moment(n) for n in range(i, ORDERS, 3)) for i, customer in enumerate(CUSTOMERS)}
     assert {row["customer"]: row["at"].astimezone(UTC) for row in rows(tmp_path / "table")} == newest
-    assert len(rows(tmp_path / "table")) == 3 and not list((tmp_path / "table").glob("_tidelog/staging/*"))
+    assert len(rows(tmp_path / "table")) == 3 and staged(tmp_path / "table") == []
 
     job = shaky.createDataFrame([(1, "a"), (2, "b")], "n INT, p STRING").write.format("tidelog-delta")
     job.option("partitionBy", "p").mode("append").save(str(tmp_path / "job"))
@@ -221,6 +227,52 @@ def test_the_windows_example_is_killed_in_the_middle_and_counts_every_order_once
     process = start()
     assert process.wait(120) == 0
     assert by_window(table) == fold(ORDERS)
+
+
+class Upserts:
+    """A writer of upserts without Spark: what tasks and drivers of one query do, in any order."""
+
+    def __init__(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = SinkOptions.of({"path": str(table), "mode": "upsert", "keys": "n"}, overwrite=False)
+        self.writer = DeltaStreamWriter(options, StructType().add("n", IntegerType()).add("v", StringType()), False)
+        self._monkeypatch = monkeypatch
+
+    def task(self, batch: int, task: int, value: str) -> WriterCommitMessage:
+        properties = {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(batch)}
+        context = SimpleNamespace(partitionId=lambda: task, getLocalProperty=properties.get)
+        self._monkeypatch.setattr(TaskContext, "get", lambda: context)
+        columns = {"n": pa.array([task], pa.int32()), "v": pa.array([value])}
+        return self.writer.write(iter([pa.record_batch(columns)]))
+
+
+def test_a_batch_of_which_a_staged_file_is_missing_is_not_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upserts = Upserts(tmp_path, monkeypatch)
+    messages = [upserts.task(0, task, "a") for task in range(2)]
+    lost = next(tmp_path.glob("_tidelog/staging/query/*-t1-*.parquet"))
+    lost.unlink()
+    with pytest.raises(PipelineError, match=f"{lost.name}.* is gone"):
+        upserts.writer.commit(list(messages), 0)
+    assert rows(tmp_path) == []
+    upserts.writer.commit([upserts.task(0, task, "b") for task in range(2)], 0)
+    assert sorted((row["n"], row["v"]) for row in rows(tmp_path)) == [(0, "b"), (1, "b")]
+
+
+def test_a_commit_leaves_alone_what_another_driver_has_staged_for_this_batch_or_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upserts = Upserts(tmp_path, monkeypatch)
+    upserts.task(0, 0, "of an attempt that failed")
+    upserts.writer.commit([upserts.task(0, 0, "a")], 0)
+    assert len(staged(tmp_path)) == 1
+    ours, theirs, later = upserts.task(1, 0, "ours"), upserts.task(1, 0, "theirs"), upserts.task(2, 0, "later")
+    upserts.writer.commit([ours], 1)
+    assert [re.search("-b([0-9]+)-", name)[1] for name in staged(tmp_path)] == ["1", "2"]  # type: ignore[index]
+    # A driver that was thought dead repeats its batch.
+    upserts.writer.commit([theirs], 1)
+    upserts.writer.commit([later], 2)
+    assert [row["v"] for row in rows(tmp_path)] == ["later"] and staged(tmp_path) == []
 
 
 @pytest.mark.parametrize(

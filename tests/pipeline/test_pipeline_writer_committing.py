@@ -6,21 +6,26 @@ that leaves everything as it stands.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
 
 from tidelog.client import Client, ClientError
-from tidelog.client.errors import Fenced, Refused
+from tidelog.client.errors import Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
+from tidelog.client.transactions import DescribedTransaction, Transactions
+from tidelog.pipeline import write_ledger, writing
 from tidelog.pipeline.committing import Committer, Family, Torn
 from tidelog.pipeline.sink_options import SinkOptions
 from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
-from tidelog.pipeline.writing import Place, _write
+from tidelog.pipeline.writing import Place, TopicStreamWriter, TopicWriter, Written, _write
 
 PARTITIONS = 3
 
@@ -37,6 +42,7 @@ class World:
         self.topic = name
         self.family = Family("test", f"query-{name}")
         self.options = SinkOptions(bootstrap, topic=name, prefix="test", ledger_topic="__test_writes")
+        self.attempts = itertools.count()
         self.clients: list[Client] = []
         self.expected: list[str] = []
         self.client().admin.create_topic(name, PARTITIONS)
@@ -49,11 +55,16 @@ class World:
         return Committer(self.client(), self.family, self.options.ledger_topic)
 
     def task(self, run: str, batch: int, task: int, attempt: int = 0, rows: int = 3, salt: str = "") -> Part:
-        place = Place(self.family.identity, run, batch, task, attempt)
+        place = Place(self.family.identity, run, batch, task, attempt, next(self.attempts), streaming=True)
         written = _write(self.options, place, [self.rows(batch, task, rows, salt)])
         part = written.part()
         assert part is not None
         return part
+
+    def message(self, batch: int, part: Part, attempt: int = 0, run: str = "one") -> Written:
+        """What the task tells the driver."""
+        place = Place(self.family.identity, run, batch, part.task, attempt, 0, streaming=True)
+        return Written(place, part.prepared, part.rows, part.checksum)
 
     @staticmethod
     def values(batch: int, task: int, rows: int = 3, salt: str = "") -> list[str]:
@@ -107,12 +118,13 @@ def mortal(driver: Committer, step: str, random: Random) -> Committer:
     transactions = driver._client.transactions
     check_open, end = driver.check_open, transactions.end
 
-    def checked(prepared: Iterable[Prepared]) -> None:
+    def checked(prepared: Iterable[Prepared]) -> float:
         if step == "before check":
             raise Death
-        check_open(prepared)
+        decide_by = check_open(prepared)
         if step == "before decision":
             raise Death
+        return decide_by
 
     def ended(prepared: Iterable[Prepared], committed: bool) -> dict[Prepared, ClientError | None]:
         if committed and step in ("after decision", "among commits"):
@@ -122,10 +134,10 @@ def mortal(driver: Committer, step: str, random: Random) -> Committer:
         return end(prepared, committed)
 
     class MortalHold(Hold):
-        def write(self, entry: Entry) -> None:
+        def write(self, entry: Entry, by: float = math.inf) -> None:
             if entry.done and step == "before done":
                 raise Death
-            super().write(entry)
+            super().write(entry, by)
             if entry.done and step == "after done":
                 raise Death
 
@@ -211,6 +223,48 @@ def test_histories_of_deaths_of_drivers_and_tasks_leave_each_row_once(world: Wor
     world.check()
 
 
+def test_an_attempt_leaves_alone_what_one_of_the_same_number_has_prepared(world: World) -> None:
+    """A stage that is run again counts its attempts from 0 again, while those of the first one may still count."""
+    accepted, second = world.task("one", 0, 6), world.task("one", 0, 6)
+    driver = world.driver()
+    assert driver.commit(0, [accepted])
+    assert driver.sweep("one", now=True) == 1
+    # What is over does not keep an id from being used again, so that a long stream needs few of them.
+    following = world.task("one", 1, 6)
+    assert following.prepared.transactional_id == accepted.prepared.transactional_id
+    assert following.prepared.transactional_id != second.prepared.transactional_id
+    assert driver.commit(1, [following])
+    for batch in range(2):
+        world.expect(batch, [6])
+    world.check()
+
+
+def test_attempts_of_a_batch_write_share_no_id_though_none_has_written_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TopicWriter(world.options)
+
+    def attempt(attempt_id: int, meanwhile: Callable[[], None] = lambda: None) -> Written:
+        context = SimpleNamespace(partitionId=lambda: 6, attemptNumber=lambda: 0, taskAttemptId=lambda: attempt_id)
+        monkeypatch.setattr(writing, "_task_context", lambda: context)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield world.rows(0, 6, 2, "")
+            meanwhile()  # the producer is open
+            yield world.rows(0, 6, 3, "")
+
+        written = writer.write(rows())
+        assert isinstance(written, Written)
+        return written
+
+    late: list[Written] = []
+    accepted = attempt(41, lambda: late.append(attempt(42)))
+    writer.commit([accepted])
+    assert len(late) == 1
+    world.expected += [*world.values(0, 6, 2), *world.values(0, 6)]
+    world.check()
+
+
 def test_only_one_driver_decides(world: World) -> None:
     first, second = world.driver(), world.driver()
     ours, theirs = [world.task("one", 0, 0)], [world.task("two", 0, 0)]
@@ -219,7 +273,7 @@ def test_only_one_driver_decides(world: World) -> None:
     with pytest.raises(Fenced, match="another driver writes as") as raised:
         first.commit(0, ours)
     assert "once at a time" in (raised.value.hint or "")
-    assert not first.is_decided(0, ours[0].prepared) and first.is_decided(0, theirs[0].prepared)
+    assert first.undecided([ours[0].prepared, theirs[0].prepared]) == [ours[0].prepared]
     first.abort([ours[0].prepared])
     world.expect(0, [0])
     world.check()
@@ -234,6 +288,62 @@ def test_a_transaction_that_is_over_fails_the_batch_before_anything_is_decided(w
     assert "kafka.transaction.timeout.ms" in (raised.value.hint or "")
     assert world.latest() is None
     driver.abort(part.prepared for part in parts)
+    world.check()
+
+
+def aged(world: World, left_s: float, monkeypatch: pytest.MonkeyPatch) -> Committer:
+    """A driver for which every transaction ends in so many seconds."""
+    driver = world.driver()
+    transactions = driver._client.transactions
+    describe_all = transactions.describe_all
+
+    def older(names: Iterable[str]) -> dict[str, DescribedTransaction | None]:
+        start_ms = int((time.time() + left_s) * 1000) - world.options.transaction_timeout_ms
+        return {name: found and found._replace(start_ms=start_ms) for name, found in describe_all(names).items()}
+
+    monkeypatch.setattr(transactions, "describe_all", older)
+    return driver
+
+
+def test_a_batch_is_not_decided_where_its_transactions_may_time_out_before_they_are_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [world.task("one", 0, task) for task in range(2)]
+    # The brokers may be away for 20 s, as a driver here is told.
+    driver = aged(world, 19, monkeypatch)
+    with pytest.raises(TimedOut, match=r"aborted in 1\d\.\d s, and the commit of the batch may take 20\.0 s") as raised:
+        driver.commit(0, parts)
+    assert "kafka.transaction.timeout.ms" in (raised.value.hint or "")
+    with pytest.raises(TimedOut, match="may take"):
+        driver.commit_unrecorded([part.prepared for part in parts])
+    assert world.latest() is None
+    assert aged(world, 60, monkeypatch).commit(0, parts)
+    world.expect(0, range(2))
+    world.check()
+
+
+def test_a_decision_that_takes_longer_than_its_transactions_have_left_is_not_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [world.task("one", 0, task) for task in range(2)]
+    driver = aged(world, 60, monkeypatch)
+    producer = driver._taken()._producer
+    flush = producer.flush
+    clock = time.monotonic
+
+    def slow() -> None:
+        flush()
+        # Of the 60 s the commits have 10.
+        monkeypatch.setattr(write_ledger, "time", SimpleNamespace(monotonic=lambda: clock() + 51, time=time.time))
+
+    monkeypatch.setattr(producer, "flush", slow)
+    with pytest.raises(TimedOut, match="took too long to write"):
+        driver.commit(0, parts)
+    monkeypatch.undo()
+    assert world.latest() is None
+    driver.abort(part.prepared for part in parts)
+    assert driver.commit(0, [world.task("one", 0, task) for task in range(2)])
+    world.expect(0, range(2))
     world.check()
 
 
@@ -360,6 +470,81 @@ def test_the_sweep_takes_what_tasks_left_and_never_what_is_decided(world: World)
     theirs.commit()
     world.expect(0, [0])
     world.expected.append("theirs")
+    world.check()
+
+
+@pytest.mark.parametrize("hung", ["list_all", "abort"])
+def test_a_sweep_that_fails_leaves_the_batch_committed_and_is_not_repeated_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hung: str
+) -> None:
+    asked = []
+
+    def silent(self: Transactions, *_: object, **__: object) -> None:
+        asked.append(hung)
+        raise Unreachable("the broker at 127.0.0.1:1 did not answer within 20 s")
+
+    world.task("one", 0, 0, attempt=0), world.task("one", 0, 1, attempt=0)  # their messages are lost
+    counted = [world.task("one", 0, task, attempt=1) for task in range(2)]
+    with monkeypatch.context() as broken:
+        broken.setattr(Transactions, hung, silent)
+        stream = TopicStreamWriter(world.options)
+        for batch, parts in ((0, counted), (1, [world.task("one", 1, 2, attempt=1)])):
+            stream.commit([world.message(batch, part, attempt=1) for part in parts], batch)
+    assert len(asked) == 1 and "did not answer" in caplog.text
+    latest = world.latest()
+    assert latest is not None and latest.done and latest.batch == 1
+    world.expect(0, range(2))
+    world.expect(1, [2])
+    world.driver().sweep("one", now=True)
+    world.check()
+
+
+def test_one_transaction_that_cannot_be_aborted_keeps_no_other_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [world.task("one", 0, task).prepared.transactional_id for task in range(3)]
+    driver = world.driver()
+    driver._taken()
+    abort = Transactions.abort
+
+    def picky(self: Transactions, transactional_id: str) -> None:
+        if transactional_id == left[0]:
+            raise Refused("not this one")
+        abort(self, transactional_id)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Transactions, "abort", picky)
+        assert driver.sweep("two", now=True) == 2
+    assert [name for name in left if world.clients[0].transactions.describe(name).is_open] == left[:1]
+    driver._no_sweep_before = 0.0
+    # Of other runs too: the first sweep was not all that it should have been.
+    assert driver.sweep("two", now=True) == 1
+    world.check()
+
+
+def test_an_abort_after_a_failed_commit_spares_whatever_is_decided(world: World) -> None:
+    """The decision has part of an earlier run, so that the first of the transactions given is not in it."""
+    earlier = _decided_then_lost(world, survivors=1)
+    again = [world.task("two", 0, task) for task in range(3)]
+    driver = world.driver()
+    write = driver._taken().write
+
+    def last_words(entry: Entry, by: float) -> None:
+        write(entry, by)
+        raise Death
+
+    driver._taken().write = last_words  # type: ignore[method-assign]
+    with pytest.raises(Death):
+        driver.commit(0, again)
+    latest = world.latest()
+    assert latest is not None and not latest.done
+    assert [part.prepared for part in latest.parts] == [each.prepared for each in (earlier[0], *again[1:])]
+    left = world.task("two", 0, 3)
+    TopicStreamWriter(world.options).abort([world.message(0, part, run="two") for part in again], 0)
+    assert not world.clients[0].transactions.describe(left.prepared.transactional_id).is_open
+    recovered = world.driver().recover()
+    assert recovered is not None and recovered.done
+    world.expect(0, range(3))
     world.check()
 
 

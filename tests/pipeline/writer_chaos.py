@@ -57,9 +57,10 @@ def _arrange_deaths(plan: str) -> None:
     Committer._plan = plan  # type: ignore[attr-defined]
     check_open, end, write = Committer.check_open, Transactions.end, Hold.write
 
-    def checked(self: Committer, prepared: Any) -> None:
-        check_open(self, prepared)
+    def checked(self: Committer, prepared: Any) -> float:
+        decide_by = check_open(self, prepared)
         dies(plan, "before-decision")
+        return decide_by
 
     def ended(self: Transactions, prepared: Any, committed: bool) -> Any:
         if not committed:
@@ -71,10 +72,10 @@ def _arrange_deaths(plan: str) -> None:
             dies(plan, "among-commits")
         return end(self, all_of_them, committed)
 
-    def wrote(self: Hold, entry: Any) -> None:
+    def wrote(self: Hold, entry: Any, by: float) -> None:
         if entry.done:
             dies(plan, "before-done")
-        write(self, entry)
+        write(self, entry, by)
         if entry.done:
             dies(plan, "after-done")
 

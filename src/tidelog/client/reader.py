@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from tidelog.client.cluster import NO_TOPIC_ID, Cluster, Patience
 from tidelog.client.connection import NEWEST, Connection, Sent
-from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, Recreated, Unreachable, check, error_for
+from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, Recreated, check, error_for
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
@@ -139,9 +139,14 @@ class Reader:
                 chunks, failure = [], error
             asked = []
             if failure is not None:
-                if not self._cluster.passes(failure):
-                    raise failure
-                patience.pause(failure)
+                try:
+                    if not self._cluster.passes(failure):
+                        raise failure
+                    patience.pause(failure)
+                except ClientError:
+                    # The positions are past what came: whoever goes on from them must have had it.
+                    yield from chunks
+                    raise
                 self._cluster.forget()
             else:
                 patience = Patience(self._cluster.timeout_s)
@@ -162,6 +167,8 @@ class Reader:
         def attempt() -> list[Chunk]:
             chunks, failure = self._collect(self._ask(self._spans))
             if failure is not None:
+                for chunk in chunks:
+                    chunk.span.position = chunk.start
                 raise failure
             return chunks
 
@@ -240,18 +247,22 @@ class Reader:
         for connection, sent, spans in asked:
             try:
                 answer = connection.receive(sent)
-            except Unreachable as error:
-                failure = error
+                check(answer.error_code, f"a fetch from {connection.address}")
+            except ClientError as error:
+                failure = self._graver(failure, error)
                 continue
-            check(answer.error_code, f"a fetch from {connection.address}")
             by_key = {key: span for span in spans for key in ((span.topic, span.partition), _id_key(span))}
             for topic in answer.responses:
                 for data in topic.partitions:
                     span = by_key[topic.topic or topic.topic_id, data.partition_index]
                     trouble = self._take(span, data, chunks)
-                    if trouble is not None and (failure is None or self._cluster.passes(failure)):
-                        failure = trouble
+                    if trouble is not None:
+                        failure = self._graver(failure, trouble)
         return chunks, failure
+
+    def _graver(self, before: ClientError | None, error: ClientError) -> ClientError:
+        """What does not pass is said first."""
+        return error if before is None or self._cluster.passes(before) else before
 
     def _take(self, span: Span, data: Any, chunks: list[Chunk]) -> ClientError | None:
         """Moves the span past what came; the error, where something else came."""
@@ -278,11 +289,14 @@ class Reader:
         span.epoch = last.leader_epoch
         return None
 
-    def _out_of_range(self, span: Span) -> OffsetOutOfRange:
-        ends = [
-            list_offsets(self._cluster, span.topic, [span.partition], at, self._isolation)[span.partition].offset
-            for at in (EARLIEST, LATEST)
-        ]
+    def _out_of_range(self, span: Span) -> ClientError:
+        try:
+            ends = [
+                list_offsets(self._cluster, span.topic, [span.partition], at, self._isolation)[span.partition].offset
+                for at in (EARLIEST, LATEST)
+            ]
+        except ClientError as error:
+            return error
         return OffsetOutOfRange(
             f"{span.topic}-{span.partition} does not hold offset {span.position}: it holds {ends[0]} to {ends[1] - 1}"
             if ends[0] < ends[1]

@@ -1,7 +1,7 @@
 """Who commits: the tasks write in transactions and leave them open, the driver decides, and then ends them all.
 
     task      writes its rows in a transaction of its own, has them acknowledged, tells the driver which it is
-    driver    1. finds that every transaction is still open
+    driver    1. finds that every transaction is still open, and will be for a while
               2. writes to the ledger that the batch consists of these (`decided`)
               3. commits them, all at once
               4. writes to the ledger that it has (`done`)
@@ -29,21 +29,34 @@ A writer without an identity has no ledger: its driver goes from step 1 to step 
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.client.client import Client
-from tidelog.client.errors import ClientError, Fenced, Refused
+from tidelog.client.errors import ClientError, Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction
 from tidelog.pipeline.write_ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
 
 #: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
 SWEEP_INTERVAL_S: Final = 5.0
+#: a broker that does not answer keeps a commit waiting, and the next ones shall not wait as well
+SWEEP_AGAIN_S: Final = 60.0
 _ABORTED_STATES: Final = ("PrepareAbort", "PrepareEpochFence", "CompleteAbort")
 #: an abort raises the epoch by one or two; a producer that took the id after a commit, and was aborted, by more
 _EPOCHS_OF_AN_ABORT: Final = 2
+
+#: what must be left of a transaction's timeout when its batch is decided: this part, or as long as brokers may be away
+_MARGIN_OF_TIMEOUT: Final = 4
+_TOO_LONG: Final = (
+    "a transaction is aborted when it is open longer than kafka.transaction.timeout.ms: "
+    "make batches smaller, or raise it up to transaction.max.timeout.ms of the brokers"
+)
+
+_log = logging.getLogger(__name__)
 
 
 class Torn(ClientError):
@@ -51,13 +64,17 @@ class Torn(ClientError):
 
 
 class Family(NamedTuple):
-    """The transactional ids of a writer: `prefix/identity/run/task/attempt`. A run is one start of its driver."""
+    """The transactional ids of a writer: `prefix/identity/run/task/attempt`. A run is one start of its driver.
+
+    Where an attempt must not share its id with another of the same number, its own id follows: `…/attempt-id`.
+    """
 
     prefix: str
     identity: str
 
-    def transactional_id(self, run: str, task: int, attempt: int) -> str:
-        return f"{self.prefix}/{self.identity}/{run}/{task}/{attempt}"
+    def transactional_id(self, run: str, task: int, attempt: int, attempt_id: int | None = None) -> str:
+        name = f"{self.prefix}/{self.identity}/{run}/{task}/{attempt}"
+        return name if attempt_id is None else f"{name}-{attempt_id}"
 
     def run_of(self, transactional_id: str) -> str | None:
         """The run whose task uses the id; None where it belongs to no task of this writer."""
@@ -82,6 +99,7 @@ class Committer:
         self._ledger = Ledger(client, ledger_topic)
         self._hold: Hold | None = None
         self._swept_at = 0.0
+        self._no_sweep_before = 0.0
         self._others_swept = False
 
     # --- with a ledger ------------------------------------------------------------------------------
@@ -123,9 +141,9 @@ class Committer:
             parts = again
         if not parts and not even_empty:
             return True
-        self.check_open(part.prepared for part in parts if part not in before)
+        decide_by = self.check_open(part.prepared for part in parts if part not in before)
         entry = Entry(batch, False, tuple(parts), note)
-        self._write(hold, entry)
+        self._write(hold, entry, decide_by)
         outcome = self._finish(entry)
         if outcome.aborted or outcome.unknown:
             raise self._torn(entry, outcome)
@@ -153,21 +171,25 @@ class Committer:
         self.abort(ours[part.task].prepared for part in outcome.committed)
         return [*outcome.committed, *(ours[part.task] for part in outcome.aborted)]
 
-    def is_decided(self, batch: int, prepared: Prepared) -> bool:
-        """Whether the ledger has the transaction: then it must be left alone."""
-        if not self._ledger.exists():
-            return False
-        latest = self._ledger.latest(self._family.identity)
-        return latest is not None and latest.batch == batch and any(part.prepared == prepared for part in latest.parts)
+    def undecided(self, prepared: Iterable[Prepared]) -> list[Prepared]:
+        """Those that the ledger does not have: the others must be left alone."""
+        latest = self._latest()
+        decided = {part.prepared for part in latest.parts} if latest is not None else set()
+        return [each for each in prepared if each not in decided]
+
+    def _latest(self) -> Entry | None:
+        if self._hold is not None:
+            return self._hold.latest
+        return self._ledger.latest(self._family.identity) if self._ledger.exists() else None
 
     def _taken(self) -> Hold:
         if self._hold is None:
             self._hold = self._ledger.take(self._family.identity, self._family.prefix)
         return self._hold
 
-    def _write(self, hold: Hold, entry: Entry) -> None:
+    def _write(self, hold: Hold, entry: Entry, by: float = math.inf) -> None:
         try:
-            hold.write(entry)
+            hold.write(entry, by)
         except Fenced as error:
             self._hold = None
             raise Fenced(
@@ -213,10 +235,16 @@ class Committer:
 
     # --- transactions -------------------------------------------------------------------------------
 
-    def check_open(self, prepared: Iterable[Prepared]) -> None:
-        """Raises where a transaction can no longer be committed: while nothing is decided, nothing is lost by that."""
+    def check_open(self, prepared: Iterable[Prepared]) -> float:
+        """Until when (`time.monotonic`) they may be decided, so that none times out before it is committed.
+
+        Raises where one is over, or too near to its end: while nothing is decided, nothing is lost by that. A
+        transaction's age goes by the clocks of its coordinator and of this machine.
+        """
         wanted = {each.transactional_id: each for each in prepared}
+        now_s, now_ms = time.monotonic(), time.time() * 1000
         found = self._client.transactions.describe_all(wanted)
+        decide_by = math.inf
         for name, each in wanted.items():
             state = found[name]
             is_ours = state is not None and (state.producer_id, state.producer_epoch) == each[1:]
@@ -224,9 +252,19 @@ class Committer:
                 was = "unknown to its coordinator" if state is None else f"in state {state.state}"
                 raise Fenced(
                     f"the transaction {name} of a task is over before the batch could be committed (it is {was})",
-                    hint="a transaction is aborted when it is open longer than kafka.transaction.timeout.ms: "
-                    "make batches smaller, or raise it up to transaction.max.timeout.ms of the brokers",
+                    hint=_TOO_LONG,
                 )
+            left_ms = state.timeout_ms if state.start_ms is None else state.start_ms + state.timeout_ms - now_ms
+            margin_ms = min(self._client.cluster.timeout_s * 1000, state.timeout_ms / _MARGIN_OF_TIMEOUT)
+            if left_ms < margin_ms:
+                raise TimedOut(
+                    f"the transaction {name} of a task is aborted in {max(left_ms, 0) / 1000:.1f} s, "
+                    f"and the commit of the batch may take {margin_ms / 1000:.1f} s",
+                    hint=_TOO_LONG,
+                )
+            # Half of the margin is for the commits, which follow the decision.
+            decide_by = min(decide_by, now_s + (left_ms - margin_ms / 2) / 1000)
+        return decide_by
 
     def commit_unrecorded(self, prepared: Sequence[Prepared]) -> None:
         """Commits transactions of a writer without an identity."""
@@ -245,28 +283,53 @@ class Committer:
         """What cannot be aborted is over already, or ends by its timeout."""
         self._client.transactions.end(prepared, committed=False)
 
-    def sweep(self, run: str, now: bool) -> int:
+    def sweep(self, run: str, now: bool, recorded: bool = True) -> int:
         """Aborts what tasks of this run left open, if it is time for that; how many they were.
 
+        Of a writer with an identity (`recorded`) the ledger says what is decided, and to be left alone.
         The first time after a commit also what other runs left: their drivers are dead, or will find themselves fenced.
+        The batch is over by then, so that a sweep that fails fails nothing: another one follows, or a timeout.
         """
         first = not self._others_swept and self._hold is not None
-        if not first and not now and time.monotonic() - self._swept_at < SWEEP_INTERVAL_S:
+        due = first or now or time.monotonic() - self._swept_at >= SWEEP_INTERVAL_S
+        if not due or time.monotonic() < self._no_sweep_before:
             return 0
+        try:
+            left = self._left_open(run, first, recorded)
+        except ClientError as error:
+            _log.warning("what tasks of %s left open is not looked for: %s", self._family.identity, error)
+            self._no_sweep_before = time.monotonic() + SWEEP_AGAIN_S
+            return 0
+        aborted = self._aborted(left)
+        self._swept_at = time.monotonic()
+        self._others_swept |= first and aborted == len(left)
+        return aborted
+
+    def _left_open(self, run: str, others_too: bool, recorded: bool) -> list[str]:
         decided: set[str] = set()
-        if self._hold is not None and (latest := self._hold.latest) is not None and not latest.done:
+        if recorded and (latest := self._latest()) is not None and not latest.done:
             decided = {part.prepared.transactional_id for part in latest.parts}
         left = []
         for listed in self._client.transactions.list_all(states=["Ongoing"]):
             name = listed.transactional_id
             whose = self._family.run_of(name)
-            if name not in decided and (whose == run or (first and whose is not None)):
+            if name not in decided and (whose == run or (others_too and whose is not None)):
                 left.append(name)
-        for name in left:
-            self._client.transactions.abort(name)
-        self._swept_at = time.monotonic()
-        self._others_swept |= first
-        return len(left)
+        return left
+
+    def _aborted(self, names: Sequence[str]) -> int:
+        """How many of them could be aborted."""
+        aborted = 0
+        for name in names:
+            try:
+                self._client.transactions.abort(name)
+                aborted += 1
+            except ClientError as error:
+                _log.warning("the transaction %s, which a task left open, is not aborted yet: %s", name, error)
+                self._no_sweep_before = time.monotonic() + SWEEP_AGAIN_S
+                if isinstance(error, (Unreachable, TimedOut)):
+                    break
+        return aborted
 
 
 def _content(part: Part) -> tuple[int, int]:

@@ -18,7 +18,8 @@ task; the messages bring it to the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,8 @@ _OPTIONS: Final = ("path", "partitionBy", "mode", "keys", "orderBy", "targetFile
 _SPARKS_OWN: Final = {"queryname", "checkpointlocation"}
 _MAX_BUFFERED_BYTES: Final = 32 * MIB
 QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+_STAGED: Final = re.compile(r"-b(\d+)-t\d+-[0-9a-f]+-\d+\.parquet$")
 
 
 def register(spark: SparkSession) -> None:
@@ -131,15 +134,13 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             table.append(query, batchId, files)
 
     def _merge(self, table: QueryTable, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
-        from tidelog.pipeline import places
         from tidelog.pipeline.query_table import latest
 
         options = self._options
         if not table.has(query, batch):
             rows = _read(options.path, [file.path for file in files], self._schema)
             table.merge(query, batch, latest(rows, options.keys, options.order_by), options.keys)
-        # Also what earlier attempts left there: a query has one batch at a time.
-        places.remove_directory(options.path, _staging(query))
+        _clear_staging(options.path, query, batch, {file.path for file in files})
 
     def _table(self) -> QueryTable:
         from tidelog.pipeline.query_table import QueryTable
@@ -208,19 +209,22 @@ def _write(options: SinkOptions, schema: pa.Schema, batches: Iterator[pa.RecordB
 
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(BATCH_ID)
     task = 0 if context is None else context.partitionId()
-    files = write_rows(_settings(options, query, task), (batch.cast(schema) for batch in batches))
+    files = write_rows(_settings(options, query, batch, task), (batch.cast(schema) for batch in batches))
     return Written(files, query)
 
 
-def _settings(options: SinkOptions, query: str | None, task: int) -> SinkSettings:
+def _settings(options: SinkOptions, query: str | None, batch: str | None, task: int) -> SinkSettings:
     from tidelog.pipeline.parquet_files import SinkSettings
 
+    # What is staged says for which batch, so that it is known when nobody needs it any more.
+    number = f"-b{batch}" if options.keys and batch is not None else ""
     return SinkSettings(
         root=options.path,
         # Rows to be merged are not yet rows of the table.
         directory=_staging(query) if options.keys else "",
-        prefix=f"part-{query or 'job'}-t{task}",
+        prefix=f"part-{query or 'job'}{number}-t{task}",
         partition_by=() if options.keys else options.partition_by,
         target_bytes=options.target_bytes,
         max_bytes=_MAX_BUFFERED_BYTES,
@@ -239,10 +243,31 @@ def _read(root: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
     import pyarrow.parquet as pq
 
     from tidelog.pipeline import places
+    from tidelog.pipeline.errors import PipelineError
 
-    found = [places.read(root, path) for path in paths]
-    tables = [pq.read_table(pa.BufferReader(data)) for data in found if data is not None]
-    return pa.concat_tables([table.cast(schema) for table in tables])
+    tables = []
+    for path in paths:
+        data = places.read(root, path)
+        if data is None:
+            raise PipelineError(
+                f"{root}: the file {path}, which a task wrote for this batch, is gone",
+                "start the query again: nothing of the batch is in the table, and it is written anew",
+            )
+        tables.append(pq.read_table(pa.BufferReader(data)).cast(schema))
+    return pa.concat_tables(tables)
+
+
+def _clear_staging(root: str, query: str, batch: int, paths: Collection[str]) -> None:
+    """Removes the files of a batch that is in the table, and what attempts at earlier ones left.
+
+    Another driver of the query may be about to commit what else is there.
+    """
+    from tidelog.pipeline import places
+
+    for found in places.files_below(root, _staging(query)):
+        written = _STAGED.search(found.path)
+        if found.path in paths or (written is not None and int(written[1]) < batch):
+            places.remove(root, found.path)
 
 
 # --- words --------------------------------------------------------------------------------------------

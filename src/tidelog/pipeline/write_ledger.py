@@ -19,6 +19,7 @@ waited for.
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Final, NamedTuple
 
@@ -204,8 +205,12 @@ class Hold:
         self._topic = topic
         self._partition = partition
 
-    def write(self, entry: Entry) -> None:
-        """Returns when the entry is there for everybody; `Fenced` where another driver has taken over."""
+    def write(self, entry: Entry, by: float = math.inf) -> None:
+        """Returns when the entry is there for everybody; `Fenced` where another driver has taken over.
+
+        Where it could not be written `by` then (`time.monotonic`), it is not, and that is `TimedOut`. Only its commit
+        may end later, within `ENTRY_TIMEOUT_MS`.
+        """
         value = entry.to_bytes()
         now_ms = int(time.time() * 1000)
         self._producer.begin()
@@ -213,6 +218,13 @@ class Hold:
             self._producer.send(
                 self._topic, value, self.identity.encode(), partition=self._partition, timestamp_ms=now_ms
             )
+            self._producer.flush()
+            if time.monotonic() > by:
+                raise TimedOut(
+                    f"the entry of {self.identity} in topic {self._topic} took too long to write: "
+                    "the transactions that it decides would have timed out before they are committed",
+                    hint="nothing of the batch is committed: run it again when the brokers answer",
+                )
             self._producer.commit()
         except BaseException:
             self._let_go()

@@ -70,7 +70,12 @@ class Place(NamedTuple):
     run: str
     batch: int
     task: int
+    #: counted from 0 in every attempt of the stage, so that several of a task may have the same
     attempt: int
+    #: no other attempt of the application has it
+    attempt_id: int
+    #: whether the run goes on with other batches
+    streaming: bool
 
 
 class Written(WriterCommitMessage):
@@ -111,9 +116,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task_context()
-        place = Place(
-            self._identity, self._run, self._options.write_version, context.partitionId(), context.attemptNumber()
-        )
+        place = _place(context, self._identity, self._run, self._options.write_version, streaming=False)
         return _write(self._options, place, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -122,11 +125,12 @@ class TopicWriter(DataSourceArrowWriter):
         written = _written(messages)
         parts = _parts(written)
         with _committer(self._options, self._identity) as committer:
-            if self._options.write_id is not None:
+            recorded = self._options.write_id is not None
+            if recorded:
                 committer.commit(self._options.write_version, parts, self._options.write_note)
             else:
                 committer.commit_unrecorded([part.prepared for part in parts])
-            committer.sweep(self._run, now=True)
+            committer.sweep(self._run, now=True, recorded=recorded)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
@@ -187,9 +191,8 @@ def _write(options: SinkOptions, place: Place, batches: Iterable[pa.RecordBatch]
 def _write_prepared(
     options: SinkOptions, place: Place, client: Client, first: pa.RecordBatch, rows: Iterator[pa.RecordBatch]
 ) -> Written:
-    family = Family(options.prefix, place.identity)
     producer: TransactionalProducer = client.transactional_producer(
-        family.transactional_id(place.run, place.task, place.attempt),
+        _transactional_id(options, place, client),
         timeout_ms=options.transaction_timeout_ms,
         compression=options.compression,
     )
@@ -204,6 +207,21 @@ def _write_prepared(
         except ClientError:
             pass
         raise
+
+
+def _transactional_id(options: SinkOptions, place: Place, client: Client) -> str:
+    """One that no other attempt has prepared a transaction under: to take an id aborts what is open under it.
+
+    A stream writes under few ids again and again, and takes another only where one is in use. What it finds may change
+    until it takes the id; a run of one batch has nothing to use again, and each attempt an id of its own.
+    """
+    family = Family(options.prefix, place.identity)
+    if place.streaming:
+        name = family.transactional_id(place.run, place.task, place.attempt)
+        state = client.transactions.describe_all([name])[name]
+        if state is None or state.state != "Ongoing":
+            return name
+    return family.transactional_id(place.run, place.task, place.attempt, place.attempt_id)
 
 
 def _encode(
@@ -243,6 +261,11 @@ def _task_context() -> TaskContext:
     return context
 
 
+def _place(context: TaskContext, identity: str, run: str, batch: int, streaming: bool) -> Place:
+    attempt, attempt_id = context.attemptNumber(), context.taskAttemptId()
+    return Place(identity, run, batch, context.partitionId(), attempt, attempt_id, streaming)
+
+
 def _stream_place(context: TaskContext, own_run: str, exactly_once: bool) -> Place:
     identity, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     if not exactly_once:
@@ -260,7 +283,7 @@ def _stream_place(context: TaskContext, own_run: str, exactly_once: bool) -> Pla
         run = uuid.UUID(run).hex[:12]
     except ValueError:
         run = own_run
-    return Place(identity, run, int(batch), context.partitionId(), context.attemptNumber())
+    return _place(context, identity, run, int(batch), streaming=True)
 
 
 # --- on the driver ----------------------------------------------------------------------------------
@@ -291,10 +314,8 @@ def _abort(
     prepared = [part.prepared for part in _parts(written)]
     try:
         with _committer(options, identity) as committer:
-            if recorded and prepared and committer.is_decided(batch, prepared[0]):
-                return
-            committer.abort(prepared)
-            committer.sweep(run, now=True)
+            committer.abort(committer.undecided(prepared) if recorded else prepared)
+            committer.sweep(run, now=True, recorded=recorded)
     except WriteFailed as error:
         _log.warning("what batch %s of %s wrote is not aborted yet: %s", batch, identity, error)
 

@@ -115,6 +115,10 @@ def test_a_kept_connection_survives_a_restart_of_the_broker(tidelog_broker: Runn
     assert offsets_of(read_range(tidelog_broker.bootstrap, both)) == [0, 1]
 
 
+def test_a_broker_that_restarts_while_a_worker_begins_is_waited_for(restarting_broker: RunningBroker) -> None:
+    assert offsets_of(read_range(restarting_broker.bootstrap, OffsetRange("t", 0, 0, 2))) == [0, 1]
+
+
 def test_records_that_were_deleted_are_data_loss(
     broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:

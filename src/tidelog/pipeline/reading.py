@@ -113,7 +113,8 @@ def borrowed_client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Clie
     try:
         client = idle.pop()
     except IndexError:
-        client = Client(bootstrap, **options)
+        # A worker may begin while a broker restarts: how long that may take is what the timeout says.
+        client = Client(bootstrap, **options, wait_for_first=True)
     else:
         # What it knew may be long ago: a topic may have been deleted and created again since.
         client.cluster.forget()

@@ -107,8 +107,9 @@ class SubscribedTopics:
         while True:
             try:
                 if self._client is None:
-                    timeout_s = self._options.request_timeout_ms / 1000
-                    self._client = Client(self._options.bootstrap, self._options.client_id, timeout_s)
+                    given = self._options
+                    timeout_s = given.request_timeout_ms / 1000
+                    self._client = Client(given.bootstrap, given.client_id, timeout_s, wait_for_first=True)
                 return question(self._client)
             except ClientError as error:
                 self.close()

@@ -143,6 +143,17 @@ def test_a_connection_that_is_cut_off_does_not_use_up_the_time_for_trying_again(
         assert seen == list(range(1000))
 
 
+def test_a_leader_that_is_no_longer_in_the_cluster_is_asked_for_again(tidelog_broker: RunningBroker) -> None:
+    with Client(tidelog_broker.bootstrap) as client:
+        client.admin.create_topic("t", 1)
+        client.produce("t", [b"x"])
+        # The topic was asked for when broker 99 led it, the brokers when that had left.
+        known = client.topic("t")
+        client.cluster._topics["t"] = known._replace(partitions={0: known.partitions[0]._replace(leader=99)})
+        client.describe([])
+        assert client.offsets("t")[0].offset == 1
+
+
 def test_a_first_contact_is_waited_for_where_that_is_said(tidelog_broker: RunningBroker) -> None:
     tidelog_broker.stop()
     start = threading.Timer(1.0, tidelog_broker.start)

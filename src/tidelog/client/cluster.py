@@ -164,9 +164,11 @@ class Cluster:
         info = known.partitions.get(partition)
         if info is None:
             raise no_such_partition(known, partition)
-        if info.leader == NO_LEADER:
+        if info.leader not in self._nodes:
+            # None, or one that was gone when the brokers were last asked for: then the topic is what is out of date.
+            gone = None if info.leader == NO_LEADER else f"its leader, broker {info.leader}, is not in the cluster"
             self.forget()
-            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}", gone)
         return self.broker(info.leader), known, info
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:

@@ -193,8 +193,13 @@ def test_a_topic_that_was_deleted_stops_a_reader_unless_losses_are_allowed(
     client.admin.delete_topics([f"{topic}-doomed"])
     with pytest.raises(TopicsUnavailable, match="doomed"):
         strict.latest(known)
+    asked.pauses = 0
     assert lenient.latest(known) == at(topic, 10, 4)
     assert lenient.earliest(known) == at(topic, 0, 0)
+    assert asked.pauses == 2
+    # Once that is believed, nothing is waited for any more.
+    assert lenient.latest(at(topic, 10, 4)) == at(topic, 10, 4)
+    assert asked.pauses == 2
 
 
 def test_an_end_before_a_known_offset_is_asked_for_again_and_then_believed(asked: Asked, topic: str) -> None:

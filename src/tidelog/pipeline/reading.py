@@ -7,9 +7,9 @@ of a compressed batch the unpacked records as well.
 
 Rows are those with start <= offset < until that a consumer may see. Gaps that compaction, control records and aborted
 transactions leave are passed. What should be there and is not is data loss: offsets that retention or somebody's
-DeleteRecords took before they were read, or a log that is shorter than it was when the range was planned. It stops the
-reading with `DataLoss`, which says what is gone; or, where the caller said so, is logged, and reading goes on with what
-exists.
+DeleteRecords took before they were read, a log that is shorter than it was when the range was planned, or a topic that
+was deleted since. It stops the reading with `DataLoss`, which says what is gone; or, where the caller said so, is
+logged, and reading goes on with what exists.
 
 Clients are kept between calls, since Python workers live longer than their tasks. One that was left in the middle of
 an answer is not used again. For the same reason what a worker has imported is put out of the garbage collector's
@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.client.client import Client
-from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, TimedOut
+from tidelog.client.errors import ClientError, LogTruncated, NotFound, OffsetOutOfRange, TimedOut
 from tidelog.client.reader import Chunk, Isolation, Span
 from tidelog.pipeline.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, ArrowDecoder
 
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 FETCH_BYTES: Final = 4 * 1024 * 1024
 #: how often in a row a broker says that nothing follows before a gap at the end of the range is believed
 EMPTY_ANSWERS: Final = 2
+#: how often in a row, and how long apart, brokers say that there is no such partition before that is believed: one that
+#: has just started may not know better yet
+MISSING_ANSWERS: Final = 3
+MISSING_PAUSE_S: Final = 0.5
 KEPT_CLIENTS: Final = 4
 
 #: set by Spark in the Python workers that it uses for one task after the other
@@ -147,6 +151,7 @@ class _Reading:
 
     def chunks(self) -> Iterator[Chunk]:
         position = self._offsets.start
+        missing_answers = 0
         while position < self._offsets.until:
             span = Span(self._offsets.topic, self._offsets.partition, position, self._offsets.until)
             reader = self._client.reader(
@@ -154,6 +159,7 @@ class _Reading:
             )
             try:
                 for chunk in reader.chunks():
+                    missing_answers = 0
                     if chunk.fetched.records:
                         self._empty_answers = 0
                         self._waiting_since = None
@@ -166,6 +172,13 @@ class _Reading:
             except LogTruncated as error:
                 self._lose(error.end_offset, span.position, "they were read before its log was truncated")
                 position = span.position
+            except NotFound:
+                position = span.position
+                missing_answers += 1
+                if missing_answers >= MISSING_ANSWERS:
+                    self._lose(position, self._offsets.until, "the topic was deleted, or has no such partition")
+                    return
+                time.sleep(MISSING_PAUSE_S)
 
     def _after_gap(self, span: Span, error: OffsetOutOfRange) -> int:
         """Where to go on when the broker does not have the position."""

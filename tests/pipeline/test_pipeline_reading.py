@@ -140,6 +140,23 @@ def test_records_that_were_deleted_are_data_loss(
     assert offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 30), fail_on_data_loss=False)) == []
 
 
+def test_a_beginning_that_may_be_gone_excuses_nothing_else(
+    broker: BrokerProcess, client: Client, filled: Callable[..., str]
+) -> None:
+    topic = filled(100)
+    client.admin.delete_records(topic, {0: 40})
+
+    def read(start: int, until: int) -> list[int]:
+        return offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, start, until), beginning_may_be_gone=True))
+
+    assert read(10, 60) == list(range(40, 60))
+    with pytest.raises(DataLoss, match="offsets 150 to 159 are lost: it now ends at offset 100"):
+        read(150, 160)
+    client.admin.delete_topics([topic])
+    with pytest.raises(DataLoss, match="the topic was deleted"):
+        read(40, 60)
+
+
 def test_a_log_shorter_than_the_range_is_data_loss(broker: BrokerProcess, filled: Callable[..., str]) -> None:
     topic = filled(10)
     beyond = OffsetRange(topic, 0, 50, 60)

@@ -84,16 +84,20 @@ def read_range(
     isolation: Isolation = "read_committed",
     client_options: Mapping[str, Any] | None = None,
     fail_on_data_loss: bool = True,
+    beginning_may_be_gone: bool = False,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `offsets` as Arrow batches with `columns`, in order."""
+    """The records of `offsets` as Arrow batches with `columns`, in order.
+
+    With `beginning_may_be_gone` offsets before the first that the partition holds are no reason to fail; others are.
+    """
     decoder = ArrowDecoder(columns, max_rows=max_rows, max_bytes=max_bytes)
     if offsets.start >= offsets.until:
         return
     with borrowed_client(bootstrap, client_options or {}) as client:
-        reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss)
+        reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss, beginning_may_be_gone)
         for chunk in reading.chunks():
             yield from decoder.decode(chunk)
     _settle()
@@ -136,16 +140,32 @@ def borrowed_client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Clie
 class _Reading:
     """The chunks of one range, with what to do where something is not there."""
 
-    __slots__ = ("_client", "_empty_answers", "_fail", "_fetch_bytes", "_isolation", "_offsets", "_waiting_since")
+    __slots__ = (
+        "_beginning_may_be_gone",
+        "_client",
+        "_empty_answers",
+        "_fail",
+        "_fetch_bytes",
+        "_isolation",
+        "_offsets",
+        "_waiting_since",
+    )
 
     def __init__(
-        self, client: Client, offsets: OffsetRange, isolation: Isolation, fetch_bytes: int, fail_on_data_loss: bool
+        self,
+        client: Client,
+        offsets: OffsetRange,
+        isolation: Isolation,
+        fetch_bytes: int,
+        fail_on_data_loss: bool,
+        beginning_may_be_gone: bool = False,
     ) -> None:
         self._client = client
         self._offsets = offsets
         self._isolation: Isolation = isolation
         self._fetch_bytes = fetch_bytes
         self._fail = fail_on_data_loss
+        self._beginning_may_be_gone = beginning_may_be_gone
         self._empty_answers = 0
         self._waiting_since: float | None = None
 
@@ -184,10 +204,8 @@ class _Reading:
         """Where to go on when the broker does not have the position."""
         until = self._offsets.until
         if error.first > span.position:
-            held = f"it now begins at offset {error.first}"
-            self._lose(
-                span.position, min(error.first, until), f"{held} (retention or DeleteRecords took what was before)"
-            )
+            why = f"it now begins at offset {error.first} (retention or DeleteRecords took what was before)"
+            self._lose(span.position, min(error.first, until), why, excused=self._beginning_may_be_gone)
             return error.first
         self._lose(span.position, until, f"it now ends at offset {error.end}, as if truncated or created again")
         return until
@@ -215,8 +233,8 @@ class _Reading:
         self._lose(position, until, f"it now ends at offset {fetched.high_watermark}, as if truncated or created again")
         return True
 
-    def _lose(self, first: int, until: int, why: str) -> None:
+    def _lose(self, first: int, until: int, why: str, excused: bool = False) -> None:
         error = DataLoss(self._offsets.topic, self._offsets.partition, first, until, why)
-        if self._fail:
+        if self._fail and not excused:
             raise error
         _log.warning("%s", error.what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.client import cluster
 from tidelog.client.cluster import Cluster, PartitionInfo, TopicInfo, parse_bootstrap
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, InDoubt, LogTruncated, Refused, Unreachable, error_for
@@ -357,6 +359,32 @@ def test_a_new_leader_that_lost_what_was_read_is_an_error() -> None:
     with pytest.raises(LogTruncated, match="read up to offset 5") as raised:
         next(read)
     assert raised.value.end_offset == 2
+
+
+def test_what_a_reader_does_between_records_is_no_time_that_a_broker_was_away() -> None:
+    answers = [fetched(records=batch_at(0, b"a")), Unreachable("cut"), fetched(records=batch_at(1, b"b"))]
+    scripts = {ApiKey.FETCH: answers, ApiKey.OFFSET_FOR_LEADER_EPOCH: [epoch_end(1)]}
+    hasty = ScriptedCluster(ScriptedConnection(scripts))
+    hasty.timeout_s = 0.2
+    read = Reader(hasty, [Span("t", 0, 0, 2)]).records()
+    values = [next(read)[1].value]
+    time.sleep(0.3)
+    values += [record.value for _, record in read]
+    assert values == [b"a", b"b"]
+
+
+def test_a_broker_is_asked_to_answer_before_the_client_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "REQUEST_TIMEOUT_S", 2)
+    scripts = {ApiKey.PRODUCE: [produced()], ApiKey.FETCH: [fetched()], ApiKey.INIT_PRODUCER_ID: [producer_id(7)]}
+    connection = ScriptedConnection(scripts)
+    patient = ScriptedCluster(connection)
+    producer = Producer(patient)
+    producer.send("t", b"x", partition=0)
+    producer.flush()
+    Reader(patient, [Span("t", 0, 0)], max_wait_ms=60_000).once()
+    asked = dict(connection.asked)
+    assert asked[ApiKey.PRODUCE].timeout_ms < 2000
+    assert asked[ApiKey.FETCH].max_wait_ms < 2000
 
 
 def test_an_error_says_what_was_asked_and_its_name() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tidelog.client import Client
+from tidelog.client import Client, cluster
 from tidelog.client.errors import InDoubt, NotFound, Unreachable
 from tidelog.testing.broker import RunningBroker
 
@@ -104,6 +106,66 @@ def test_a_broker_that_does_not_answer_leaves_a_write_in_doubt(tidelog_broker: R
         producer.flush()
     with Client(tidelog_broker.bootstrap) as client:
         assert numbers(client, "t") in ([0, 1, 3], [0, 1, 2, 3])
+
+
+@contextmanager
+def cut_off(client: Client) -> Iterator[None]:
+    """The open connections take everything and answer nothing, as if a wire were cut; new ones work."""
+    with ExitStack() as others:
+        for connection in client.cluster._connections.values():
+            ours, theirs = socket.socketpair()
+            ours.settimeout(connection._socket.gettimeout())
+            connection._socket.close()
+            connection._socket = ours
+            others.enter_context(theirs)
+        yield
+
+
+def test_a_connection_that_is_cut_off_does_not_use_up_the_time_for_trying_again(
+    tidelog_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "REQUEST_TIMEOUT_S", 0.3)
+    with Client(tidelog_broker.bootstrap, timeout_s=5) as client:
+        client.admin.create_topic("t", 1)
+        producer = client.producer(max_batch_bytes=2000)
+        for number in range(1000):
+            producer.send("t", b"%09d" % number, partition=0)
+            if number == 0:
+                producer.flush()
+        with cut_off(client):
+            producer.flush()
+        with cut_off(client):
+            assert client.describe(["t"]).topics.keys() == {"t"}
+        read = client.read("t", 0, partition_max_bytes=4000)
+        seen = [int(next(read).value or b"")]
+        with cut_off(client):
+            seen += [int(record.value or b"") for record in read]
+        assert seen == list(range(1000))
+
+
+def test_a_leader_that_is_no_longer_in_the_cluster_is_asked_for_again(tidelog_broker: RunningBroker) -> None:
+    with Client(tidelog_broker.bootstrap) as client:
+        client.admin.create_topic("t", 1)
+        client.produce("t", [b"x"])
+        # The topic was asked for when broker 99 led it, the brokers when that had left.
+        known = client.topic("t")
+        client.cluster._topics["t"] = known._replace(partitions={0: known.partitions[0]._replace(leader=99)})
+        client.describe([])
+        assert client.offsets("t")[0].offset == 1
+
+
+def test_a_first_contact_is_waited_for_where_that_is_said(tidelog_broker: RunningBroker) -> None:
+    tidelog_broker.stop()
+    start = threading.Timer(1.0, tidelog_broker.start)
+    start.start()
+    with Client(tidelog_broker.bootstrap, wait_for_first=True) as client:
+        assert list(client.describe([]).nodes) == [tidelog_broker.broker_id]
+    start.join()
+
+
+def test_a_first_contact_is_not_waited_for_any_longer_than_the_timeout() -> None:
+    with Client("127.0.0.1:1", timeout_s=0.2, wait_for_first=True) as client, pytest.raises(Unreachable):
+        client.describe()
 
 
 def test_an_address_where_nothing_listens_is_unreachable_at_once(tidelog_broker: RunningBroker) -> None:

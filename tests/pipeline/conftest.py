@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,13 @@ from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
 from bench.systems.tidelog import Tidelog
 
+from tidelog.client import Client
+
 if TYPE_CHECKING:
     from bench.systems.spark import SparkCluster
     from pyspark.sql import SparkSession
+
+    from tidelog.testing.broker import RunningBroker
 
 SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 FAST_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
@@ -63,6 +68,19 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
     with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def restarting_broker(tidelog_broker: RunningBroker) -> Iterator[RunningBroker]:
+    """A broker with two records in `t` that is away at the moment, and will be back in another."""
+    with Client(tidelog_broker.bootstrap) as client:
+        client.admin.create_topic("t", 1)
+        client.produce("t", [b"one", b"two"], partition=0)
+    tidelog_broker.stop()
+    start = threading.Timer(1.0, tidelog_broker.start)
+    start.start()
+    yield tidelog_broker
+    start.join()
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_what_cannot_be_mended_by_trying_again_is_returned_as_a_failure(
     assert isinstance(pickle.loads(pickle.dumps(failure)), DataLoss)
     tolerant = land(replace(task, fail_on_data_loss=False))
     assert tolerant.rows == 10 and "offsets 5 to 9 are lost" in tolerant.losses[0]
-    unreachable = land(replace(task, bootstrap="127.0.0.1:1"))
+    unreachable = land(replace(task, bootstrap="127.0.0.1:1", timeout_s=0.2))
     assert isinstance(unreachable.failure, Passing) and unreachable.files == ()
 
 

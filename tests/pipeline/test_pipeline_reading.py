@@ -115,6 +115,10 @@ def test_a_kept_connection_survives_a_restart_of_the_broker(tidelog_broker: Runn
     assert offsets_of(read_range(tidelog_broker.bootstrap, both)) == [0, 1]
 
 
+def test_a_broker_that_restarts_while_a_worker_begins_is_waited_for(restarting_broker: RunningBroker) -> None:
+    assert offsets_of(read_range(restarting_broker.bootstrap, OffsetRange("t", 0, 0, 2))) == [0, 1]
+
+
 def test_records_that_were_deleted_are_data_loss(
     broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +138,23 @@ def test_records_that_were_deleted_are_data_loss(
     assert "failOnDataLoss" not in caplog.text
     # All of the range is gone, and nothing beyond it is read instead.
     assert offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 30), fail_on_data_loss=False)) == []
+
+
+def test_a_beginning_that_may_be_gone_excuses_nothing_else(
+    broker: BrokerProcess, client: Client, filled: Callable[..., str]
+) -> None:
+    topic = filled(100)
+    client.admin.delete_records(topic, {0: 40})
+
+    def read(start: int, until: int) -> list[int]:
+        return offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, start, until), beginning_may_be_gone=True))
+
+    assert read(10, 60) == list(range(40, 60))
+    with pytest.raises(DataLoss, match="offsets 150 to 159 are lost: it now ends at offset 100"):
+        read(150, 160)
+    client.admin.delete_topics([topic])
+    with pytest.raises(DataLoss, match="the topic was deleted"):
+        read(40, 60)
 
 
 def test_a_log_shorter_than_the_range_is_data_loss(broker: BrokerProcess, filled: Callable[..., str]) -> None:
@@ -243,6 +264,23 @@ def test_a_topic_that_was_created_again_is_read_as_it_is_now(
     assert batch.to_pylist() == [{"value": b"new"}]
 
 
-def test_a_topic_that_does_not_exist_is_said_to(broker: BrokerProcess) -> None:
-    with pytest.raises(NotFound, match="nowhere"):
-        list(read_range(broker.bootstrap, OffsetRange("nowhere", 0, 0, 1)))
+def test_a_topic_that_was_deleted_is_data_loss(
+    broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = filled(10)
+    client.admin.delete_topics([topic])
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 3 to 9 are lost: the topic was deleted"):
+        list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10)))
+    with caplog.at_level(logging.WARNING, "tidelog.pipeline"):
+        assert list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10), fail_on_data_loss=False)) == []
+    assert "offsets 3 to 9 are lost" in caplog.text
+
+
+def test_that_a_topic_is_gone_is_believed_when_it_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MISSING_PAUSE_S", 0)
+    gone = NotFound("topic t: there is no such topic")
+    client = Scripted([(5, 9, 9, b"x"), gone], [gone], [(7, 9, 9, b"y"), gone], [gone], [gone])
+    assert chunks_of(client, 9, fail=False) == [0, 5]
+    assert client.asked == [0, 5, 5, 7, 7]
+    with pytest.raises(DataLoss, match="offsets 5 to 8 are lost: the topic was deleted, or has no such partition"):
+        chunks_of(Scripted([(5, 9, 9, b"x"), gone], [gone], [gone]), 9)

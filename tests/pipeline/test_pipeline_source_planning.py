@@ -82,14 +82,33 @@ def test_a_batch_is_divided_into_at_least_min_partitions_of_at_most_max_records(
 
 
 def test_what_ages_out_before_it_is_read_from_the_earliest_offset_is_not_missed() -> None:
-    logs = Logs(10)
-    assert not plan_batch(logs, options(AtWord("earliest")))[0].fail_on_data_loss
-    assert plan_batch(logs, options(AtOffsets({tp(0): 0})))[0].fail_on_data_loss
+    def flags(starting: Position, **others: object) -> tuple[bool, bool]:
+        (task,) = plan_batch(Logs(10), options(starting, **others))
+        return task.fail_on_data_loss, task.beginning_may_be_gone
+
+    assert flags(AtWord("earliest")) == (True, True)
+    assert flags(AtOffsets({tp(0): 0})) == (True, False)
+    assert not flags(AtWord("earliest"), fail_on_data_loss=False)[0]
 
 
-def test_a_batch_that_would_end_before_it_starts_is_refused() -> None:
-    with pytest.raises(ValueError, match="t-0 would be read from offset 9, which is after its end, 5"):
-        plan_batch(Logs(10), options(AtTimestamp(9), ending=AtOffsets({tp(0): 5})))
+@pytest.mark.parametrize(
+    ("held", "starting", "ending", "start", "end"),
+    [
+        ((0, 10), AtTimestamp(9), AtOffsets({tp(0): 5}), 9, 5),
+        # Retention has passed the end that is asked for.
+        ((100, 200), AtWord("earliest"), AtOffsets({tp(0): 50}), 100, 50),
+        # The topic was created anew, and is shorter now.
+        ((0, 50), AtOffsets({tp(0): 100}), AtWord("latest"), 100, 50),
+    ],
+)
+def test_a_batch_that_would_end_before_it_starts_is_told_or_reads_nothing(
+    held: tuple[int, int], starting: Position, ending: Position, start: int, end: int
+) -> None:
+    logs = Logs(0)
+    logs.held[tp(0)] = held
+    with pytest.raises(OffsetsLost, match=f"t-0 would be read from offset {start}, which is after its end, {end}"):
+        plan_batch(logs, options(starting, ending=ending))
+    assert plan_batch(logs, options(starting, ending=ending, fail_on_data_loss=False)) == []
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 8), (4, 15), (3, 15)])

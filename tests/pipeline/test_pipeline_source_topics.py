@@ -12,6 +12,7 @@ from tidelog.client import Client, Message
 from tidelog.pipeline.offsets_json import EARLIEST, LATEST, TopicPartition
 from tidelog.pipeline.options import SourceOptions, parse
 from tidelog.pipeline.topics import SubscribedTopics, TopicsUnavailable
+from tidelog.testing.broker import RunningBroker
 
 
 @pytest.fixture
@@ -166,12 +167,18 @@ def test_a_partition_that_does_not_exist_is_told(asked: Asked, topic: str) -> No
 
 
 def test_no_broker_is_told_with_its_address(asked: Asked) -> None:
-    silent = SubscribedTopics(
-        parse({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "batch"), asked._pause
-    )
+    nobody = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "200", "subscribe": "t"}
+    silent = SubscribedTopics(parse(nobody, "batch"), asked._pause)
     with pytest.raises(TopicsUnavailable, match=r"127\.0\.0\.1:1"):
         silent.latest()
     assert asked.pauses == 2
+
+
+def test_a_broker_that_restarts_while_a_query_starts_is_waited_for(restarting_broker: RunningBroker) -> None:
+    asked = Asked(restarting_broker.bootstrap)
+    with asked.topics(subscribe="t") as topics:
+        assert topics.latest() == at("t", 2)
+    assert asked.pauses == 0
 
 
 def test_a_topic_that_was_deleted_stops_a_reader_unless_losses_are_allowed(
@@ -186,8 +193,13 @@ def test_a_topic_that_was_deleted_stops_a_reader_unless_losses_are_allowed(
     client.admin.delete_topics([f"{topic}-doomed"])
     with pytest.raises(TopicsUnavailable, match="doomed"):
         strict.latest(known)
+    asked.pauses = 0
     assert lenient.latest(known) == at(topic, 10, 4)
     assert lenient.earliest(known) == at(topic, 0, 0)
+    assert asked.pauses == 2
+    # Once that is believed, nothing is waited for any more.
+    assert lenient.latest(at(topic, 10, 4)) == at(topic, 10, 4)
+    assert asked.pauses == 2
 
 
 def test_an_end_before_a_known_offset_is_asked_for_again_and_then_believed(asked: Asked, topic: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
 
-from tidelog.client import Client, ClientError
+from tidelog.client import Client, ClientError, cluster
 from tidelog.client.errors import Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction, Transactions
@@ -25,7 +25,8 @@ from tidelog.pipeline import write_ledger, writing
 from tidelog.pipeline.committing import Committer, Family, Torn
 from tidelog.pipeline.sink_options import SinkOptions
 from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
-from tidelog.pipeline.writing import Place, TopicStreamWriter, TopicWriter, Written, _write
+from tidelog.pipeline.writing import Place, TopicStreamWriter, TopicWriter, Written, _committer, _write
+from tidelog.testing.broker import RunningBroker
 
 PARTITIONS = 3
 
@@ -565,3 +566,19 @@ def test_entries_survive_the_ledgers_compaction_and_are_found_in_a_long_log(worl
     assert latest is not None and latest.batch == 29
     with pytest.raises(ClientError, match="cannot be read"):
         Entry.from_bytes(b'{"format": 99}', "the entry")
+
+
+def test_a_broker_that_restarts_while_a_driver_begins_to_commit_is_waited_for(restarting_broker: RunningBroker) -> None:
+    options = SinkOptions(restarting_broker.bootstrap)
+    with _committer(options, "somebody") as committer:
+        assert not committer.is_decided(0, Prepared("x", 0, 0))
+
+
+def test_a_broker_that_restarts_while_a_worker_begins_to_write_is_waited_for(
+    restarting_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However little time a topic has to appear, once a broker answers.
+    monkeypatch.setattr(cluster, "CREATED_WITHIN_S", 0.1)
+    options = SinkOptions(restarting_broker.bootstrap, topic="t", exactly_once=False)
+    written = _write(options, Place("", "", 0, 0, 0), [pa.record_batch({"value": pa.array(["three"])})])
+    assert written.rows == 1

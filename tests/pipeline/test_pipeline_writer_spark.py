@@ -112,13 +112,14 @@ def test_rows_land_where_the_stock_connector_would_have_put_them(spark: SparkSes
 def test_a_write_that_cannot_work_says_so_before_anything_is_written(spark: SparkSession, topics: Topics) -> None:
     topic = topics.new()
     frame = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "id AS number")
+    nobody = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.delivery.timeout.ms": "200"}
     for wrong, options, message in (
         (frame, {}, "topic option required when no 'topic' attribute is present"),
         (frame.selectExpr("number AS value"), {"topic": topic}, "value attribute unsupported type bigint"),
         (frame.selectExpr("value AS key"), {"topic": topic}, "Required attribute 'value' not found"),
         (frame, {"topic": topic, "tidelog.exactly.one": "true"}, "there is no option tidelog.exactly.one"),
         (frame, {"topic": topic, "kafka.acks": "1"}, "exactly-once writes need acks=all"),
-        (frame, {"topic": topic, "kafka.bootstrap.servers": "127.0.0.1:1"}, "cannot reach a broker at 127.0.0.1:1"),
+        (frame, {"topic": topic, **nobody}, "cannot reach a broker at 127.0.0.1:1"),
         (frame, {"topic": topic, "kafka.transaction.timeout.ms": "999999999"}, "transaction.max.timeout.ms"),
         (frame.selectExpr("value", "CAST(7 AS INT) AS partition"), {"topic": topic}, "Invalid partition .* 7"),
         (frame.selectExpr("REPEAT('x', 2000000) AS value"), {"topic": topic}, "kafka.max.request.size"),

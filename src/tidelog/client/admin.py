@@ -98,7 +98,7 @@ class Admin:
 
     @property
     def _timeout_ms(self) -> int:
-        return int(self._cluster.timeout_s * 800)
+        return int(self._cluster.request_timeout_s * 800)
 
     # --- topics -------------------------------------------------------------------------------------
 

@@ -43,8 +43,16 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 class Client:
-    def __init__(self, bootstrap: str, client_id: str = "tidelog", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        self.cluster = Cluster(bootstrap, client_id, timeout_s)
+    """With `wait_for_first` also a first contact that fails everywhere is tried again, until `timeout_s` is over."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str = "tidelog",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        wait_for_first: bool = False,
+    ) -> None:
+        self.cluster = Cluster(bootstrap, client_id, timeout_s, wait_for_first)
 
     def __enter__(self) -> Client:
         return self

@@ -2,7 +2,11 @@
 
 What is known comes from Metadata, and is kept until something fails. A retriable error or a broken connection is
 tried again with fresh metadata, after a growing pause, until `timeout_s` is over. One thing is not tried again: a
-first contact that fails at every bootstrap address, for waiting does not mend a wrong address.
+first contact that fails at every bootstrap address, for waiting does not mend a wrong address. Work that nobody watches
+begin says `wait_for_first`, for it may begin while a broker restarts.
+
+A broker that is cut off says nothing, not even that it is gone. So no answer is waited for longer than
+`request_timeout_s`, which leaves time to ask who leads now where `timeout_s` is longer.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ FIRST_BACKOFF_S: Final = 0.05
 ENDING_BACKOFF_S: Final = 0.005
 LAST_BACKOFF_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 30.0
 #: a broker that creates topics on demand has done so by then
 CREATED_WITHIN_S: Final = 5.0
 NO_LEADER: Final = -1
@@ -85,10 +90,13 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    def __init__(self, bootstrap: str, client_id: str, timeout_s: float) -> None:
+    def __init__(self, bootstrap: str, client_id: str, timeout_s: float, wait_for_first: bool = False) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._client_id = client_id
+        self._wait_for_first = wait_for_first
         self.timeout_s = timeout_s
+        #: for the answer to one request; what a broker is told to wait for must come sooner
+        self.request_timeout_s = min(timeout_s, REQUEST_TIMEOUT_S)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, NodeInfo] = {}
         self._controller_id = -1
@@ -110,7 +118,7 @@ class Cluster:
         connection = self._connections.get((host, port))
         if connection is None or connection.closed:
             patience_s = min(self.timeout_s, CONNECT_TIMEOUT_S)
-            connection = Connection(host, port, self._client_id, self.timeout_s, patience_s)
+            connection = Connection(host, port, self._client_id, self.request_timeout_s, patience_s)
             self._connections[host, port] = connection
         return connection
 
@@ -156,9 +164,11 @@ class Cluster:
         info = known.partitions.get(partition)
         if info is None:
             raise no_such_partition(known, partition)
-        if info.leader == NO_LEADER:
+        if info.leader not in self._nodes:
+            # None, or one that was gone when the brokers were last asked for: then the topic is what is out of date.
+            gone = None if info.leader == NO_LEADER else f"its leader, broker {info.leader}, is not in the cluster"
             self.forget()
-            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}", gone)
         return self.broker(info.leader), known, info
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
@@ -222,21 +232,27 @@ class Cluster:
         """Repeats `attempt` while it fails with something that passes. Metadata is forgotten in between.
 
         `topic_may_appear` treats an unknown topic as passing too: right after its creation not every broker knows it.
+        `patience_s` is for what brokers answer; that one answers at all is waited for as ever.
         """
-        patience = Patience(self.timeout_s if patience_s is None else patience_s)
+        patience = Patience(self.timeout_s)
+        answered = patience if patience_s is None else None
         while True:
             try:
                 return attempt()
             except ClientError as error:
                 if not self.passes(error, topic_may_appear):
                     raise
-                patience.pause(error)
+                if isinstance(error, Unreachable):
+                    patience.pause(error)
+                else:
+                    answered = answered or Patience(patience_s or 0)
+                    answered.pause(error)
                 self.forget()
 
     def passes(self, error: ClientError, topic_may_appear: bool = False) -> bool:
         """Whether it may help to ask again."""
         if isinstance(error, Unreachable):
-            return bool(self._nodes)
+            return self._wait_for_first or bool(self._nodes)
         if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             return topic_may_appear
         return error.retriable

@@ -92,7 +92,7 @@ def _ask(
             replica_id=-1,
             isolation_level=1 if isolation == "read_committed" else 0,
             topics=[request.ListOffsetsTopic(name=topic, partitions=wanted)],
-            timeout_ms=int(cluster.timeout_s * 800),
+            timeout_ms=int(cluster.request_timeout_s * 800),
         ),
     )
 

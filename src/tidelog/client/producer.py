@@ -370,7 +370,7 @@ class Producer:
             data = request.PartitionProduceData(index=partition, records=batch.packed)
             topics[topic].partition_data.append(data)
         # Less than we wait ourselves, so that the broker's own word on it arrives.
-        timeout_ms = int(self._cluster.timeout_s * 800)
+        timeout_ms = int(self._cluster.request_timeout_s * 800)
         message = request(
             transactional_id=self._transactional_id,
             acks=self._acks,

@@ -118,7 +118,7 @@ class Reader:
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
         # The answer must come before we stop waiting for it.
-        self._max_wait_ms = min(max_wait_ms, int(cluster.timeout_s * 500))
+        self._max_wait_ms = min(max_wait_ms, int(cluster.request_timeout_s * 500))
         self._min_bytes = min_bytes
 
     def records(self) -> Iterator[tuple[Span, Record]]:
@@ -148,8 +148,6 @@ class Reader:
                     yield from chunks
                     raise
                 self._cluster.forget()
-            else:
-                patience = Patience(self._cluster.timeout_s)
             # The next answer is on its way while the caller works on this one.
             more = failure is None and any(chunk.fetched.records for chunk in chunks)
             if more and (unfinished := [span for span in self._spans if not span.finished]):
@@ -160,6 +158,9 @@ class Reader:
                         yield from chunks
                         raise
             yield from chunks
+            if failure is None:
+                # Only now: what the caller took for its work is not time that a broker was away.
+                patience = Patience(self._cluster.timeout_s)
 
     def once(self) -> list[Chunk]:
         """One answer of every leader, tried again only where it is an error."""

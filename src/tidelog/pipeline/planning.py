@@ -54,6 +54,8 @@ class Task(NamedTuple):
 
     range: OffsetRange
     fail_on_data_loss: bool
+    #: whatever the partition no longer begins with is not missed, also by a task that fails otherwise
+    beginning_may_be_gone: bool = False
 
 
 def divided(ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
@@ -66,19 +68,23 @@ def divided(ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRan
 def plan_batch(topics: Topics, options: SourceOptions) -> list[Task]:
     starts = topics.resolve(options.starting, starting=True).offsets
     ends = topics.resolve(options.ending, starting=False).offsets
+    ranges = []
     # A partition that was added or deleted between the two questions is not part of this read.
-    ranges = [OffsetRange(tp.topic, tp.partition, starts[tp], ends[tp]) for tp in sorted(starts.keys() & ends.keys())]
-    for r in ranges:
-        if r.start > r.until:
-            raise ValueError(
-                f"{r.topic}-{r.partition} would be read from offset {r.start}, which is after its end, {r.until}: "
-                "see startingOffsets and endingOffsets and their timestamps, and whether the topic was created anew"
+    for tp in sorted(starts.keys() & ends.keys()):
+        start, until = starts[tp], ends[tp]
+        if start > until:
+            _lost(
+                f"{tp} would be read from offset {start}, which is after its end, {until}: "
+                "see startingOffsets and endingOffsets and their timestamps, and whether the topic was created anew",
+                options,
             )
+            until = start
+        ranges.append(OffsetRange(tp.topic, tp.partition, start, until))
     if isinstance(options.starting, AtOffsets) or isinstance(options.ending, AtOffsets):
         ranges = _held(topics, ranges, options)
     # What is read from the earliest offset is what there is: records that age out before the task reads are not missed.
-    strict = options.fail_on_data_loss and options.starting != AtWord("earliest")
-    return [Task(r, strict) for r in divided(ranges, options)]
+    from_earliest = options.starting == AtWord("earliest")
+    return [Task(r, options.fail_on_data_loss, from_earliest) for r in divided(ranges, options)]
 
 
 def _held(topics: Topics, ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:

@@ -7,9 +7,9 @@ of a compressed batch the unpacked records as well.
 
 Rows are those with start <= offset < until that a consumer may see. Gaps that compaction, control records and aborted
 transactions leave are passed. What should be there and is not is data loss: offsets that retention or somebody's
-DeleteRecords took before they were read, or a log that is shorter than it was when the range was planned. It stops the
-reading with `DataLoss`, which says what is gone; or, where the caller said so, is logged, and reading goes on with what
-exists.
+DeleteRecords took before they were read, a log that is shorter than it was when the range was planned, or a topic that
+was deleted since. It stops the reading with `DataLoss`, which says what is gone; or, where the caller said so, is
+logged, and reading goes on with what exists.
 
 Clients are kept between calls, since Python workers live longer than their tasks. One that was left in the middle of
 an answer is not used again. For the same reason what a worker has imported is put out of the garbage collector's
@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.client.client import Client
-from tidelog.client.errors import ClientError, LogTruncated, OffsetOutOfRange, TimedOut, Unreachable
+from tidelog.client.errors import ClientError, LogTruncated, NotFound, OffsetOutOfRange, TimedOut, Unreachable
 from tidelog.client.reader import Chunk, Isolation, Span
 from tidelog.pipeline.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, ArrowDecoder
 from tidelog.wire.errors import ErrorCode
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 FETCH_BYTES: Final = 4 * 1024 * 1024
 #: how often in a row a broker says that nothing follows before a gap at the end of the range is believed
 EMPTY_ANSWERS: Final = 2
+#: how often in a row, and how long apart, brokers say that there is no such partition before that is believed: one that
+#: has just started may not know better yet
+MISSING_ANSWERS: Final = 3
+MISSING_PAUSE_S: Final = 0.5
 KEPT_CLIENTS: Final = 4
 
 #: a batch of the log that is not as it must be; Kafka's clients ask for it again, and it stays as it is
@@ -89,16 +93,20 @@ def read_range(
     isolation: Isolation = "read_committed",
     client_options: Mapping[str, Any] | None = None,
     fail_on_data_loss: bool = True,
+    beginning_may_be_gone: bool = False,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `offsets` as Arrow batches with `columns`, in order."""
+    """The records of `offsets` as Arrow batches with `columns`, in order.
+
+    With `beginning_may_be_gone` offsets before the first that the partition holds are no reason to fail; others are.
+    """
     decoder = ArrowDecoder(columns, max_rows=max_rows, max_bytes=max_bytes)
     if offsets.start >= offsets.until:
         return
     with borrowed_client(bootstrap, client_options or {}) as client:
-        reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss)
+        reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss, beginning_may_be_gone)
         for chunk in reading.chunks():
             yield from decoder.decode(chunk)
     _settle()
@@ -122,7 +130,8 @@ def borrowed_client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Clie
     try:
         client = idle.pop()
     except IndexError:
-        client = Client(bootstrap, **options)
+        # A worker may begin while a broker restarts: how long that may take is what the timeout says.
+        client = Client(bootstrap, **options, wait_for_first=True)
     else:
         # What it knew may be long ago: a topic may have been deleted and created again since.
         client.cluster.forget()
@@ -140,21 +149,38 @@ def borrowed_client(bootstrap: str, options: Mapping[str, Any]) -> Iterator[Clie
 class _Reading:
     """The chunks of one range, with what to do where something is not there."""
 
-    __slots__ = ("_client", "_empty_answers", "_fail", "_fetch_bytes", "_isolation", "_offsets", "_waiting_since")
+    __slots__ = (
+        "_beginning_may_be_gone",
+        "_client",
+        "_empty_answers",
+        "_fail",
+        "_fetch_bytes",
+        "_isolation",
+        "_offsets",
+        "_waiting_since",
+    )
 
     def __init__(
-        self, client: Client, offsets: OffsetRange, isolation: Isolation, fetch_bytes: int, fail_on_data_loss: bool
+        self,
+        client: Client,
+        offsets: OffsetRange,
+        isolation: Isolation,
+        fetch_bytes: int,
+        fail_on_data_loss: bool,
+        beginning_may_be_gone: bool = False,
     ) -> None:
         self._client = client
         self._offsets = offsets
         self._isolation: Isolation = isolation
         self._fetch_bytes = fetch_bytes
         self._fail = fail_on_data_loss
+        self._beginning_may_be_gone = beginning_may_be_gone
         self._empty_answers = 0
         self._waiting_since: float | None = None
 
     def chunks(self) -> Iterator[Chunk]:
         position = self._offsets.start
+        missing_answers = 0
         while position < self._offsets.until:
             span = Span(self._offsets.topic, self._offsets.partition, position, self._offsets.until)
             reader = self._client.reader(
@@ -162,6 +188,7 @@ class _Reading:
             )
             try:
                 for chunk in reader.chunks():
+                    missing_answers = 0
                     if chunk.fetched.records:
                         self._empty_answers = 0
                         self._waiting_since = None
@@ -174,15 +201,20 @@ class _Reading:
             except LogTruncated as error:
                 self._lose(error.end_offset, span.position, "they were read before its log was truncated")
                 position = span.position
+            except NotFound:
+                position = span.position
+                missing_answers += 1
+                if missing_answers >= MISSING_ANSWERS:
+                    self._lose(position, self._offsets.until, "the topic was deleted, or has no such partition")
+                    return
+                time.sleep(MISSING_PAUSE_S)
 
     def _after_gap(self, span: Span, error: OffsetOutOfRange) -> int:
         """Where to go on when the broker does not have the position."""
         until = self._offsets.until
         if error.first > span.position:
-            held = f"it now begins at offset {error.first}"
-            self._lose(
-                span.position, min(error.first, until), f"{held} (retention or DeleteRecords took what was before)"
-            )
+            why = f"it now begins at offset {error.first} (retention or DeleteRecords took what was before)"
+            self._lose(span.position, min(error.first, until), why, excused=self._beginning_may_be_gone)
             return error.first
         self._lose(span.position, until, f"it now ends at offset {error.end}, as if truncated or created again")
         return until
@@ -210,8 +242,8 @@ class _Reading:
         self._lose(position, until, f"it now ends at offset {fetched.high_watermark}, as if truncated or created again")
         return True
 
-    def _lose(self, first: int, until: int, why: str) -> None:
+    def _lose(self, first: int, until: int, why: str, excused: bool = False) -> None:
         error = DataLoss(self._offsets.topic, self._offsets.partition, first, until, why)
-        if self._fail:
+        if self._fail and not excused:
             raise error
         _log.warning("%s", error.what)

@@ -190,6 +190,7 @@ def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]
         isolation=options.isolation,
         client_options={"client_id": options.client_id, "timeout_s": options.poll_timeout_ms / 1000},
         fail_on_data_loss=task.fail_on_data_loss,
+        beginning_may_be_gone=task.beginning_may_be_gone,
         fetch_bytes=options.fetch_bytes or FETCH_BYTES,
     )
 

@@ -76,21 +76,14 @@ class SubscribedTopics:
         """The ends of all subscribed partitions, as far as `kafka.isolation.level` lets one read.
 
         A `known` partition that is missing is asked for again, and so is one that ends before its known offset: a
-        broker that has just taken over may not know better yet. After the last attempt it is believed.
+        broker that has just taken over may not know better yet. After the last attempt it is believed. What was named
+        and is not there is `TopicsUnavailable`, or left out where losses are allowed.
         """
+        partitions = self._partitions if self._options.fail_on_data_loss else self._existing
         attempt = 1
         while True:
-            try:
-                ends = self._ask(
-                    lambda client: _list(client, self._partitions(client), "latest", self._options.isolation)
-                )
-            except TopicsUnavailable as error:
-                if self._options.fail_on_data_loss or not isinstance(error.__cause__, NotFound):
-                    raise
-                ends = self._ask(
-                    lambda client: _list(client, self._existing(client), "latest", self._options.isolation)
-                )
-            behind = known is not None and any(ends.get(tp, offset) < offset for tp, offset in known.items())
+            ends = self._ask(lambda client: _list(client, partitions(client), "latest", self._options.isolation))
+            behind = known is not None and any(tp not in ends or ends[tp] < known[tp] for tp in known)
             if not behind or attempt >= self._options.fetch_offset_retries:
                 return ends
             attempt += 1
@@ -107,8 +100,9 @@ class SubscribedTopics:
         while True:
             try:
                 if self._client is None:
-                    timeout_s = self._options.request_timeout_ms / 1000
-                    self._client = Client(self._options.bootstrap, self._options.client_id, timeout_s)
+                    given = self._options
+                    timeout_s = given.request_timeout_ms / 1000
+                    self._client = Client(given.bootstrap, given.client_id, timeout_s, wait_for_first=True)
                 return question(self._client)
             except ClientError as error:
                 self.close()

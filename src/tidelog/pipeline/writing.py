@@ -326,7 +326,7 @@ def _committer(options: SinkOptions, identity: str, run: str | None = None) -> I
     key = (os.getpid(), options.bootstrap, options.client_id, options.prefix, options.ledger_topic, identity, run)
     found = _committers.pop(key, None)
     if found is None:
-        client = Client(options.bootstrap, **_client_options(options))
+        client = Client(options.bootstrap, **_client_options(options), wait_for_first=True)
         found = client, Committer(client, Family(options.prefix, identity), options.ledger_topic)
     try:
         yield found[1]

@@ -12,6 +12,7 @@ from tidelog.client import Client, Message
 from tidelog.pipeline.offsets_json import EARLIEST, LATEST, TopicPartition
 from tidelog.pipeline.options import SourceOptions, parse
 from tidelog.pipeline.topics import SubscribedTopics, TopicsUnavailable
+from tidelog.pipeline.write_ledger import DEFAULT_TOPIC
 from tidelog.testing.broker import RunningBroker
 
 
@@ -82,6 +83,8 @@ def test_a_pattern_finds_topics_that_come_later(asked: Asked, topic: str, client
 
 def test_internal_topics_are_read_only_where_they_are_named(asked: Asked, client: Client, topic: str) -> None:
     client.groups.commit("somebody", {(topic, 0): 1})
+    if DEFAULT_TOPIC not in client.describe().topics:
+        client.admin.create_topic(DEFAULT_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
     everything = {tp.topic for tp in asked.topics(subscribePattern=".*").latest()}
     assert topic in everything
     assert not any(name.startswith("__") for name in everything)

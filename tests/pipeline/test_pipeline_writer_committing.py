@@ -571,7 +571,7 @@ def test_entries_survive_the_ledgers_compaction_and_are_found_in_a_long_log(worl
 def test_a_broker_that_restarts_while_a_driver_begins_to_commit_is_waited_for(restarting_broker: RunningBroker) -> None:
     options = SinkOptions(restarting_broker.bootstrap)
     with _committer(options, "somebody") as committer:
-        assert not committer.is_decided(0, Prepared("x", 0, 0))
+        assert committer.undecided([Prepared("x", 0, 0)]) == [Prepared("x", 0, 0)]
 
 
 def test_a_broker_that_restarts_while_a_worker_begins_to_write_is_waited_for(
@@ -580,5 +580,7 @@ def test_a_broker_that_restarts_while_a_worker_begins_to_write_is_waited_for(
     # However little time a topic has to appear, once a broker answers.
     monkeypatch.setattr(cluster, "CREATED_WITHIN_S", 0.1)
     options = SinkOptions(restarting_broker.bootstrap, topic="t", exactly_once=False)
-    written = _write(options, Place("", "", 0, 0, 0), [pa.record_batch({"value": pa.array(["three"])})])
+    written = _write(
+        options, Place("", "", 0, 0, 0, 0, streaming=False), [pa.record_batch({"value": pa.array(["three"])})]
+    )
     assert written.rows == 1

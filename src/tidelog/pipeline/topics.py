@@ -28,6 +28,7 @@ from tidelog.pipeline.options import (
     Position,
     SourceOptions,
 )
+from tidelog.pipeline.write_ledger import is_meant_by_patterns
 
 T = TypeVar("T")
 
@@ -130,8 +131,7 @@ class SubscribedTopics:
         subscription = self._options.subscription
         topics = client.describe().topics.values()
         if isinstance(subscription, Matching):
-            # A pattern does not mean internal topics: they are read where they are named.
-            return _partitions_of(t for t in topics if not t.is_internal and subscription.pattern.search(t.name))
+            return _partitions_of(t for t in topics if is_meant_by_patterns(t) and subscription.pattern.search(t.name))
         if isinstance(subscription, Named):
             return _partitions_of(t for t in topics if t.name in subscription.topics)
         return [tp for tp in _partitions_of(topics) if tp in subscription.partitions]

@@ -12,6 +12,7 @@ from tidelog.client.errors import NotFound
 from tidelog.client.offsets import When
 from tidelog.pipeline.plan import Ends, TopicPartition
 from tidelog.pipeline.spec import Source
+from tidelog.pipeline.write_ledger import is_meant_by_patterns
 
 CLIENT_ID: Final = "tidelog-pipeline"
 
@@ -38,7 +39,7 @@ class Brokers:
         else:
             pattern = re.compile(self._source.topic_pattern)
             found = self._client.describe().topics
-            topics = {name: t for name, t in found.items() if not t.is_internal and pattern.fullmatch(name)}
+            topics = {name: t for name, t in found.items() if is_meant_by_patterns(t) and pattern.fullmatch(name)}
         # As much of an id as a version of Delta's can hold.
         self.topic_ids = {
             name: int.from_bytes(topic.topic_id[:8], "big") >> 1

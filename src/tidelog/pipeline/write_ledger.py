@@ -24,13 +24,20 @@ import time
 from typing import Final, NamedTuple
 
 from tidelog.client.client import Client
-from tidelog.client.cluster import Patience
+from tidelog.client.cluster import Patience, TopicInfo
 from tidelog.client.errors import ClientError, Denied, Exists, NotFound, Refused, TimedOut
 from tidelog.client.partitioner import partition_of_key
 from tidelog.client.reader import Span, chunk_records
 from tidelog.client.transactional import Prepared, TransactionalProducer
 
 DEFAULT_TOPIC: Final = "__tidelog_writes"
+
+
+def is_meant_by_patterns(topic: TopicInfo) -> bool:
+    """Internal topics, and the ledger itself, are read only where they are named."""
+    return not topic.is_internal and topic.name != DEFAULT_TOPIC
+
+
 PARTITIONS: Final = 16
 CONFIGS: Final = {
     "cleanup.policy": "compact",

@@ -19,7 +19,7 @@ from tidelog.log.disk import Disk
 from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
-from tidelog.log.producers import AppendOrigin
+from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.wire.batch import BatchHeader, iter_headers
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
@@ -117,7 +117,6 @@ class Compacted:
         self.cleaner_config = CleanerConfig(**cleaner)  # type: ignore[arg-type]
         self.dirs = open_dirs(self.disk, config)
         self.log: Log = self.dirs.create(KEY, NOW_MS, bytes(range(16)))
-        self.log.producers.verification_enabled = False
         self.cleaner = new_cleaner(self.dirs, self.cleaner_config)
 
     @classmethod
@@ -145,7 +144,6 @@ class Compacted:
     def adopt(self, dirs: LogDirs) -> None:
         self.dirs = dirs
         self.log = dirs.logs[KEY]
-        self.log.producers.verification_enabled = False
         self.cleaner = new_cleaner(dirs, self.cleaner_config)
 
     def append(
@@ -169,7 +167,7 @@ class Compacted:
         if any(key is None for key, _ in records):
             # Only a topic that was not compacted at the time can have such records.
             self.log.config = replace(self.config, cleanup_policy=("delete",))
-        info = self.log.append_as_leader(memoryview(batch), 0, NOW_MS)
+        info = self.log.append_as_leader(memoryview(batch), 0, NOW_MS, guard=NOT_REQUIRED)
         self.log.config = self.config
         return info.first_offset
 

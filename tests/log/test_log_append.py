@@ -13,7 +13,7 @@ from tidelog.log.config import LOG_APPEND_TIME, LogConfig
 from tidelog.log.errors import RecordListTooLarge, StorageError, UnexpectedAppendOffset
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
-from tidelog.log.producers import AppendOrigin, ProducerRefused
+from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, ProducerRefused
 from tidelog.wire.batch import InvalidBatch, crc_matches, iter_headers, read_header
 from tidelog.wire.records import ABORT, EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
@@ -297,7 +297,7 @@ def transact(log: object, producer_id: int, sequence: int, end: int | None) -> N
         base_sequence=sequence,
         transactional=True,
     )
-    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS, guard=NOT_REQUIRED)
     if end is not None:
         marker = build_end_txn_marker(EndTxnMarker(end, 0), producer_id, 0, 1000)
         log.append_as_leader(memoryview(marker), 0, NOW_MS, origin=AppendOrigin.COORDINATOR)
@@ -306,7 +306,6 @@ def transact(log: object, producer_id: int, sequence: int, end: int | None) -> N
 @pytest.mark.parametrize("restart", ["none", "clean", "crash", "torn index"])
 def test_aborted_transactions_are_found_wherever_their_markers_lie(tmp_path: Path, restart: str) -> None:
     log = system_log(tmp_path)
-    log.producers.verification_enabled = False
     transact(log, 1, 0, None)  # offset 0, ended below
     log.roll(NOW_MS)
     transact(log, 2, 0, ABORT)  # offsets 1 and 2

@@ -322,7 +322,7 @@ class CompactionMachine(RuleBasedStateMachine):
         """Replayed from the first byte, the log tells of every producer what is known of it."""
         if self.log_start > 0:
             return
-        replayed = Producers(verification_enabled=False)
+        replayed = Producers()
         for batch in self.it.batches():
             if batch.header.producer_id >= 0:
                 marker = None

@@ -15,7 +15,7 @@ from tidelog.log.config import LogConfig
 from tidelog.log.disk import SystemDisk
 from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
-from tidelog.log.producers import AppendOrigin
+from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_batch, build_end_txn_marker
 
 pytestmark = pytest.mark.java
@@ -101,7 +101,7 @@ class Writers:
             transactional=pid > 10,
         )
         for log in logs:
-            log.append_as_leader(memoryview(bytearray(batch)), 0, START_MS)
+            log.append_as_leader(memoryview(bytearray(batch)), 0, START_MS, guard=NOT_REQUIRED)
 
 
 def left_in(log: Log) -> list[tuple[Any, ...]]:
@@ -129,8 +129,6 @@ def test_what_is_left_is_what_apache_kafka_leaves(seed: int, tmp_path: Path, she
     for turn in range(4):
         dirs = [open_dirs(path) for path in paths]
         logs = [each.logs.get(KEY) or each.create(KEY, START_MS, bytes(range(16))) for each in dirs]
-        for log in logs:
-            log.producers.verification_enabled = False
         for _ in range(60):
             writers.step(logs)
         for pid in sorted(writers.open):

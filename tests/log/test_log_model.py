@@ -21,7 +21,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producer_snapshot import decode_snapshot
-from tidelog.log.producers import AppendOrigin, Producers
+from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, Producers
 from tidelog.log.retention import delete_old_segments
 from tidelog.wire.batch import HEADER_SIZE, BatchHeader, iter_headers, read_header
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_batch, build_end_txn_marker, read_records
@@ -84,7 +84,6 @@ class LogMachine(RuleBasedStateMachine):
         #: what should be remembered of producers, and what of it no batch tells any more
         self.producers = Producers()
         self.known = (0, Producers().snapshot())
-        self.log.producers.verification_enabled = False
 
     def _open(self) -> LogDirs:
         dirs = LogDirs(["/data"], self.disk, lambda topic: CONFIG, lambda: bytes(15) + b"\1")
@@ -121,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
         )
         self._append(sent, value, timestamps, None, as_leader)
         if again:
-            retried = self.log.append_as_leader(memoryview(self._reset(sent)), self.epoch, NOW_MS)
+            retried = self.log.append_as_leader(memoryview(self._reset(sent)), self.epoch, NOW_MS, guard=NOT_REQUIRED)
             assert retried.duplicate and retried.first_offset == self.batches[-1].base_offset
 
     @staticmethod
@@ -143,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
     ) -> None:
         if as_leader:
             origin = AppendOrigin.CLIENT if marker is None else AppendOrigin.COORDINATOR
-            self.log.append_as_leader(memoryview(sent), self.epoch, NOW_MS, origin=origin)
+            self.log.append_as_leader(memoryview(sent), self.epoch, NOW_MS, origin=origin, guard=NOT_REQUIRED)
         else:
             self.log.append_as_follower(fetched(self.end, self.epoch, memoryview(sent)), NOW_MS)
         header = read_header(fetched(self.end, self.epoch, memoryview(sent)))
@@ -281,7 +280,6 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.recovery_point == self.end
         # Until the first flush a crash may have torn the file.
         assert self.log.topic_id in (None, bytes(range(16)))
-        self.log.producers.verification_enabled = False
 
     @rule(power=st.booleans(), damage=st.sampled_from(["none", "none", "cut", "flip", "garbage"]))
     def crash(self, power: bool, damage: str) -> None:
@@ -357,7 +355,6 @@ class LogMachine(RuleBasedStateMachine):
 
     def _adopt_producers(self) -> None:
         """Of producers whose batches are there, all is known; of others, what a snapshot kept of segments now gone."""
-        self.log.producers.verification_enabled = False
         found = {producer.producer_id: producer for producer in self.log.producers}
         replayed = Producers()
         for batch in self.batches:

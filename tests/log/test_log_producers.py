@@ -21,6 +21,7 @@ import pytest
 from tidelog.log.producers import (
     LATE_TRANSACTION_BUFFER_MS,
     NO_GUARD,
+    NOT_REQUIRED,
     AppendOrigin,
     Producer,
     ProducerRefused,
@@ -52,7 +53,8 @@ class Script:
     """A partition and a clock, driven by lines."""
 
     def __init__(self, verification: bool = False) -> None:
-        self.producers = Producers(verification_enabled=verification)
+        self.producers = Producers()
+        self.unguarded = NO_GUARD if verification else NOT_REQUIRED
         self.now = 0
         self.end = 0
         self.guards: dict[int, int] = {}
@@ -79,7 +81,7 @@ class Script:
         f = self._fields(words)
         first, last = (int(x) for x in f["s"].split("..")) if "s" in f else (-1, -1)
         batch = header(int(f["p"]), int(f["e"]), first, last, at=self.end, transactional="t" in f)
-        guard = self.guards.get(int(f["p"]), NO_GUARD) if "g" in f else NO_GUARD
+        guard = self.guards.get(int(f["p"]), self.unguarded) if "g" in f else self.unguarded
         duplicate = self.producers.check(batch, origin, guard=guard)
         if duplicate is not None:
             return f"dup @{duplicate.first_offset}"
@@ -162,7 +164,7 @@ class Script:
 
     def do_restart(self) -> str:
         """Begins anew from the last snapshot and the batches after it."""
-        self.producers = Producers(verification_enabled=self.producers.verification_enabled)
+        self.producers = Producers()
         if self.snapshots:
             end, data = self.snapshots[-1]
             self.producers.load(data, end, self.now)

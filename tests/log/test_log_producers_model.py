@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tidelog.log.producers import AppendOrigin, ProducerRefused, Producers
+from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, ProducerRefused, Producers
 from tidelog.wire.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker
 
@@ -99,7 +99,7 @@ class Partition(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
-        self.real = Producers(verification_enabled=False)
+        self.real = Producers()
         self.high_watermark = 0
         self.snapshots: list[tuple[int, bytes]] = []
         #: where the last reload began. Of what lies before it only the last batch of each producer is remembered, and
@@ -114,7 +114,7 @@ class Partition(RuleBasedStateMachine):
     def verdict(self, batch: BatchHeader, **how: object) -> str:
         origin = AppendOrigin.COORDINATOR if batch.is_control else AppendOrigin.CLIENT
         try:
-            duplicate = self.real.check(batch, origin, **how)  # type: ignore[arg-type]
+            duplicate = self.real.check(batch, origin, guard=NOT_REQUIRED, **how)  # type: ignore[arg-type]
         except ProducerRefused as e:
             return str(e.code)
         return "ok" if duplicate is None else f"dup {duplicate.first_offset}"
@@ -209,7 +209,7 @@ class Partition(RuleBasedStateMachine):
             keep = self.high_watermark + int((self.end - self.high_watermark) * share)
             self.model.log = [w for w in self.model.log if w.header.next_offset <= keep]
         self.snapshots = [(at, data) for at, data in self.snapshots if at <= self.end]
-        self.real = Producers(verification_enabled=False)
+        self.real = Producers()
         self.loaded_from = 0
         if self.snapshots:
             self.loaded_from = self.snapshots[-1][0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.grouping import context_of, require_consumer_protocol
-from tidelog.api.operations import GROUP_OPERATIONS
+from tidelog.api.grouping import described, require_consumer_protocol
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -13,13 +12,4 @@ if TYPE_CHECKING:
 
 def handle(body: Any, request: Request) -> Any:
     require_consumer_protocol(request)
-    clock = request.broker.clock
-    decision = request.broker.groups.consumer_group_describe(
-        request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
-    )
-    response = decision.replies[0].message
-    if body.include_authorized_operations:
-        for group in response.groups:
-            if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
-    return response
+    return described("consumer_group_describe", body, request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.api.grouping import context_of
+from tidelog.api.grouping import Completing, context_of
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -27,26 +27,6 @@ def handle(body: Any, request: Request) -> Any:
     )
 
 
-class Completing:
-    """A ticket that adds what was answered here to what the coordinator answers."""
-
-    __slots__ = ("_request", "_topics")
-
-    def __init__(self, request: Request, topics: list[Any]) -> None:
-        self._request = request
-        self._topics = topics
-
-    def reply(self, message: Any) -> None:
-        by_topic = {(topic.name, topic.topic_id): topic for topic in message.topics}
-        for topic in self._topics:
-            present = by_topic.get((topic.name, topic.topic_id))
-            if present is None:
-                message.topics.append(topic)
-            else:
-                present.partitions.extend(topic.partitions)
-        self._request.reply(message)
-
-
 def _take_out_unknown(body: Any, request: Request) -> list[Any]:
     """Leaves in `body` only partitions that exist, by name and id; gives the answers for the others."""
     image = request.broker.image
@@ -63,12 +43,10 @@ def _take_out_unknown(body: Any, request: Request) -> list[Any]:
             continue
         topic.topic_id = known.topic_id
         count = len(known.partitions)
-        for p in topic.partitions:
-            if not 0 <= p.partition_index < count:
-                missing = [p for p in topic.partitions if not 0 <= p.partition_index < count]
-                unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-                topic.partitions = [p for p in topic.partitions if 0 <= p.partition_index < count]
-                break
+        missing = [p for p in topic.partitions if not 0 <= p.partition_index < count]
+        if missing:
+            unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if topic.partitions:
             kept.append(topic)
     body.topics = kept

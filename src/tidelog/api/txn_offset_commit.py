@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.api.grouping import context_of
+from tidelog.api.grouping import Completing, context_of, take_out_unknown
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.transacting import producer_error
 from tidelog.wire import messages
@@ -24,7 +24,7 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 4
 
 def handle(body: Any, request: Request) -> Any:
     broker = request.broker
-    unknown = _take_out_unknown(body, request)
+    unknown = take_out_unknown(body, request, _answer)
     key = (broker.group_coordination.topic, broker.groups.partition_for(body.group_id))
     partition = broker.replicas.partitions.get(key)
     if partition is None or not body.topics:
@@ -80,36 +80,6 @@ def _commit(body: Any, request: Request, unknown: list[Any], guard: int) -> None
 def _refuse(body: Any, request: Request, unknown: list[Any], code: int) -> None:
     topics = [_answer(topic, topic.partitions, code) for topic in body.topics]
     Completing(request, unknown).reply(messages.TxnOffsetCommitResponse(topics=topics))
-
-
-class Completing:
-    """A ticket that adds what was answered here to what the coordinator answers."""
-
-    __slots__ = ("_request", "_topics")
-
-    def __init__(self, request: Request, topics: list[Any]) -> None:
-        self._request = request
-        self._topics = topics
-
-    def reply(self, message: Any) -> None:
-        message.topics.extend(self._topics)
-        self._request.reply(message)
-
-
-def _take_out_unknown(body: Any, request: Request) -> list[Any]:
-    """Leaves in `body` only partitions that exist; gives the answers for the others."""
-    image = request.broker.image
-    unknown = []
-    kept = []
-    for topic in body.topics:
-        missing = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is None]
-        if missing:
-            unknown.append(_answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            topic.partitions = [p for p in topic.partitions if p not in missing]
-        if topic.partitions:
-            kept.append(topic)
-    body.topics = kept
-    return unknown
 
 
 def _answer(topic: Any, partitions: list[Any], code: int) -> Any:

@@ -114,6 +114,13 @@ def output_option(*formats: str) -> Callable[[Decorated], Decorated]:
     )
 
 
+def compression_option(function: Decorated) -> Decorated:
+    from tidelog.wire.compression import CODEC_NAMES
+
+    choice = click.Choice(CODEC_NAMES)
+    return click.option("-z", "--compression", type=choice, default="none", show_default=True)(function)
+
+
 def dry_run_option(function: Decorated) -> Decorated:
     return click.option("--dry-run", is_flag=True, help="Only tell what would be done.")(function)
 

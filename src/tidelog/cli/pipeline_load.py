@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.cli.complete import complete_topic
-from tidelog.cli.options import CONTEXT, broker_options, debugging, dry_run_option, examples, pairs
+from tidelog.cli.options import CONTEXT, broker_options, compression_option, debugging, dry_run_option, examples, pairs
 
 if TYPE_CHECKING:
     from tidelog.pipeline.loading import Load, Loaded, Todo
@@ -44,13 +44,7 @@ if TYPE_CHECKING:
 @click.option("--where", metavar="SQL", help="Only rows for which this is true.")
 @click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader.")
 @click.option("--write-option", "write_options", multiple=True, metavar="NAME=VALUE", help="As of format('tidelog').")
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
+@compression_option
 @click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
 @click.option(

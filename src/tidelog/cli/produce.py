@@ -18,7 +18,7 @@ import click
 
 from tidelog.cli.complete import complete_topic
 from tidelog.cli.formats import from_json, unescaped
-from tidelog.cli.options import CONTEXT, check_known, connected, examples, pairs
+from tidelog.cli.options import CONTEXT, check_known, compression_option, connected, examples, pairs
 from tidelog.cli.output import json_line, plural, tell
 from tidelog.cli.places import when
 from tidelog.cli.progress import Progress
@@ -67,13 +67,7 @@ is not text in key and value is written as JSON, bytes go under key_base64 and v
     "--timestamp", type=when, metavar="TIME", help="For every record, as in `consume --from`.  [default: now]"
 )
 @click.option("--null", metavar="TEXT", help="A key or value that reads so is null.")
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-)
+@compression_option
 @click.option(
     "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have it."
 )

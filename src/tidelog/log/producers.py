@@ -181,9 +181,9 @@ class Verification:
 class Producers:
     """The producers of one partition. `end_offset` is the offset up to which the log has been taken into account."""
 
-    __slots__ = ("_open", "_producers", "_unreplicated", "_verifications", "end_offset", "verification_enabled")
+    __slots__ = ("_open", "_producers", "_unreplicated", "_verifications", "end_offset")
 
-    def __init__(self, end_offset: int = 0, *, verification_enabled: bool = True) -> None:
+    def __init__(self, end_offset: int = 0) -> None:
         self._producers: dict[int, Producer] = {}
         self._verifications: dict[int, Verification] = {}
         #: first offset -> producer id of the open transactions. They open in the order of the log, and a dict keeps
@@ -192,7 +192,6 @@ class Producers:
         #: (first offset, offset of the marker) of ended transactions whose marker the high watermark has not passed
         self._unreplicated: list[tuple[int, int]] = []
         self.end_offset = end_offset
-        self.verification_enabled = verification_enabled
 
     # --- before the write
 
@@ -239,7 +238,7 @@ class Producers:
                 return
             if header.producer_epoch < producer.epoch:
                 raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
-        if self.verification_enabled and guard != NOT_REQUIRED and not header.attributes & CONTROL_FLAG:
+        if guard != NOT_REQUIRED and not header.attributes & CONTROL_FLAG:
             verification = self._verifications.get(header.producer_id)
             if guard == NO_GUARD or verification is None or verification.guard != guard:
                 raise ProducerRefused(

@@ -106,7 +106,9 @@ class Written(WriterCommitMessage):
         self.query = query
 
 
-class DeltaStreamWriter(DataSourceStreamArrowWriter):
+class _IntoTable:
+    """What writers of streams and of jobs have in common; they differ in how they commit."""
+
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
@@ -117,6 +119,13 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(self._options, self._schema, iterator)
 
+    def _table(self) -> QueryTable:
+        from tidelog.pipeline.query_table import QueryTable
+
+        return QueryTable.open(self._options.path, self._schema, self._options.partition_by)
+
+
+class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = [message for message in messages if isinstance(message, Written)]
         files = [file for message in written for file in message.files]
@@ -142,34 +151,18 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             table.merge(query, batch, latest(rows, options.keys, options.order_by), options.keys)
         _clear_staging(options.path, query, batch, {file.path for file in files})
 
-    def _table(self) -> QueryTable:
-        from tidelog.pipeline.query_table import QueryTable
 
-        return QueryTable.open(self._options.path, self._schema, self._options.partition_by)
-
-
-class DeltaWriter(DataSourceArrowWriter):
+class DeltaWriter(_IntoTable, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         from tidelog.pipeline.errors import PipelineError
 
         if options.keys:
             raise PipelineError("tidelog-delta: a batch job appends or overwrites", "use upsert() in foreachBatch")
-        self._options = options
-        self._schema = arrow_schema(schema)
-        self._overwrite = overwrite
-        self._table()
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write(self._options, self._schema, iterator)
+        super().__init__(options, schema, overwrite)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
         self._table().write_job(files, self._overwrite)
-
-    def _table(self) -> QueryTable:
-        from tidelog.pipeline.query_table import QueryTable
-
-        return QueryTable.open(self._options.path, self._schema, self._options.partition_by)
 
 
 def upsert(

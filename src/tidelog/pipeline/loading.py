@@ -39,8 +39,8 @@ from tidelog.pipeline.load_files import (
     list_files,
     read_delta,
 )
-from tidelog.pipeline.sink_options import DEFAULT_LEDGER, DEFAULT_PREFIX
-from tidelog.pipeline.write_ledger import Entry
+from tidelog.pipeline.sink_options import DEFAULT_PREFIX
+from tidelog.pipeline.write_ledger import DEFAULT_TOPIC, Entry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +250,7 @@ def run(spark: SparkSession, load: Load, todo: Todo, watch: Watch = lambda done,
 
 def _committer(client: Client, load: Load) -> Committer:
     prefix = load.option("tidelog.transactional.id.prefix", DEFAULT_PREFIX)
-    return Committer(client, Family(prefix, load.identity), load.option("tidelog.ledger.topic", DEFAULT_LEDGER))
+    return Committer(client, Family(prefix, load.identity), load.option("tidelog.ledger.topic", DEFAULT_TOPIC))
 
 
 def _watched(spark: SparkSession, group: str, work: Callable[[], None], watch: Watch) -> None:

@@ -28,16 +28,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.pipeline.options import BadOption, Given, bootstrap_of
+from tidelog.pipeline.write_ledger import DEFAULT_TOPIC
+from tidelog.wire.compression import CODEC_NAMES
 
 DEFAULT_PREFIX: Final = "tidelog-spark"
-DEFAULT_LEDGER: Final = "__tidelog_writes"
 #: the most that brokers allow by default (transaction.max.timeout.ms)
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 DELIVERY_TIMEOUT_MS: Final = 120_000
 BATCH_BYTES: Final = 512 * 1024
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 
-_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _OURS: Final = (
     "tidelog.exactly.once",
     "tidelog.write.id",
@@ -67,7 +67,7 @@ class SinkOptions:
     write_version: int = 0
     write_note: str | None = None
     prefix: str = DEFAULT_PREFIX
-    ledger_topic: str = DEFAULT_LEDGER
+    ledger_topic: str = DEFAULT_TOPIC
     compression: str = "none"
     batch_bytes: int = BATCH_BYTES
     max_request_bytes: int = MAX_REQUEST_BYTES
@@ -102,8 +102,8 @@ def parse_sink(options: Mapping[str, str], streaming: bool) -> SinkOptions:
         write_version=given.number("tidelog.write.version", 0) or 0,
         write_note=given.text("tidelog.write.note"),
         prefix=given.text("tidelog.transactional.id.prefix") or DEFAULT_PREFIX,
-        ledger_topic=given.text("tidelog.ledger.topic") or DEFAULT_LEDGER,
-        compression=given.word("kafka.compression.type", _CODECS, "none"),
+        ledger_topic=given.text("tidelog.ledger.topic") or DEFAULT_TOPIC,
+        compression=given.word("kafka.compression.type", CODEC_NAMES, "none"),
         batch_bytes=given.number("kafka.batch.size", 1) or BATCH_BYTES,
         max_request_bytes=given.number("kafka.max.request.size", 100) or MAX_REQUEST_BYTES,
         acks=acks,

@@ -11,20 +11,24 @@ if TYPE_CHECKING:
 
 
 class ProducerIds:
-    """`allocate(done)` asks the controller for the next block."""
+    """`allocate(done)` asks the controller for the next block; whoever finds the last id taken has it asked for."""
 
-    __slots__ = ("_allocate", "_left", "_waiting")
+    __slots__ = ("_allocate", "_asked", "_left", "_waiting")
 
     def __init__(self, allocate: Callable[[Callable[[ProducerIdBlock], None]], None]) -> None:
         self._allocate = allocate
+        self._asked = False
         self._left: range = range(0)
         self._waiting: list[Callable[[], None]] = []
 
     def take(self) -> int | None:
-        """The next id; None where the block is used up, and `when_ready` fetches the next one."""
+        """The next id; None where the block is used up and the next one, which is asked for, is not there yet."""
         if not self._left:
+            self._ask()
             return None
         first, self._left = self._left[0], self._left[1:]
+        if not self._left:
+            self._ask()
         return first
 
     def when_ready(self, then: Callable[[], None]) -> None:
@@ -33,10 +37,15 @@ class ProducerIds:
             then()
             return
         self._waiting.append(then)
-        if len(self._waiting) == 1:
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
             self._allocate(self._got)
 
     def _got(self, block: ProducerIdBlock) -> None:
+        self._asked = False
         if not block.error.is_failure:
             self._left = range(block.first, block.first + block.size)
         waiting, self._waiting = self._waiting, []

@@ -420,6 +420,9 @@ class Broker:
     # --- carrying out what the controller decided ---------------------------------------------------
 
     def _carry_out(self, events: list[Event]) -> None:
+        if any(isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded)) for event in events):
+            # First, for a coordinator that loads its partition compares topic ids.
+            self._tell_groups_of_topics()
         for event in events:
             if isinstance(event, TopicCreated):
                 self._place_all(event.topic, event.topic.partitions)
@@ -429,19 +432,20 @@ class Broker:
                 self._place_all(event.topic, [event.after])
             elif isinstance(event, TopicDeleted):
                 self._drop(event.topic)
+                self._tell_groups_of_deletion(event.topic)
             elif isinstance(event, ConfigChanged):
                 self._configure(event)
-        if any(isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded)) for event in events):
-            self._tell_groups_of_topics(events)
 
-    def _tell_groups_of_topics(self, events: list[Event]) -> None:
-        now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
+    def _tell_groups_of_topics(self) -> None:
         topics = [GroupTopic(t.name, t.topic_id, len(t.partitions)) for t in self.image.topics.values()]
-        self.groups.on_topics_changed(topics, now_ms, wall_ms)
-        for event in events:
-            if isinstance(event, TopicDeleted):
-                for decision in self.groups.on_topic_deleted(event.topic.name, event.topic.topic_id, now_ms, wall_ms):
-                    self.group_coordination.carry_out(decision)
+        decisions = self.groups.on_topics_changed(topics, self.clock.monotonic_ms(), self.clock.wall_ms())
+        for decision in decisions:
+            self.group_coordination.carry_out(decision)
+
+    def _tell_groups_of_deletion(self, topic: Topic) -> None:
+        now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
+        for decision in self.groups.on_topic_deleted(topic.name, topic.topic_id, now_ms, wall_ms):
+            self.group_coordination.carry_out(decision)
 
     def _place_all(self, topic: Topic, assignments: Any) -> None:
         coordination = self._coordinations.get(topic.name)
@@ -536,7 +540,7 @@ class Broker:
                 transaction_version=marker.transaction_version,
             )
             if at.topic == OFFSETS_TOPIC:
-                self.groups.replay_end_transaction(at.partition, marker.producer_id, marker.commit)
+                self.groups.transaction_ended(at.partition, marker.producer_id, marker.commit)
             self.appended(partition)
 
         return marker_error(self, at, write)

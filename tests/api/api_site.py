@@ -81,13 +81,17 @@ class Exchange:
 class Workers:
     """Work is done at once; between `hold` and its end it waits, as on a thread that is slow."""
 
-    def __init__(self) -> None:
-        self._held: list[tuple[Any, Any]] | None = None
+    def __init__(self, idle: bool = False) -> None:
+        self._held: list[tuple[Any, Any]] | None = [] if idle else None
 
     def in_worker(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         if self._held is not None:
             self._held.append((work, done))
-            return
+        else:
+            self._do(work, done)
+
+    @staticmethod
+    def _do(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         try:
             result, error = work(), None
         except OSError as failure:
@@ -101,6 +105,13 @@ class Workers:
         waiting, self._held = self._held, None
         for work, done in waiting:
             self.in_worker(work, done)
+
+    def step(self) -> None:
+        """Does what is held by now; what follows from it is held in its turn."""
+        assert self._held is not None
+        waiting, self._held = self._held, []
+        for work, done in waiting:
+            self._do(work, done)
 
 
 class Asked:
@@ -139,11 +150,12 @@ class Site:
         self.correlation_id = 0
         self.start()
 
-    def start(self) -> None:
+    def start(self, workers: Workers | None = None) -> None:
+        """`workers` that are held make a start whose coordinators are still loading."""
         settings = load(flags=[f"{name}={value}" for name, value in self._settings.items()])
         self.config = BrokerConfig(settings)
         self.timer = Timer(self.clock.monotonic_ms())
-        self.workers = Workers()
+        self.workers = workers or Workers()
         self.store = self.ensemble.connect()
         self.broker = Broker(
             self.config,

@@ -53,9 +53,7 @@ def write(site: Site, identity: tuple[int, int], name: str | None = "x", sequenc
 
 
 def end(site: Site, identity: tuple[int, int], name: str = "x", commit: bool = True) -> Any:
-    return site.ask(
-        26, 5, transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], committed=commit
-    )
+    return site.ask(26, 5, transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], committed=commit)
 
 
 def stable(site: Site) -> int:

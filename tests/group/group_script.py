@@ -580,7 +580,7 @@ class Script(Stage):
         commit = plain[0] == "commit"
         self.markers.append((len(self.log), int(named["pid"]), commit))
         for partition in range(self.config.offsets_topic_num_partitions):
-            self.groups.replay_end_transaction(partition, int(named["pid"]), commit)
+            self.groups.transaction_ended(partition, int(named["pid"]), commit)
 
     def do_fetch(self, plain: list[str], named: dict[str, str]) -> None:
         """fetch t-0 t-1 / fetch all; stable=1 for stable offsets only."""

@@ -20,7 +20,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidelog.decision import CancelTimer, Decision
-from tidelog.group import admin, classic_member, classic_rebalance, consumer_heartbeat, migration, offset_commit
+from tidelog.group import (
+    admin,
+    classic_member,
+    classic_rebalance,
+    consumer_heartbeat,
+    migration,
+    offset_commit,
+    stale_offsets,
+)
 from tidelog.group import offset_fetch as fetching
 from tidelog.group import replay as replaying
 from tidelog.group.classic_group import ClassicGroup
@@ -28,7 +36,6 @@ from tidelog.group.classic_join import Joining, join
 from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.failure import failed, translated
-from tidelog.group.records import offset_tombstone
 from tidelog.group.shard import Group, Shard, Surroundings
 from tidelog.group.topics import Topic
 from tidelog.group.turn import Parked, Refusal, RequestContext, TimerKey, Turn
@@ -81,16 +88,24 @@ class Groups:
         replaying.replay(self._shards[partition], meaning or replaying.decoded(key, value), producer_id, offset)
 
     def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A control marker in the coordinator's partition; of one that could not be loaded nobody knows the offsets."""
+        """A control marker that loading has come to."""
+        self._shards[partition].offsets.end_transaction(producer_id, commit)
+
+    def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
+        """A control marker was appended just now. In a partition that loads it ends nothing yet: what is replayed by
+        then may be half of an earlier transaction of the producer, and loading comes to the marker in its place. Of a
+        partition that could not be loaded nobody knows the offsets.
+        """
         shard = self._shards.get(partition)
-        if shard is not None:
+        if shard is not None and not shard.loading:
             shard.offsets.end_transaction(producer_id, commit)
 
     def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision:
         """From now on the partition answers; the members it found are given a full session to show up."""
         shard = self._shards[partition]
         shard.loading = False
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
+        stale_offsets.loaded(shard, turn)
         for group in list(shard.groups.values()):
             if isinstance(group, ConsumerGroup):
                 consumer_heartbeat.loaded(shard, turn, group)
@@ -160,7 +175,7 @@ class Groups:
         else:
             self._around.overrides.pop(group_id, None)
 
-    def on_topics_changed(self, topics: Iterable[Topic], now_ms: int, wall_ms: int) -> None:
+    def on_topics_changed(self, topics: Iterable[Topic], now_ms: int, wall_ms: int) -> list[Decision]:
         """The whole picture of topics; consumer groups that read what changed follow at their next heartbeat."""
         before = self._around.topics
         self._around.topics = before.next(topics, wall_ms)
@@ -169,26 +184,33 @@ class Groups:
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup) and not changed.isdisjoint(group.subscribed_topics()):
                     group.refresh_deadline_ms = 0
+        waiting = [shard for shard in self._active() if shard.ownerless_topics]
+        return self._on_each(waiting, stale_offsets.topics_created, now_ms, wall_ms)
 
     def on_topic_deleted(self, name: str, topic_id: bytes, now_ms: int, wall_ms: int) -> list[Decision]:
         """The offsets committed for the topic go with it."""
-        decisions: list[Decision] = []
-        for shard in self._active():
-            turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
-            for group_id, partition in shard.offsets.of_topic(name, topic_id):
-                turn.append(offset_tombstone(group_id, name, partition))
-            if turn.records:
-                decisions.append(shard.close(turn))
-        return decisions
+
+        def deleted(shard: Shard, turn: Turn) -> None:
+            stale_offsets.topic_deleted(shard, turn, name, topic_id)
+
+        return self._on_each(self._shards.values(), deleted, now_ms, wall_ms)
 
     def cleanup_expired(self, now_ms: int, wall_ms: int) -> list[Decision]:
         """Expired offsets, and groups that have nothing left; happens by itself every check interval."""
-        turns = []
-        for shard in self._active():
+        return self._on_each(self._active(), _clean, now_ms, wall_ms)
+
+    @staticmethod
+    def _on_each(
+        shards: Iterable[Shard], decide: Callable[[Shard, Turn], None], now_ms: int, wall_ms: int
+    ) -> list[Decision]:
+        """What each shard has to store, in as many batches as it takes."""
+        decisions: list[Decision] = []
+        for shard in shards:
             turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
-            _clean(shard, turn)
-            turns.append(shard.close(turn))
-        return [turn for turn in turns if turn.records]
+            decide(shard, turn)
+            if turn.records:
+                decisions.append(shard.close(turn))
+        return decisions
 
     def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms, fired=key)

@@ -10,8 +10,10 @@ Everything here changes only by replaying records and markers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+from tidelog.group.topics import Topic
 
 
 class CommittedOffset(NamedTuple):
@@ -71,12 +73,45 @@ class OffsetStore:
             for partition, committed in topics.get(name, {}).items():
                 if committed.topic_id in (zero, topic_id):
                     seen.add((group_id, partition))
+        for group_id, topic, partition, committed in self._all_pending():
+            if topic == name and committed.topic_id in (zero, topic_id):
+                seen.add((group_id, partition))
+        yield from sorted(seen)
+
+    def of_former_topics(self, name: str, topic_id: bytes) -> Iterator[tuple[str, int]]:
+        """(group id, partition) of every offset of a topic of this name that was another one."""
+        seen: set[tuple[str, int]] = set()
+        ours = (bytes(16), topic_id)
+        for group_id, topics in self.offsets.items():
+            for partition, committed in topics.get(name, {}).items():
+                if committed.topic_id not in ours:
+                    seen.add((group_id, partition))
+        for group_id, topic, partition, committed in self._all_pending():
+            if topic == name and committed.topic_id not in ours:
+                seen.add((group_id, partition))
+        yield from sorted(seen)
+
+    def topics_unlike(self, by_name: Mapping[str, Topic]) -> set[str]:
+        """Names of topics with an offset whose topic id is not that of the topic that has the name now."""
+        zero = bytes(16)
+        ids = {name: topic.topic_id for name, topic in by_name.items()}
+        found = set()
+        for topics in self.offsets.values():
+            for name, partitions in topics.items():
+                now = ids.get(name)
+                for committed in partitions.values():
+                    if committed.topic_id != now and committed.topic_id != zero:
+                        found.add(name)
+        for _, name, _, committed in self._all_pending():
+            if committed.topic_id != ids.get(name) and committed.topic_id != zero:
+                found.add(name)
+        return found
+
+    def _all_pending(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
         for groups in self.pending.values():
             for group_id, entries in groups.items():
                 for (topic, partition), committed in entries.items():
-                    if topic == name and committed.topic_id in (zero, topic_id):
-                        seen.add((group_id, partition))
-        yield from sorted(seen)
+                    yield group_id, topic, partition, committed
 
     # -- replay --------------------------------------------------------------------------------------------------
 

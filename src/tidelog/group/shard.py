@@ -34,7 +34,17 @@ class Surroundings:
 
 
 class Shard:
-    __slots__ = ("around", "deadlines", "groups", "loading", "offsets", "parked", "partition")
+    __slots__ = (
+        "around",
+        "deadlines",
+        "deleted_topics",
+        "groups",
+        "loading",
+        "offsets",
+        "ownerless_topics",
+        "parked",
+        "partition",
+    )
 
     def __init__(self, partition: int, around: Surroundings) -> None:
         self.partition = partition
@@ -43,6 +53,9 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.deadlines = Deadlines()
+        # (name, id) of topics that were deleted while the shard loads; names of which offsets are left, but no topic.
+        self.deleted_topics: list[tuple[str, bytes]] = []
+        self.ownerless_topics: set[str] = set()
         # Ticket -> (group id, member id) of every JoinGroup and SyncGroup that waits.
         self.parked: dict[Any, tuple[str, str]] = {}
 

@@ -216,8 +216,8 @@ STATES = {
         ("Ongoing", "commit", "ok"),
         ("Ongoing", "abort", "ok"),
         ("PrepareCommit", "commit", "CONCURRENT_TRANSACTIONS"),
-        ("PrepareCommit", "abort", "INVALID_TXN_STATE"),
-        ("PrepareAbort", "commit", "INVALID_TXN_STATE"),
+        ("PrepareCommit", "abort", "CONCURRENT_TRANSACTIONS"),
+        ("PrepareAbort", "commit", "CONCURRENT_TRANSACTIONS"),
         ("PrepareAbort", "abort", "CONCURRENT_TRANSACTIONS"),
         ("CompleteCommit", "commit", "ok"),
         ("CompleteCommit", "abort", "INVALID_TXN_STATE"),
@@ -243,10 +243,6 @@ def test_what_an_end_means_in_version_1_depends_on_the_state(state, asked, answe
         ("Empty", "abort", "PRODUCER_FENCED", "ok 0/1"),
         ("Ongoing", "commit", "PRODUCER_FENCED", "ok 0/1"),
         ("Ongoing", "abort", "PRODUCER_FENCED", "ok 0/1"),
-        ("PrepareCommit", "commit", "CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED"),
-        ("PrepareCommit", "abort", "INVALID_TXN_STATE", "PRODUCER_FENCED"),
-        ("PrepareAbort", "commit", "INVALID_TXN_STATE", "PRODUCER_FENCED"),
-        ("PrepareAbort", "abort", "CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED"),
         ("CompleteCommit", "commit", "ok 0/1", "INVALID_TXN_STATE"),
         ("CompleteCommit", "abort", "INVALID_TXN_STATE", "ok 0/2"),
         ("CompleteAbort", "commit", "INVALID_TXN_STATE", "INVALID_TXN_STATE"),
@@ -261,6 +257,23 @@ def test_what_an_end_means_in_version_2_depends_on_the_epoch_too(state, asked, r
         assert script.do(f"end p {asked} epoch={wrong} v=5") == "p: PRODUCER_FENCED"
     assert script.do(f"end p {asked} epoch={epoch - 1} v=5") == f"p: {repeat}"
     assert f"p: {new}" in script.do(f"end p {asked} epoch={epoch} v=5").split("; ")
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_while_a_transaction_is_prepared_everybody_is_told_to_wait_whoever_it_is(outcome):
+    """The identity of the next transaction is known to its producer from now on, and to the coordinator's table only
+    when all markers are there. A fatal error would end a producer that has done nothing wrong.
+    """
+    script = run(f"given p 0/32766\n add p t-0\n end p {outcome}", tv2="p")
+    for who in ("id=0 epoch=32766", "id=0 epoch=32767", "id=1 epoch=0", "id=1 epoch=1", "id=77 epoch=3"):
+        for line in (f"add p t-1 {who}", f"offsets p 7 {who}", f"init p {who}"):
+            assert script.do(line) == "p: CONCURRENT_TRANSACTIONS", line
+        for asked in ("commit", "abort"):
+            assert script.do(f"end p {asked} {who}") == "p: CONCURRENT_TRANSACTIONS", who
+    complete = "CompleteCommit" if outcome == "commit" else "CompleteAbort"
+    assert script.do("marked") == f"log: {complete} 1/0"
+    assert script.do("add p t-1 id=77 epoch=3") == "p: INVALID_PRODUCER_ID_MAPPING"
+    assert script.do("add p t-1 id=1 epoch=0") == "log: Ongoing 1/0 t-1; p: ok"
 
 
 def test_an_abort_of_what_never_reached_the_coordinator_completes_at_once():
@@ -300,7 +313,8 @@ def test_when_the_epochs_are_used_up_the_end_brings_a_new_id_that_a_repeat_gets_
         ids 1                         => nothing
         end p commit                  => log: PrepareCommit 0/32767 next 1 t-0; p: ok 1/0; mark commit 0/32767 t-0
         end p commit id=0 epoch=32766 => p: CONCURRENT_TRANSACTIONS
-        add p t-0                     => p: INVALID_PRODUCER_ID_MAPPING
+        # The client goes on under the new id, and that is not in place before the markers are.
+        add p t-0                     => p: CONCURRENT_TRANSACTIONS
         marked                        => log: CompleteCommit 1/0
         end p commit id=0 epoch=32766 => p: ok 1/0
         end p abort id=0 epoch=32766  => p: INVALID_TXN_STATE
@@ -340,9 +354,11 @@ def test_an_overdue_transaction_is_aborted_and_its_producer_fenced(level):
         add p t-1             => log: Ongoing 0/0 t-0 t-1; p: ok
         pass 4999             => nothing
         pass 1                => log: PrepareAbort 0/1 t-0 t-1; mark abort 0/1 t-0 t-1
-        add p t-2             => p: PRODUCER_FENCED
+        add p t-2             => p: CONCURRENT_TRANSACTIONS
         end p commit          => p: PRODUCER_FENCED
         marked                => log: CompleteAbort 0/1
+        add p t-2             => p: PRODUCER_FENCED
+        end p commit          => p: PRODUCER_FENCED
         init p                => log: Empty 0/2; p: 0/2
         """,
         transaction_version=level,
@@ -368,9 +384,10 @@ def test_after_its_timeout_a_producer_of_version_2_can_go_on_with_the_epoch_that
         init p timeout=1000 => log: Empty 0/0; p: 0/0
         add p t-0           => log: Ongoing 0/0 t-0; p: ok
         pass 1000           => log: PrepareAbort 0/1 t-0; mark abort 0/1 t-0
-        end p commit        => p: INVALID_TXN_STATE
+        end p commit        => p: CONCURRENT_TRANSACTIONS
         end p abort         => p: CONCURRENT_TRANSACTIONS
         marked              => log: CompleteAbort 0/1
+        end p commit        => p: INVALID_TXN_STATE
         end p abort         => p: ok 0/1
         add p t-0           => log: Ongoing 0/1 t-0; p: ok
         """,

@@ -149,8 +149,9 @@ def test_the_next_coordinator_finishes_what_was_prepared():
         restart        => mark commit 0/0 t-0 t-1
         add p t-5      => p: CONCURRENT_TRANSACTIONS
         end p commit   => p: CONCURRENT_TRANSACTIONS
-        end p abort    => p: INVALID_TXN_STATE
+        end p abort    => p: CONCURRENT_TRANSACTIONS
         marked         => log: CompleteCommit 0/0
+        end p abort    => p: INVALID_TXN_STATE
         end p commit   => p: ok
         """
     )

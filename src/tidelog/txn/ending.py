@@ -12,14 +12,13 @@ The answer depends on the state of the id and on what is asked:
     Empty           commit   invalid      fenced               invalid
                     abort    invalid      fenced               end
     Ongoing         either   end          fenced               end
-    PrepareCommit   commit   wait         wait                 fenced
-                    abort    invalid      invalid              fenced
-    PrepareAbort    commit   invalid      invalid              fenced
-                    abort    wait         wait                 fenced
     CompleteCommit  commit   done         done                 invalid
                     abort    invalid      invalid              end
     CompleteAbort   commit   invalid      invalid              invalid
                     abort    done         done                 end
+
+While a transaction is prepared everybody waits, with a retriable error. In version 2 that comes before a look at who
+asks: the producer has been told of the identity that only completing puts in place.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ _S = TransactionState
 
 _INVALID = _E.INVALID_TXN_STATE
 _FENCED = _E.PRODUCER_FENCED
-_WAIT = _E.CONCURRENT_TRANSACTIONS
 _DONE = _E.NONE
 _END = None
 
@@ -50,10 +48,6 @@ _ANSWERS: dict[tuple[TransactionState, bool], tuple[ErrorCode | None, ErrorCode 
     (_S.EMPTY, _ABORT): (_INVALID, _FENCED, _END),
     (_S.ONGOING, _COMMIT): (_END, _FENCED, _END),
     (_S.ONGOING, _ABORT): (_END, _FENCED, _END),
-    (_S.PREPARE_COMMIT, _COMMIT): (_WAIT, _WAIT, _FENCED),
-    (_S.PREPARE_COMMIT, _ABORT): (_INVALID, _INVALID, _FENCED),
-    (_S.PREPARE_ABORT, _COMMIT): (_INVALID, _INVALID, _FENCED),
-    (_S.PREPARE_ABORT, _ABORT): (_WAIT, _WAIT, _FENCED),
     (_S.COMPLETE_COMMIT, _COMMIT): (_DONE, _DONE, _INVALID),
     (_S.COMPLETE_COMMIT, _ABORT): (_INVALID, _INVALID, _END),
     (_S.COMPLETE_ABORT, _COMMIT): (_INVALID, _INVALID, _INVALID),
@@ -65,7 +59,12 @@ def end(shard: Shard, turn: TxnDecision, request: Any, context: RequestContext) 
     """The id as its producer will know it from now on."""
     transaction = shard.existing(request.transactional_id)
     client_version = EPOCH_BUMP_VERSION if context.api_version >= 5 else 0
+    prepared = transaction.state.is_prepared
+    if prepared and client_version >= EPOCH_BUMP_VERSION:
+        raise Refusal(_E.CONCURRENT_TRANSACTIONS)
     column = _column(transaction, request, client_version)
+    if prepared:
+        raise Refusal(_E.CONCURRENT_TRANSACTIONS)
     answer = _ANSWERS[transaction.state, request.committed][column]
     if answer is _END:
         return prepare(shard, turn, transaction, request.committed, client_version)

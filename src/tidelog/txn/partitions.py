@@ -63,6 +63,9 @@ def _partitions(topics: Iterable[Any]) -> frozenset[TopicPartition]:
 
 
 def add(shard: Shard, turn: TxnDecision, wanted: Addition) -> None:
+    if shard.existing(wanted.transactional_id).state.is_prepared:
+        # Whoever asks: the producer may have the identity already that only completing puts in place.
+        raise Refusal(_E.CONCURRENT_TRANSACTIONS)
     transaction = _open_to(shard, wanted)
     if transaction.state is TransactionState.ONGOING:
         if not wanted.partitions <= transaction.partitions:

@@ -44,13 +44,14 @@ def initialise(shard: Shard, turn: TxnDecision, request: Any, expected: Expected
         after = Transaction.created(transactional_id, shard.around.new_producer_id(), timeout_ms, turn.wall_ms)
         last_epoch = NO_PRODUCER_EPOCH
     else:
+        if transaction.state.is_prepared:
+            # Before a look at the identity: the one that the producer was told of may still have to be put in place.
+            return None
         if expected is not None and not _is_known(transaction, expected):
             raise Refusal(_E.PRODUCER_FENCED)
         if transaction.state is TransactionState.ONGOING:
             # The epoch that this abort takes is nobody's: the producer gets the one after it when it asks again.
             fence(shard, turn, transaction)
-            return None
-        if transaction.state.is_prepared:
             return None
         after, last_epoch = _next_epoch(shard, turn, transaction, timeout_ms, expected)
     shard.remember_last_epoch(after, last_epoch)

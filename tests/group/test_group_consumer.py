@@ -551,3 +551,28 @@ def test_a_simple_group_with_offsets_becomes_a_consumer_group_and_keeps_them():
         """,
         **EAGER,
     )
+
+
+def test_a_member_that_changes_its_instance_id_leaves_the_old_one_to_others():
+    run(
+        """
+        topics t:2                       => nothing
+        hb a topics=t instance=A         => log: member a; log: group epoch 2; log: target of a t:0,1; log: target epoch 2; log: a at 2 has t:0,1; a: epoch 2 t:0,1
+        hb a epoch=0 topics=t instance=B => log: member a; a: epoch 2 t:0,1
+        restart                          => nothing
+        hb a epoch=-1 instance=B         => log: no assignment of a; log: no target of a; log: no member a; log: group epoch 3; a: epoch -1
+        hb b topics=t instance=A         => log: member b; log: group epoch 4; log: target of b t:0,1; log: target epoch 4; log: b at 4 has t:0,1; b: epoch 4 t:0,1
+        """,  # noqa: E501
+        consumer_assignment_interval_ms=0,
+    )
+
+
+def test_a_member_that_becomes_static_keeps_what_it_has():
+    run(
+        """
+        topics t:2                       => nothing
+        hb a topics=t                    => log: member a; log: group epoch 2; log: target of a t:0,1; log: target epoch 2; log: a at 2 has t:0,1; a: epoch 2 t:0,1
+        hb a epoch=0 topics=t instance=A => log: member a; a: epoch 2 t:0,1
+        """,  # noqa: E501
+        consumer_assignment_interval_ms=0,
+    )

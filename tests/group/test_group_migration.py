@@ -268,3 +268,27 @@ def test_leave_group_works_in_a_mixed_group():
         """,
         **EAGER,
     )
+
+
+def test_a_member_is_not_fenced_for_a_step_that_was_expected_before_the_group_was_a_classic_one():
+    run(
+        CLASSIC.replace("v=3 ", "v=3 rebalance=7000 ")
+        + """
+        hb b topics=t
+        beat a                          => a: REBALANCE_IN_PROGRESS
+        # The last modern member goes, and a follows in the classic group that is left.
+        hb b epoch=-1
+        pass 10                         => nothing
+        join a topics=t rebalance=7000  => a: joined gen 3, leads a
+        sync a a=t:0,1
+        beat a                          => a: ok
+        pass 6900                       => nothing
+        # It is to join once more, and has 7 seconds from when it hears of that.
+        hb c topics=t
+        pass 100                        => nothing
+        beat a                          => a: REBALANCE_IN_PROGRESS
+        pass 6999                       => nothing
+        pass 1                          => log: no assignment of a; log: no target of a; log: no member a; log: group epoch 5
+        """,  # noqa: E501
+        **EAGER,
+    )

@@ -85,7 +85,7 @@ def join(shard: Shard, turn: Turn, joining: Joining) -> None:
     elif not member_id:
         shard.groups[group_id] = group
         _join_new(shard, turn, group, joining)
-    elif member_id in group.pending_members:
+    elif member_id in group.pending_members and joining.group_instance_id is None:
         _add_member(shard, turn, group, joining, member_id)
     else:
         _rejoin(shard, turn, group, joining)

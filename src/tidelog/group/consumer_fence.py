@@ -22,13 +22,18 @@ def fence(shard: Shard, turn: Turn, group: ConsumerGroup, members: list[Consumer
         return
     for member in members:
         turn.records.extend(member_tombstones(group.group_id, member.member_id))
-        for kind in ("revoke", "member-join", "member-sync"):
-            shard.deadlines.cancel(turn, shard.key(kind, group.group_id, member.member_id))
+        forget_steps(shard, turn, group.group_id, member.member_id)
     still = {member.subscribed_topic_regex for member in left}
     for expression in sorted({m.subscribed_topic_regex for m in members if m.subscribed_topic_regex} - still):
         turn.append(regex_tombstone(group.group_id, expression))
     metadata_hash = shard.around.topics.hash_of(group.subscribed_topics(left))
     turn.append(group_epoch_record(group.group_id, group.group_epoch + 1, metadata_hash))
+
+
+def forget_steps(shard: Shard, turn: Turn, group_id: str, member_id: str) -> None:
+    """No step of a reconciliation is expected of the member any more."""
+    for kind in ("revoke", "member-join", "member-sync"):
+        shard.deadlines.cancel(turn, shard.key(kind, group_id, member_id))
 
 
 def can_downgrade(shard: Shard, left: list[ConsumerMember]) -> bool:

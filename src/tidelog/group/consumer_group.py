@@ -210,6 +210,8 @@ class ConsumerGroup:
         old = self.members.get(member.member_id)
         if old is not None:
             self._release(old)
+            if old.instance_id != member.instance_id:
+                self._free_instance(old)
         self.members[member.member_id] = member
         for held in (member.assigned, member.revoking):
             for topic_id, partitions in held.items():
@@ -224,7 +226,11 @@ class ConsumerGroup:
         if member is None:
             return
         self._release(member)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+        self._free_instance(member)
+
+    def _free_instance(self, member: ConsumerMember) -> None:
+        """Its instance id is its own no longer, unless another member has taken it over."""
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
 
     def _release(self, member: ConsumerMember) -> None:

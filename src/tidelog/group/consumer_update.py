@@ -113,7 +113,9 @@ class Update:
         too_early = made_ms and interval_ms and made_ms <= self.turn.wall_ms < made_ms + interval_ms
         if group.assignment_epoch >= self.epoch or too_early:
             instance_id = self.updated.instance_id
-            known = self.updated.member_id if instance_id is None else group.static_members.get(instance_id, "")
+            # A member that has just become static, or another instance, is known by its own id.
+            member_id = self.updated.member_id
+            known = member_id if instance_id is None else group.static_members.get(instance_id, member_id)
             return group.assignment_epoch, group.target.get(known, NOTHING)
         members = list(group.after(self.updated))
         assignor = group.preferred_assignor(members) or around.config.consumer_assignors[0]

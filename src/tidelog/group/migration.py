@@ -22,7 +22,7 @@ from tidelog.group import embedded
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
 from tidelog.group.classic_join import Joining
 from tidelog.group.classic_rebalance import answer_join, answer_sync, join_failure, sync_failure
-from tidelog.group.consumer_fence import can_downgrade, downgrade, fence
+from tidelog.group.consumer_fence import can_downgrade, downgrade, fence, forget_steps
 from tidelog.group.consumer_group import (
     NOTHING,
     Assignment,
@@ -74,6 +74,8 @@ def upgrade(shard: Shard, turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
         code = _E.REBALANCE_IN_PROGRESS
         answer_join(shard, turn, classic, member, join_failure(member.member_id, code))
         answer_sync(shard, turn, member, sync_failure(code))
+        # What was expected of it when this was a consumer group before: it has joined since.
+        forget_steps(shard, turn, group.group_id, member.member_id)
         shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
     turn.append(group_metadata_tombstone(group.group_id))
     members = group.members.values()

@@ -567,12 +567,16 @@ def test_a_member_that_changes_its_instance_id_leaves_the_old_one_to_others():
     )
 
 
-def test_a_member_that_becomes_static_keeps_what_it_has():
+def test_a_member_that_becomes_static_gets_what_it_waits_for():
     run(
         """
         topics t:2                       => nothing
-        hb a topics=t                    => log: member a; log: group epoch 2; log: target of a t:0,1; log: target epoch 2; log: a at 2 has t:0,1; a: epoch 2 t:0,1
-        hb a epoch=0 topics=t instance=A => log: member a; a: epoch 2 t:0,1
-        """,  # noqa: E501
+        hb a topics=t
+        hb b topics=t
+        hb b epoch=0 topics=t instance=B => log: member b; log: b at 3 has none; b: epoch 3 none
+        hb a                             => log: a at 2 has t:0 revokes t:1; a: epoch 2 t:0
+        hb a owned=t:0                   => log: a at 3 has t:0; a: epoch 3
+        hb b                             => log: b at 3 has t:1; b: epoch 3 t:1
+        """,
         consumer_assignment_interval_ms=0,
     )

@@ -43,11 +43,11 @@ def store(site: Site, producer_id: int, epoch: int, name: str = "x") -> None:
     site.broker.partition(STATE, 0).append(memoryview(record), -1, wall_ms)
 
 
-def write(site: Site, identity: tuple[int, int], name: str | None = "x", sequence: int = 0) -> int:
+def write(site: Site, identity: tuple[int, int], name: str | None = "x", sequence: int = 0, version: int = 12) -> int:
     producer_id, epoch = identity
     records = batch(1, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True)
     asked = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    answer = site.ask(0, 12, transactional_id=name, acks=-1, timeout_ms=1000, topic_data=asked)
+    answer = site.ask(0, version, transactional_id=name, acks=-1, timeout_ms=1000, topic_data=asked)
     code: int = answer.responses[0].partition_responses[0].error_code
     return code
 
@@ -88,3 +88,58 @@ def test_a_producer_whose_epochs_are_used_up_is_timed_out_after_a_restart(site: 
     assert stable(site) == 0
     site.pass_time(1000)
     assert stable(site) == 2
+
+
+# --- what is no part of a transaction -------------------------------------------------------------------
+
+
+def test_a_produce_without_a_transactional_id_leaves_nothing_behind_for_the_transaction(site: Site) -> None:
+    identity = initialise(site)
+    site.ask(
+        24,
+        3,
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=identity[0],
+        v3_and_below_producer_epoch=identity[1],
+        v3_and_below_topics=[{"name": "t", "partitions": [0]}],
+    )
+    stray = write(site, identity, name=None, sequence=0, version=11)
+    assert stray == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    # Had the stray batch been seen as the first of the transaction, this one would be out of order.
+    assert write(site, identity, sequence=3, version=11) == OK
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_one_request_writes_in_the_transaction_of_one_producer(site: Site, version: int) -> None:
+    """The coordinator knows one of them. Verified with it, the other would hold up readers for ever."""
+    site.topic("two", 2)
+    first, other = initialise(site), initialise(site, "y")
+    parts = [
+        {
+            "index": index,
+            "records": batch(1, producer_id=who, producer_epoch=epoch, base_sequence=0, transactional=True),
+        }
+        for index, (who, epoch) in enumerate((other, first))
+    ]
+    asked = [{"name": "two", "partition_data": parts}]
+    answer = site.ask(0, version, transactional_id="x", acks=-1, timeout_ms=1000, topic_data=asked)
+    refused = [p.error_code for p in answer.responses[0].partition_responses]
+    assert refused == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert site.broker.partition("two", 0).log.log_end_offset == 0
+    assert described(site) == ("Empty", [])
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_offsets_without_a_group_are_refused_before_they_are_part_of_a_transaction(site: Site, version: int) -> None:
+    site.ask(10, 4, key_type=0, coordinator_keys=["g"])
+    producer_id, epoch = initialise(site)
+    asked = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 5}]}]
+    who = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch}
+    answer = site.ask(28, version, group_id="", topics=asked, **who)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_GROUP_ID
+    assert described(site) == ("Empty", [])
+
+
+def described(site: Site, name: str = "x") -> tuple[str, list[str]]:
+    (state,) = site.ask(65, 0, transactional_ids=[name]).transaction_states
+    return state.transaction_state, [topic.topic for topic in state.topics]

@@ -12,7 +12,7 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
@@ -156,8 +156,9 @@ class PendingProduce:
         """Asks the coordinator about the partitions that a transaction writes to for the first time, then appends."""
         body, request = self.body, self.request
         adds = request.version >= FIRST_VERSION_THAT_ADDS
-        unverified = self._begin_verifications(adds)
-        if not unverified or body.transactional_id is None:
+        # Without a transactional id nobody can be asked, and the records are refused.
+        unverified = None if body.transactional_id is None else self._begin_verifications(adds)
+        if not unverified:
             self.append_all()
             self.finish()
             return
@@ -187,33 +188,44 @@ class PendingProduce:
         """Takes a guard from each log where the transaction has nothing yet; the producer's id and epoch if any had."""
         broker, request = self.request.broker, self.request
         by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        producer = None
+        batches = []
         for topic in self.body.topic_data:
             name = broker.topic_name(topic.topic_id) if by_id else topic.name
             for data in topic.partition_data:
                 partition = broker.replicas.partitions.get((name, data.index))
-                if partition is None or not _is_transactional(data.records):
-                    continue
-                if not adds and not broker.values.transaction_partition_verification_enable:
-                    self.guards[partition.key] = NOT_REQUIRED
-                    continue
-                header = read_header(data.records)
-                try:
-                    guard = partition.log.producers.begin_verification(
-                        header.producer_id,
-                        header.base_sequence,
-                        header.producer_epoch,
-                        supports_epoch_bump=adds,
-                        now_ms=broker.clock.wall_ms(),
-                    )
-                except ProducerRefused as refused:
-                    self.refusals[partition.key] = refused
-                    self.unverified.add(partition.key)
-                    continue
-                if guard != NO_GUARD:
-                    self.guards[partition.key] = guard
-                    producer = (header.producer_id, header.producer_epoch)
+                if partition is not None and _is_transactional(data.records):
+                    batches.append((partition, read_header(data.records)))
+        if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
+            self._refuse_several_producers(partition for partition, _ in batches)
+            return None
+        producer = None
+        for partition, header in batches:
+            if not adds and not broker.values.transaction_partition_verification_enable:
+                self.guards[partition.key] = NOT_REQUIRED
+                continue
+            try:
+                guard = partition.log.producers.begin_verification(
+                    header.producer_id,
+                    header.base_sequence,
+                    header.producer_epoch,
+                    supports_epoch_bump=adds,
+                    now_ms=broker.clock.wall_ms(),
+                )
+            except ProducerRefused as refused:
+                self.refusals[partition.key] = refused
+                self.unverified.add(partition.key)
+                continue
+            if guard != NO_GUARD:
+                self.guards[partition.key] = guard
+                producer = (header.producer_id, header.producer_epoch)
         return producer
+
+    def _refuse_several_producers(self, partitions: Iterable[Partition]) -> None:
+        """The coordinator would be asked about one of them, and its answer be taken for the others."""
+        for partition in partitions:
+            why = "the transactional records of a request must be of one producer"
+            self.refusals[partition.key] = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, why)
+            self.unverified.add(partition.key)
 
     def append_all(self) -> None:
         body, request = self.body, self.request

@@ -27,7 +27,8 @@ def handle(body: Any, request: Request) -> Any:
     unknown = take_out_unknown(body, request, _answer)
     key = (broker.group_coordination.topic, broker.groups.partition_for(body.group_id))
     partition = broker.replicas.partitions.get(key)
-    if partition is None or not body.topics:
+    if partition is None or not body.topics or not body.group_id:
+        # Refused, or nothing to store: the transaction has no part in it.
         _commit(body, request, unknown, NO_GUARD)
         return
     adds = request.version >= FIRST_VERSION_THAT_ADDS

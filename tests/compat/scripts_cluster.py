@@ -27,7 +27,9 @@ from wiretap import Closed, Wire, batch
 Steps = Iterator[tuple[str, Any]]
 
 #: The APIs whose versions clients rely on; what a broker serves to other brokers is its own affair.
-CLIENT_APIS = (*range(4), *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 43, 44, 47, 60, 68, 69, 74, 75)
+CLIENT_APIS = (
+    *range(4), *range(8, 17), *range(18, 24), *range(29, 34), 35, 37, *range(42, 48), 57, 60, 68, 69, 74, 75
+)  # fmt: skip
 UNKNOWN_ID = "11111111-1111-1111-1111-111111111111"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts_administration
 import scripts_cluster
 import scripts_groups
 import scripts_records
@@ -20,7 +21,12 @@ from bench.systems.process import BrokerProcess
 from wiretap import Wire
 
 GOLDEN = Path(__file__).parent / "golden"
-SCRIPTS = (*scripts_records.SCRIPTS, *scripts_cluster.SCRIPTS, *scripts_groups.SCRIPTS)
+SCRIPTS = (
+    *scripts_records.SCRIPTS,
+    *scripts_cluster.SCRIPTS,
+    *scripts_administration.SCRIPTS,
+    *scripts_groups.SCRIPTS,
+)
 
 
 @pytest.fixture(scope="module")

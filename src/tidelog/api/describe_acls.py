@@ -1,0 +1,15 @@
+"""DescribeAcls, versions 1-3: refused as by a broker without an authorizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api.acls import REFUSAL, WHY
+from tidelog.wire import messages
+
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    return messages.DescribeAclsResponse(error_code=REFUSAL, error_message=WHY)

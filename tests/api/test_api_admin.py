@@ -132,10 +132,32 @@ def test_no_list_means_all_topics_and_an_empty_one_none_except_in_version_0(site
 def test_an_unknown_topic_is_created_only_where_the_request_allows_it(site: Site) -> None:
     (topic,) = site.ask(3, 4, topics=[{"name": "t"}], allow_auto_topic_creation=False).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # It is made, and told of from the next request on, as clients of Apache Kafka expect.
     (topic,) = site.ask(3, 4, topics=[{"name": "t"}], allow_auto_topic_creation=True).topics
+    assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    (topic,) = site.ask(3, 4, topics=[{"name": "t"}], allow_auto_topic_creation=False).topics
     assert (topic.error_code, len(topic.partitions)) == (OK, 1)
     (topic,) = site.ask(3, 4, topics=[{"name": "a/b"}], allow_auto_topic_creation=True).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_deleted_topic_is_unknown_to_the_request_that_makes_it_again(site: Site) -> None:
+    site.topic("t")
+    site.ask(20, 6, topics=[{"name": "t"}], timeout_ms=1000)
+    (topic,) = site.ask(3, 1, topics=[{"name": "t"}]).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_feature_stays_at_the_level_that_it_is_announced_at(site: Site, version: int) -> None:
+    how = {"allow_downgrade": True} if version == 0 else {"upgrade_type": 2}
+    lower = [{"feature": "transaction.version", "max_version_level": 1, **how}]
+    refused = site.ask(57, version, feature_updates=lower)
+    assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "transaction.version cannot be at level 1: it runs at level 2" in refused.error_message
+    who = {"client_software_name": "x", "client_software_version": "1"}
+    finalized = {f.name: f.max_version_level for f in site.ask(18, 4, **who).finalized_features}
+    assert finalized == {"group.version": 1, "transaction.version": 2}
 
 
 def test_features_that_may_be_at_level_zero_are_hidden_from_clients_that_do_not_know_that(site: Site) -> None:

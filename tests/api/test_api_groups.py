@@ -50,6 +50,7 @@ def partitions_of(site: Site, topic: str) -> int:
 def test_a_consumer_that_names_an_internal_topic_first_makes_it_what_its_coordinator_needs(
     site: Site, topic: str, kind: int, count: int
 ) -> None:
+    site.ask(3, 12, topics=[{"name": topic}], allow_auto_topic_creation=True)
     (made,) = site.ask(3, 12, topics=[{"name": topic}], allow_auto_topic_creation=True).topics
     assert (made.error_code, made.is_internal, partitions_of(site, topic)) == (OK, True, count)
     asked = [{"resource_type": 2, "resource_name": topic, "configuration_keys": ["cleanup.policy"]}]

@@ -87,8 +87,10 @@ def metadata(wire: Wire) -> Steps:
     unknown = kind(name=None, topic_id=UNKNOWN_ID)
     yield "unknown id", ask(12, [unknown], allow_auto_topic_creation=False)["topics"]
     yield "name and id", ask(12, [kind(name="known", topic_id=UNKNOWN_ID)], allow_auto_topic_creation=False)
-    made = ask(9, [kind(name="made-by-asking")], allow_auto_topic_creation=True)["topics"]
-    yield "made by asking", made[0]["error_code"] in (0, 3, 5)
+    yield "made by asking", ask(9, [kind(name="made-by-asking")], allow_auto_topic_creation=True)["topics"]
+    both = [kind(name="known"), kind(name="made-beside"), kind(name="in/valid")]
+    beside = ask(12, both, allow_auto_topic_creation=True)["topics"]
+    yield "made beside others", sorted(beside, key=lambda topic: topic["name"])
     there = eventually(
         lambda: ask(9, [kind(name="made-by-asking")], allow_auto_topic_creation=False)["topics"][0]["partitions"]
     )

@@ -1,7 +1,8 @@
 """Metadata, versions 0-13: the brokers that live, and who leads what. Topic ids from 12 (10 in the answer).
 
-A topic that does not exist is created here where `auto.create.topics.enable` and the request allow it; the answer
-waits until it is usable. A partition without a leader has LEADER_NOT_AVAILABLE and epoch -1.
+A topic that does not exist is created here where `auto.create.topics.enable` and the request allow it. It is answered
+as unknown, once, when it is usable: the client asks again and finds it. A partition without a leader has
+LEADER_NOT_AVAILABLE and epoch -1.
 """
 
 from __future__ import annotations
@@ -35,27 +36,31 @@ def handle(body: Any, request: Request) -> Any:
     missing = [name for name in names if name not in request.broker.image.topics]
     may_create = (body.allow_auto_topic_creation or request.version < 4) and request.broker.auto_create_topics
     if missing and may_create:
-        request.broker.auto_create(missing, lambda errors: request.reply(_by_name(names, errors, body, request)))
+        unknown = dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        request.broker.auto_create(
+            missing, lambda errors: request.reply(_by_name(names, {**unknown, **errors}, body, request))
+        )
         return None
     errors = {name: request.broker.unknown_topic_error(name) for name in missing}
     return _by_name(names, errors, body, request)
 
 
 def _by_name(names: list[str], errors: dict[str, int], body: Any, request: Request) -> Any:
-    """`errors` tells why a topic could not be created or found; one that exists by now is answered all the same."""
+    """`errors` holds the topics that were not there when the request came, with what is said of them."""
     image = request.broker.image
+    gone = [name for name in names if name not in image.topics and name not in errors]
+    errors = {**errors, **dict.fromkeys(gone, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))}
     topic_response = messages.MetadataResponse.MetadataResponseTopic
     missing = [
         topic_response(
             name=name,
-            error_code=errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            error_code=code,
             is_internal=name in INTERNAL_TOPICS,
             topic_authorized_operations=NOT_ASKED,
         )
-        for name in names
-        if name not in image.topics
+        for name, code in errors.items()
     ]
-    return _answer([image.topics[name] for name in names if name in image.topics], missing, body, request)
+    return _answer([image.topics[name] for name in names if name not in errors], missing, body, request)
 
 
 def _by_id(ids: list[bytes], body: Any, request: Request) -> Any:

@@ -1,7 +1,8 @@
 """From a frame to its handler: decode the header, pick the version, call, encode.
 
-Malformed input ends the connection it came on and nothing else. A version that is not served is answered with
-UNSUPPORTED_VERSION and the connection is kept: ApiVersions in a version 0 body, others in the nearest version.
+Malformed input ends the connection it came on and nothing else. So does a version that is not served, as in Apache
+Kafka: its request cannot be read, and no answer would be understood. ApiVersions alone is answered, with
+UNSUPPORTED_VERSION in a version 0 body, so that the client can choose another.
 An exception in a handler answers UNKNOWN_SERVER_ERROR, on every item where the API has no other place for it, and is
 reported with its traceback; the broker lives on.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.api.refusal import refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
+from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.frame import decode_request_header, encode_response
@@ -117,13 +119,13 @@ class Dispatcher:
             return None
         if not served.min_version <= version <= served.max_version:
             if key == API_VERSIONS:
-                answer_version = 0
                 message = import_module("tidelog.api.api_versions").served(ErrorCode.UNSUPPORTED_VERSION)
+                exchange.reply(encode_response(key, 0, header.correlation_id, message))
             else:
-                answer_version = max(served.min_version, min(version, served.max_version))
-                body = request_codec(key, answer_version).message_class()
-                message = refuse(key, answer_version, body, ErrorCode.UNSUPPORTED_VERSION, None)
-            exchange.reply(encode_response(key, answer_version, header.correlation_id, message))
+                asked = f"{ApiKey(key).name} v{version} from {header.client_id or ''!r}"
+                self._hang_up(
+                    exchange, f"{asked} is not served, versions {served.min_version} to {served.max_version} are"
+                )
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         codec = request_codec(key, version)

@@ -13,7 +13,7 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
 from tidelog.log.config import FOREVER
@@ -22,7 +22,7 @@ from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.transacting import producer_error
 from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import ErrorCode, KafkaError, untraced
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -54,6 +54,7 @@ WITHOUT_LOG_START: Final = frozenset(
     )
 )
 _REPLIES: Final = ProduceReplies()
+Refused: TypeAlias = KafkaError | LogError | ProducerRefused | InvalidBatch
 
 
 def handle(body: Any, request: Request) -> Any:
@@ -92,7 +93,7 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
     except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
         # Not to be tried a second time: a write that failed has left its offset in the batch.
         produce = PendingProduce(request, body)
-        produce.refusals[partition.key] = error
+        produce.refusals[partition.key] = untraced(error)
         produce.append_all()
         produce.finish()
         return True
@@ -135,7 +136,7 @@ class PendingProduce:
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
         self.guards: dict[tuple[str, int], int] = {}
-        self.refusals: dict[tuple[str, int], Exception] = {}
+        self.refusals: dict[tuple[str, int], Refused] = {}
         self.unverified: set[tuple[str, int]] = set()
         self.parked: Parked | None = None
 
@@ -207,7 +208,7 @@ class PendingProduce:
                         now_ms=broker.clock.wall_ms(),
                     )
                 except ProducerRefused as refused:
-                    self.refusals[partition.key] = refused
+                    self.refusals[partition.key] = untraced(refused)
                     self.unverified.add(partition.key)
                     continue
                 if guard != NO_GUARD:
@@ -256,7 +257,8 @@ class PendingProduce:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records need an id")
         refusal = self.refusals.get(partition.key)
         if refusal is not None:
-            raise refusal
+            # Not raised: its traceback would tie this very object, and the request with it, into a cycle.
+            return self._refuse(name, data.index, refusal)
         guard = self.guards.get(partition.key, NO_GUARD)
         info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD, guard=guard)
         broker.appended(partition)
@@ -278,7 +280,7 @@ class PendingProduce:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(broker.why_missing(name, index))
 
-    def _refuse(self, name: str, index: int, error: KafkaError | LogError | ProducerRefused | InvalidBatch) -> Any:
+    def _refuse(self, name: str, index: int, error: Refused) -> Any:
         self.failed = True
         response = messages.ProduceResponse
         code = error.code
@@ -301,7 +303,7 @@ class PendingProduce:
         return refusal
 
     def _log_start_offset(
-        self, name: str, index: int, error: KafkaError | LogError | ProducerRefused | InvalidBatch
+        self, name: str, index: int, error: Refused
     ) -> int:
         """Where the log begins, told with a refusal that came from the log; -1 with one that came before it."""
         partition = self.request.broker.replicas.partitions.get((name, index))

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import pytest
-from api_site import Exchange, Site, batch
+from api_site import Exchange, Site
 
 from tidelog.api.table import ROUTES
 from tidelog.wire.apis import ApiKey

@@ -5,6 +5,10 @@ Kafka: its request cannot be read, and no answer would be understood. ApiVersion
 UNSUPPORTED_VERSION in a version 0 body, so that the client can choose another.
 An exception in a handler answers UNKNOWN_SERVER_ERROR, on every item where the API has no other place for it, and is
 reported with its traceback; the broker lives on.
+
+A request that is long is read on a worker's thread, handled a part at a time and answered when all parts are, so that
+nobody else waits for it (`tidelog.slices`). Produce is the exception: what is long in it is records, which are not read
+here. Requests beyond any that a client sends end their connection.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
@@ -27,13 +32,24 @@ from tidelog.wire.malformed import WireError
 if TYPE_CHECKING:
     from tidelog.broker import Broker
     from tidelog.net.exchange import Exchange
+    from tidelog.slices import Job
 
+PRODUCE: Final = 0
 API_VERSIONS: Final = 18
+#: a request from this size on is long
+LONG_BYTES: Final = 16 * 1024
+#: of any request but Produce; Apache Kafka's clients stay far below a tenth of it
+MAX_BYTES: Final = 32 * 1024 * 1024
+#: elements of all arrays of one request; a topic counts, and each of its partitions
+MAX_ELEMENTS: Final = 100_000
+MAX_PRODUCE_ELEMENTS: Final = 20_000
 
 Handler = Callable[[Any, Request], Any]
 Decode = Callable[[Any, int], tuple[Any, int]]
 #: decoder, handler, whether headers have tagged fields
 Route = tuple[Decode, Handler, bool]
+#: what a long request is read with: as `Decode`, with the number of elements that are too many
+DecodeCounted = Callable[[Any, int, int], tuple[Any, int]]
 #: api key, version, correlation id, length of the client id
 _START: Final = Struct(">hhih").unpack_from
 
@@ -63,7 +79,10 @@ class Dispatcher:
         if flexible:
             body_at += 1
         request = Request(self._broker, exchange, api_key, version, correlation_id, client_id)
-        self._answer(request, frame, body_at, decode, handler)
+        if len(frame) > LONG_BYTES:
+            self._answer_long(request, frame, body_at, handler)
+        else:
+            self._answer(request, frame, body_at, decode, handler)
 
     def _carefully(self, exchange: Exchange, frame: memoryview) -> None:
         try:
@@ -76,7 +95,42 @@ class Dispatcher:
             request = Request(
                 self._broker, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
             )
-            self._answer(request, frame, header.body_at, route[0], route[1])
+            if len(frame) > LONG_BYTES:
+                self._answer_long(request, frame, header.body_at, route[1])
+            else:
+                self._answer(request, frame, header.body_at, route[0], route[1])
+
+    def _answer_long(self, request: Request, frame: memoryview, body_at: int, handler: Handler) -> None:
+        decode = request_codec(request.api_key, request.version).decode_counted
+        if request.api_key == PRODUCE:
+            self._answer(request, frame, body_at, lambda buf, at: decode(buf, at, MAX_PRODUCE_ELEMENTS), handler)
+        elif len(frame) > MAX_BYTES:
+            self._hang_up(request.exchange, f"{request} has {len(frame)} bytes, more than {MAX_BYTES} are not read")
+        elif not self._broker.slices.add(self._at_length(request, bytes(frame), body_at, decode, handler), len(frame)):
+            self._hang_up(request.exchange, f"too many long requests wait to be answered before {request}")
+
+    def _at_length(self, request: Request, frame: bytes, body_at: int, decode: DecodeCounted, handler: Handler) -> Job:
+        exchange = request.exchange
+        if exchange.connection.closed:
+            return
+        try:
+            body = (yield lambda: decode(frame, body_at, MAX_ELEMENTS))[0]
+        except WireError as error:
+            self._hang_up(exchange, f"malformed {request}: {error}")
+            return
+        parts = parts_of(request.api_key, body)
+        asked: Any = request if len(parts) == 1 else Answers(request, len(parts))
+        try:
+            for at, part in enumerate(parts):
+                if at:
+                    yield None
+                if exchange.connection.closed:
+                    return
+                message = handler(part, asked)
+                if message is not None:
+                    asked.reply(message)
+        except Exception as error:
+            self._failed(request, body, error)
 
     def _answer(self, request: Request, frame: memoryview, body_at: int, decode: Decode, handler: Handler) -> None:
         try:

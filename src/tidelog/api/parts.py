@@ -1,8 +1,8 @@
 """A long request as several short ones, and their answers as one.
 
 A request that asks the same of many items means no more than many requests that ask it of a few: each part goes to the
-handler by itself, and what `refusal.ECHOES` says of lists that are asked and lists that are answered says how to cut and
-to join. Only what reads, or what Apache Kafka does item by item, is cut; what must happen as a whole stays whole.
+handler by itself, and what `refusal.ECHOES` says of lists that are asked and lists that are answered says how to cut
+and to join. Only what reads, or what Apache Kafka does item by item, is cut; what must happen as a whole stays whole.
 """
 
 from __future__ import annotations

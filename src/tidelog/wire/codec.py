@@ -29,7 +29,7 @@ class Codec:
     """One message in one version.
 
     `decode(buf, pos=0)` gives the message and the position behind it; `encode(message)` gives its bytes.
-    `decode_counted(buf, pos, most)` refuses a message whose arrays hold more than `most` elements, before it reads them.
+    `decode_counted(buf, pos, most)` refuses more than `most` elements in all arrays together, before it reads them.
     `write(message, out)` appends its pieces to a list and gives the places of those that are to be parts of their own:
     large records, and slices of files, which only a list of parts can carry.
     """

@@ -148,7 +148,7 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _gzip_pieces(member: Any, piece: bytes, out: memoryview, limit_bytes: int) -> memoryview:
-    """Unpacks on, after a first piece: zlib would collect all pieces before it joins them, which takes twice as much."""
+    """Unpacks on, after a first piece; zlib itself would collect all pieces before it joins them: twice the memory."""
     import zlib
 
     at = 0

@@ -34,22 +34,20 @@ if TYPE_CHECKING:
     from tidelog.net.exchange import Exchange
     from tidelog.slices import Job
 
-PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 #: a request from this size on is long
 LONG_BYTES: Final = 16 * 1024
-#: of any request but Produce; Apache Kafka's clients stay far below a tenth of it
+#: of any request but Produce: Apache Kafka's clients stay far below a tenth of it; and what must fit into a record
 MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES_OF: Final[dict[int, int]] = {ApiKey.JOIN_GROUP: 8 * 1024 * 1024, ApiKey.SYNC_GROUP: 8 * 1024 * 1024}
 #: elements of all arrays of one request; a topic counts, and each of its partitions
 MAX_ELEMENTS: Final = 100_000
-MAX_PRODUCE_ELEMENTS: Final = 20_000
+MAX_ELEMENTS_OF: Final[dict[int, int]] = {ApiKey.PRODUCE: 20_000, ApiKey.FETCH: 30_000}
 
 Handler = Callable[[Any, Request], Any]
 Decode = Callable[[Any, int], tuple[Any, int]]
 #: decoder, handler, whether headers have tagged fields
 Route = tuple[Decode, Handler, bool]
-#: what a long request is read with: as `Decode`, with the number of elements that are too many
-DecodeCounted = Callable[[Any, int, int], tuple[Any, int]]
 #: api key, version, correlation id, length of the client id
 _START: Final = Struct(">hhih").unpack_from
 
@@ -101,24 +99,32 @@ class Dispatcher:
                 self._answer(request, frame, header.body_at, route[0], route[1])
 
     def _answer_long(self, request: Request, frame: memoryview, body_at: int, handler: Handler) -> None:
-        decode = request_codec(request.api_key, request.version).decode_counted
-        if request.api_key == PRODUCE:
-            self._answer(request, frame, body_at, lambda buf, at: decode(buf, at, MAX_PRODUCE_ELEMENTS), handler)
-        elif len(frame) > MAX_BYTES:
-            self._hang_up(request.exchange, f"{request} has {len(frame)} bytes, more than {MAX_BYTES} are not read")
+        key = request.api_key
+        most_elements = MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS)
+        most_bytes = MAX_BYTES_OF.get(key, MAX_BYTES)
+        counted = request_codec(key, request.version).decode_counted
+
+        def decode(buf: Any, at: int) -> tuple[Any, int]:
+            return counted(buf, at, most_elements)
+
+        if key == ApiKey.PRODUCE:
+            self._answer(request, frame, body_at, decode, handler)
+        elif len(frame) > most_bytes:
+            self._hang_up(
+                request.exchange, f"{request} has {len(frame)} bytes, and more than {most_bytes} are not read"
+            )
         elif not self._broker.slices.add(self._at_length(request, bytes(frame), body_at, decode, handler), len(frame)):
             self._hang_up(request.exchange, f"too many long requests wait to be answered before {request}")
 
-    def _at_length(self, request: Request, frame: bytes, body_at: int, decode: DecodeCounted, handler: Handler) -> Job:
+    def _at_length(self, request: Request, frame: bytes, body_at: int, decode: Decode, handler: Handler) -> Job:
         exchange = request.exchange
         if exchange.connection.closed:
             return
         try:
-            body = (yield lambda: decode(frame, body_at, MAX_ELEMENTS))[0]
+            body, parts = yield lambda: _read(request.api_key, decode, frame, body_at)
         except WireError as error:
             self._hang_up(exchange, f"malformed {request}: {error}")
             return
-        parts = parts_of(request.api_key, body)
         asked: Any = request if len(parts) == 1 else Answers(request, len(parts))
         try:
             for at, part in enumerate(parts):
@@ -186,3 +192,9 @@ class Dispatcher:
         route = (codec.decode, handler, codec.flexible)
         self._routes[key << 16 | version] = route
         return route
+
+
+def _read(api_key: int, decode: Decode, frame: bytes, body_at: int) -> tuple[Any, list[Any]]:
+    """The request, and the parts in which it is handled."""
+    body, _ = decode(frame, body_at)
+    return body, parts_of(api_key, body)

@@ -46,6 +46,7 @@ from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas
 from tidelog.rules import Rules
+from tidelog.slices import Slices
 from tidelog.timer.parking import Parking
 from tidelog.timer.wheel import Timer
 from tidelog.transacting import TransactionCoordination, marker_error
@@ -73,6 +74,8 @@ MARKER_TIMEOUT_MS: Final = 5_000
 #: kinds of coordinators, as FindCoordinator numbers them
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+#: what the requests that wait for their turn among the long ones may hold in memory
+LONG_REQUESTS_BYTES: Final = 64 * 1024 * 1024
 #: `clean_broker_epoch` of directories that were not stopped in good order
 NOT_CLEAN: Final = -1
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
@@ -88,9 +91,13 @@ class Node(NamedTuple):
 
 
 class Workers(Protocol):
-    """Where blocking work goes: `done(result, error)` is called on the broker's thread."""
+    """Where work goes that would keep others waiting."""
 
-    def in_worker(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None: ...
+    def in_worker(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """On another thread; `done(result, error)` is called on the broker's."""
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """In the next turn of the loop."""
 
 
 class Asker(Protocol):
@@ -150,6 +157,9 @@ class Broker:
         random = random or Random()
         self._new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.flushing = Flushing(workers, report)
+        #: long requests; and compressed records that unpack to much, of which only one batch at a time is in memory
+        self.slices = Slices(workers, report, LONG_REQUESTS_BYTES)
+        self.unpacking = Slices(workers, report, LONG_REQUESTS_BYTES)
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
@@ -515,7 +525,8 @@ class Broker:
         """What a topic's logs are configured with: its own overrides over the broker's values."""
         overrides: Mapping[str, str] = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
         known = fields(overrides, self.config)
-        return LogConfig(**{name: value for name, value in known.items() if name in LOG_FIELDS})  # type: ignore[arg-type]
+        values: dict[str, Any] = {name: value for name, value in known.items() if name in LOG_FIELDS}
+        return LogConfig(**values, max_unpacked_bytes=self.values.tidelog_max_decompressed_bytes)
 
     # --- appends ------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ live in memory. What a handler reports as unforeseen fails the test.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,10 @@ from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.timer.wheel import Timer
 from tidelog.wire.apis import APIS
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.codec import message_class, response_codec, schema_of
 from tidelog.wire.frame import decode_response_header, encode_request
+from tidelog.wire.malformed import WireError
 from tidelog.wire.records import build_batch
 
 BROKER = 0
@@ -46,6 +49,7 @@ class Connection:
     listener_name = "PLAINTEXT"
     local_host = "127.0.0.1"
     peer = ("127.0.0.9", 40_000)
+    closed = False
 
 
 class Exchange:
@@ -83,6 +87,18 @@ class Workers:
 
     def __init__(self, idle: bool = False) -> None:
         self._held: list[tuple[Any, Any]] | None = [] if idle else None
+        self._soon: deque[Callable[[], object]] = deque()
+        self.turns = 0
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """A turn of the loop for each, one after the other; `turns` counts them."""
+        self._soon.append(callback)
+        if len(self._soon) > 1:
+            return
+        while self._soon:
+            self.turns += 1
+            self._soon[0]()
+            self._soon.popleft()
 
     def in_worker(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         if self._held is not None:
@@ -94,7 +110,7 @@ class Workers:
     def _do(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         try:
             result, error = work(), None
-        except OSError as failure:
+        except (OSError, InvalidBatch, WireError) as failure:
             result, error = None, failure
         done(result, error)
 

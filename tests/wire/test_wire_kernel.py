@@ -49,7 +49,7 @@ def encoded(offset: int, timestamp: int, key: bytes | None, value: bytes | None,
 
 
 def walk(kernel: ModuleType, payload: bytes, count: int, dense: bool = True, out: array | None = None) -> tuple:
-    return kernel.walk_records(payload, 0, len(payload), count, dense, out)
+    return kernel.walk_records(payload, 0, len(payload), count, dense, out)[:5]
 
 
 def index(kernel: ModuleType, payload: bytes, count: int, dense: bool = True) -> tuple[tuple, list[list[int]]]:
@@ -249,8 +249,19 @@ def test_headers_that_were_never_walked_do_not_lead_astray(kernel: ModuleType, h
 def test_records_in_the_middle_of_a_larger_buffer_are_read_in_place(kernel: ModuleType) -> None:
     payload = encoded(0, 3, b"k", b"v") + encoded(1, 9, b"k", b"v")
     around = memoryview(b"\xff" * 10 + payload + b"\xff" * 10)
-    assert kernel.walk_records(around, 10, 10 + len(payload), 2, True, None) == (kernel.OK, 2, 3, 9, 0)
+    end = 10 + len(payload)
+    assert kernel.walk_records(around, 10, end, 2, True, None) == (kernel.OK, 2, 3, 9, 0, end)
     assert kernel.locate_timestamp(around, 10, 10 + len(payload), 2, 4) == (1, 1, 9)
+
+
+def test_records_are_walked_in_parts(kernel: ModuleType) -> None:
+    records = [encoded(i, 7 * i, None, b"v") for i in range(5)]
+    payload = b"".join(records)
+    at = len(b"".join(records[:3]))
+    first = kernel.walk_records(payload, 0, len(payload), 3, True, None)
+    assert first == (kernel.BYTES_LEFT_IN_BATCH, 3, 0, 14, 3, at)
+    assert kernel.walk_records(payload, at, len(payload), 2, True, None, 3) == (kernel.OK, 2, 21, 28, 2, len(payload))
+    assert kernel.walk_records(payload, at, len(payload), 2, True, None)[0] == kernel.BAD_OFFSET_DELTA
 
 
 def test_header_names_that_are_not_utf8_survive_a_round_trip(kernel: ModuleType) -> None:

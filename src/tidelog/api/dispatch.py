@@ -1,9 +1,14 @@
 """From a frame to its handler: decode the header, pick the version, call, encode.
 
-Malformed input ends the connection it came on and nothing else. A version that is not served is answered with
-UNSUPPORTED_VERSION and the connection is kept: ApiVersions in a version 0 body, others in the nearest version.
+Malformed input ends the connection it came on and nothing else. So does a version that is not served, as in Apache
+Kafka: its request cannot be read, and no answer would be understood. ApiVersions alone is answered, with
+UNSUPPORTED_VERSION in a version 0 body, so that the client can choose another.
 An exception in a handler answers UNKNOWN_SERVER_ERROR, on every item where the API has no other place for it, and is
 reported with its traceback; the broker lives on.
+
+A request that is long is read on a worker's thread, handled a part at a time and answered when all parts are, so that
+nobody else waits for it (`tidelog.slices`). Produce is the exception: what is long in it is records, which are not read
+here. Requests beyond any that a client sends end their connection.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
+from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.frame import decode_request_header, encode_response
@@ -25,8 +32,17 @@ from tidelog.wire.malformed import WireError
 if TYPE_CHECKING:
     from tidelog.broker import Broker
     from tidelog.net.exchange import Exchange
+    from tidelog.slices import Job
 
 API_VERSIONS: Final = 18
+#: a request from this size on is long
+LONG_BYTES: Final = 16 * 1024
+#: of any request but Produce: Apache Kafka's clients stay far below a tenth of it; and what must fit into a record
+MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES_OF: Final[dict[int, int]] = {ApiKey.JOIN_GROUP: 8 * 1024 * 1024, ApiKey.SYNC_GROUP: 8 * 1024 * 1024}
+#: elements of all arrays of one request; a topic counts, and each of its partitions
+MAX_ELEMENTS: Final = 100_000
+MAX_ELEMENTS_OF: Final[dict[int, int]] = {ApiKey.PRODUCE: 20_000, ApiKey.FETCH: 30_000}
 
 Handler = Callable[[Any, Request], Any]
 Decode = Callable[[Any, int], tuple[Any, int]]
@@ -61,7 +77,10 @@ class Dispatcher:
         if flexible:
             body_at += 1
         request = Request(self._broker, exchange, api_key, version, correlation_id, client_id)
-        self._answer(request, frame, body_at, decode, handler)
+        if len(frame) > LONG_BYTES:
+            self._answer_long(request, frame, body_at, handler)
+        else:
+            self._answer(request, frame, body_at, decode, handler)
 
     def _carefully(self, exchange: Exchange, frame: memoryview) -> None:
         try:
@@ -74,7 +93,50 @@ class Dispatcher:
             request = Request(
                 self._broker, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
             )
-            self._answer(request, frame, header.body_at, route[0], route[1])
+            if len(frame) > LONG_BYTES:
+                self._answer_long(request, frame, header.body_at, route[1])
+            else:
+                self._answer(request, frame, header.body_at, route[0], route[1])
+
+    def _answer_long(self, request: Request, frame: memoryview, body_at: int, handler: Handler) -> None:
+        key = request.api_key
+        most_elements = MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS)
+        most_bytes = MAX_BYTES_OF.get(key, MAX_BYTES)
+        counted = request_codec(key, request.version).decode_counted
+
+        def decode(buf: Any, at: int) -> tuple[Any, int]:
+            return counted(buf, at, most_elements)
+
+        if key == ApiKey.PRODUCE:
+            self._answer(request, frame, body_at, decode, handler)
+        elif len(frame) > most_bytes:
+            self._hang_up(
+                request.exchange, f"{request} has {len(frame)} bytes, and more than {most_bytes} are not read"
+            )
+        elif not self._broker.slices.add(self._at_length(request, bytes(frame), body_at, decode, handler), len(frame)):
+            self._hang_up(request.exchange, f"too many long requests wait to be answered before {request}")
+
+    def _at_length(self, request: Request, frame: bytes, body_at: int, decode: Decode, handler: Handler) -> Job:
+        exchange = request.exchange
+        if exchange.connection.closed:
+            return
+        try:
+            body, parts = yield lambda: _read(request.api_key, decode, frame, body_at)
+        except WireError as error:
+            self._hang_up(exchange, f"malformed {request}: {error}")
+            return
+        asked: Any = request if len(parts) == 1 else Answers(request, len(parts))
+        try:
+            for at, part in enumerate(parts):
+                if at:
+                    yield None
+                if exchange.connection.closed:
+                    return
+                message = handler(part, asked)
+                if message is not None:
+                    asked.reply(message)
+        except Exception as error:
+            self._failed(request, body, error)
 
     def _answer(self, request: Request, frame: memoryview, body_at: int, decode: Decode, handler: Handler) -> None:
         try:
@@ -117,16 +179,22 @@ class Dispatcher:
             return None
         if not served.min_version <= version <= served.max_version:
             if key == API_VERSIONS:
-                answer_version = 0
                 message = import_module("tidelog.api.api_versions").served(ErrorCode.UNSUPPORTED_VERSION)
+                exchange.reply(encode_response(key, 0, header.correlation_id, message))
             else:
-                answer_version = max(served.min_version, min(version, served.max_version))
-                body = request_codec(key, answer_version).message_class()
-                message = refuse(key, answer_version, body, ErrorCode.UNSUPPORTED_VERSION, None)
-            exchange.reply(encode_response(key, answer_version, header.correlation_id, message))
+                asked = f"{ApiKey(key).name} v{version} from {header.client_id or ''!r}"
+                self._hang_up(
+                    exchange, f"{asked} is not served, versions {served.min_version} to {served.max_version} are"
+                )
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         codec = request_codec(key, version)
         route = (codec.decode, handler, codec.flexible)
         self._routes[key << 16 | version] = route
         return route
+
+
+def _read(api_key: int, decode: Decode, frame: bytes, body_at: int) -> tuple[Any, list[Any]]:
+    """The request, and the parts in which it is handled."""
+    body, _ = decode(frame, body_at)
+    return body, parts_of(api_key, body)

@@ -3,14 +3,16 @@
 The answer holds slices of segment files; net sends them from page cache to socket. A fetch that finds fewer
 than `min_bytes` is parked on its partitions until an append or its `max_wait_ms`. An error in any partition
 answers at once. The first partition with data gives at least one whole batch even past `max_bytes`; unlike Apache
-Kafka, a batch is never cut in two. A partition that is named twice in a request is answered twice.
+Kafka, a batch is never cut in two. A partition that is named twice in a request is answered twice. A fetch of many
+partitions is read and answered in slices, between which others are served.
 
 Not done: throttling by quota; reading from a follower.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tidelog.log.errors import LogError
 from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
@@ -20,10 +22,14 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.slices import Job
+    from tidelog.timer.parking import Parked
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
 EMPTY_RECORDS: Final = b""
+#: partitions that are read and answered in one go
+SLICE_PARTITIONS: Final = 300
 NO_TOPIC_ID: Final = bytes(16)
 
 
@@ -37,24 +43,36 @@ def handle(body: Any, request: Request) -> Any:
     context = broker.fetch_sessions.begin(body, uses_topic_ids, broker.topic_name, broker.clock.monotonic_ms())
     if context.error_code:
         return messages.FetchResponse(error_code=context.error_code)
+    if len(context.partitions) > SLICE_PARTITIONS:
+        broker.slices.add(LongFetch(request, body, context, uses_topic_ids).answer(body.max_wait_ms > 0))
+        return None
     fetch = PendingFetch(request, body, context, uses_topic_ids)
     enough = fetch.read()
     if enough or body.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()
-    parked = broker.parking.park(
-        [(p.topic, p.index) for p in context.partitions],
-        broker.clock.monotonic_ms() + body.max_wait_ms,
-        fetch.try_complete,
-        fetch.expire,
-    )
-    request.exchange.on_abandoned = parked.cancel
+    fetch.park()
     return None
+
+
+#: what was asked for, where it is, what was found there, and the error that was found instead
+Read: TypeAlias = tuple[FetchPartition, Partition | None, PartitionRead | None, int]
 
 
 class PendingFetch:
     """One fetch on its way: read now, or again when something was appended."""
 
-    __slots__ = ("body", "context", "isolation_level", "reads", "request", "to_log_end", "uses_topic_ids")
+    __slots__ = (
+        "answer_now",
+        "body",
+        "context",
+        "found",
+        "isolation_level",
+        "reads",
+        "remaining",
+        "request",
+        "to_log_end",
+        "uses_topic_ids",
+    )
 
     def __init__(self, request: Request, body: Any, context: FetchContext, uses_topic_ids: bool) -> None:
         self.request = request
@@ -64,18 +82,42 @@ class PendingFetch:
         self.isolation_level: int = body.isolation_level
         #: a follower sees what is not committed yet; a replica id below zero is some kind of consumer
         self.to_log_end = body.replica_id >= 0
-        self.reads: list[tuple[FetchPartition, Partition | None, PartitionRead | None, int]] = []
+        self.reads: list[Read] = []
+
+    def park(self) -> Parked:
+        broker = self.request.broker
+        parked = broker.parking.park(
+            [(p.topic, p.index) for p in self.context.partitions],
+            broker.clock.monotonic_ms() + self.body.max_wait_ms,
+            self.try_complete,
+            self.expire,
+        )
+        self.request.exchange.on_abandoned = parked.cancel
+        return parked
 
     def read(self) -> bool:
         """Reads every partition in turn within the limits; tells whether the answer need not wait."""
-        broker = self.request.broker
+        self.begin_reading()
+        self.read_on(self.context.partitions)
+        return self.enough
+
+    @property
+    def enough(self) -> bool:
+        return self.answer_now or self.found >= self.body.min_bytes
+
+    def begin_reading(self) -> None:
+        self.remaining: int = min(self.body.max_bytes, self.request.broker.values.fetch_max_bytes)
+        self.found = 0
+        self.answer_now = False
+        self.reads = []
+
+    def read_on(self, some: list[FetchPartition]) -> None:
         body = self.body
-        remaining = min(body.max_bytes, broker.values.fetch_max_bytes)
-        found = 0
-        answer_now = False
-        reads = self.reads = []
-        partitions = broker.replicas.partitions
-        for wanted in self.context.partitions:
+        remaining, found = self.remaining, self.found
+        answer_now = self.answer_now
+        reads = self.reads
+        partitions = self.request.broker.replicas.partitions
+        for wanted in some:
             partition = partitions.get((wanted.topic, wanted.index))
             if partition is None or (self.uses_topic_ids and partition.topic_id != wanted.topic_id):
                 reads.append((wanted, None, None, self._missing(wanted)))
@@ -104,7 +146,7 @@ class PendingFetch:
                 remaining = max(0, remaining - size)
             elif read.diverging_epoch is not None:
                 answer_now = True
-        return answer_now or found >= body.min_bytes
+        self.remaining, self.found, self.answer_now = remaining, found, answer_now
 
     def _missing(self, wanted: FetchPartition) -> int:
         broker = self.request.broker
@@ -125,11 +167,16 @@ class PendingFetch:
         self.request.reply(self.response())
 
     def response(self) -> Any:
+        topics: list[Any] = []
+        self.tell(self.reads, topics)
+        return self.told(topics)
+
+    def tell(self, reads: list[Read], topics: list[Any]) -> None:
+        """Adds what was read to what has been told."""
         context = self.context
         session = context.session
-        topics: list[Any] = []
-        current: Any = None
-        for wanted, partition, read, error in self.reads:
+        current: Any = topics[-1] if topics else None
+        for wanted, partition, read, error in reads:
             has_records = read is not None and read.slice is not None
             if session is not None:
                 has_news = has_records or error != 0 or (read is not None and read.diverging_epoch is not None)
@@ -144,7 +191,9 @@ class PendingFetch:
                 )
                 topics.append(current)
             current.partitions.append(self._partition_data(wanted, partition, read, error))
-        response = messages.FetchResponse(session_id=context.session_id, responses=topics)
+
+    def told(self, topics: list[Any]) -> Any:
+        response = messages.FetchResponse(session_id=self.context.session_id, responses=topics)
         if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS and any(error for *_, error in self.reads):
             response.node_endpoints = self._leader_endpoints()
         return response
@@ -200,3 +249,57 @@ class PendingFetch:
             for node in self.request.broker.nodes(self.request.exchange.connection)
             if node.id in hints
         ]
+
+
+class LongFetch(PendingFetch):
+    """A fetch of so many partitions that others would wait for it: its steps take several turns of the loop."""
+
+    __slots__ = ("looking", "parked")
+
+    def __init__(self, request: Request, body: Any, context: FetchContext, uses_topic_ids: bool) -> None:
+        super().__init__(request, body, context, uses_topic_ids)
+        self.parked: Parked | None = None
+        #: it is being read again already, or about to be
+        self.looking = False
+
+    def answer(self, may_wait: bool) -> Job:
+        exchange = self.request.exchange
+        self.looking = False
+        self.begin_reading()
+        for some in _slices(self.context.partitions):
+            if exchange.answered or exchange.connection.closed:
+                return
+            self.read_on(some)
+            yield None
+        if not self.enough and may_wait:
+            if self.parked is None:
+                self.parked = self.park()
+            return
+        if self.parked is not None:
+            self.parked.cancel()
+        topics: list[Any] = []
+        for reads in _slices(self.reads):
+            self.tell(reads, topics)
+            yield None
+        response = self.told(topics)
+        parts = yield lambda: self.request.encode(response)
+        if not exchange.answered:
+            exchange.reply(parts)
+
+    def try_complete(self) -> bool:
+        """Has it read again, once however often it is woken until then; the answer, if any, ends the wait."""
+        if not self.looking:
+            self.looking = True
+            self.request.broker.slices.add(self.answer(may_wait=True))
+        return False
+
+    def expire(self) -> None:
+        self.request.broker.slices.add(self.answer(may_wait=False))
+
+
+T = TypeVar("T")
+
+
+def _slices(items: list[T]) -> Iterator[list[T]]:
+    for at in range(0, len(items), SLICE_PARTITIONS):
+        yield items[at : at + SLICE_PARTITIONS]

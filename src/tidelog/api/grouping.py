@@ -58,10 +58,14 @@ def take_out_unknown(body: Any, request: Request, answer: TopicAnswer) -> list[A
     image = request.broker.image
     unknown, kept = [], []
     for topic in body.topics:
-        missing = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is None]
+        missing: list[Any] = []
+        present: list[Any] = []
+        for partition in topic.partitions:
+            known = image.partition(topic.name, partition.partition_index) is not None
+            (present if known else missing).append(partition)
         if missing:
             unknown.append(answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            topic.partitions = [p for p in topic.partitions if p not in missing]
+            topic.partitions = present
         if topic.partitions:
             kept.append(topic)
     body.topics = kept

@@ -4,7 +4,8 @@ Versions 0-2 carry message formats that are no longer taken: they are advertised
 compression support off the minimum, and answered with UNSUPPORTED_VERSION. Topic ids from 13, leader hints from 10.
 acks=0 has no answer; an error then closes the connection, which is the only way to tell the producer.
 acks=all with other replicas in the ISR is parked until the high watermark has passed its records; a topic that
-flushes on append is answered after the flush.
+flushes on append is answered after the flush. Batches that unpack to much are checked on a worker's thread, and many
+partitions are written in slices: others are served meanwhile.
 
 Unlike Apache Kafka, every refusal says why in its error message, and a partition that is named twice in a request is
 written and answered twice: Kafka keeps one of the two and drops the other's records in silence.
@@ -12,8 +13,8 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
 from tidelog.log.config import FOREVER
@@ -22,11 +23,13 @@ from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.transacting import producer_error
 from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.check import CheckedBatch, TakesLong, check_produced
+from tidelog.wire.errors import ErrorCode, KafkaError, untraced
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.replica.partition import Partition
+    from tidelog.slices import Job, Work
     from tidelog.timer.parking import Parked
 
 FIRST_SUPPORTED_VERSION: Final = 3
@@ -37,6 +40,8 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_THAT_ADDS: Final = 12
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ADMIN_CLIENT: Final = "__admin_client"
+#: of one request, after which others are served
+SLICE_MS: Final = 5
 #: refusals that come before the log is looked at, or that blame it: they do not tell where it begins
 WITHOUT_LOG_START: Final = frozenset(
     (
@@ -54,6 +59,7 @@ WITHOUT_LOG_START: Final = frozenset(
     )
 )
 _REPLIES: Final = ProduceReplies()
+Refused: TypeAlias = KafkaError | LogError | ProducerRefused | InvalidBatch
 
 
 def handle(body: Any, request: Request) -> Any:
@@ -65,7 +71,6 @@ def handle(body: Any, request: Request) -> Any:
         produce.verify()
     else:
         produce.append_all()
-        produce.finish()
 
 
 def _append_single(body: Any, topic: Any, request: Request) -> bool:
@@ -89,12 +94,13 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
         return False
     try:
         info = partition.append(data.records, acks, broker.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
+    except TakesLong:
+        return False
     except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
         # Not to be tried a second time: a write that failed has left its offset in the batch.
         produce = PendingProduce(request, body)
-        produce.refusals[partition.key] = error
+        produce.refusals[partition.key] = untraced(error)
         produce.append_all()
-        produce.finish()
         return True
     broker.appended(partition)
     frame = _REPLIES.frame(
@@ -135,9 +141,22 @@ class PendingProduce:
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
         self.guards: dict[tuple[str, int], int] = {}
-        self.refusals: dict[tuple[str, int], Exception] = {}
+        self.refusals: dict[tuple[str, int], Refused] = {}
         self.unverified: set[tuple[str, int]] = set()
         self.parked: Parked | None = None
+
+    def append_all(self) -> None:
+        """Appends, then answers: at once, or where it takes long in slices and beside the broker's thread."""
+        job = self._appending()
+        try:
+            first = next(job)
+        except StopIteration:
+            return
+        broker = self.request.broker
+        size_bytes = self._keep_records()
+        if not broker.unpacking.add(_resumed(job, first, self.request), size_bytes):
+            broker.notice(f"closing {self.request.exchange.connection!r}: too many long requests wait to be written")
+            self.request.exchange.close()
 
     def finish(self) -> None:
         """Everything is appended or refused: answers, or waits for what must come before the answer."""
@@ -160,7 +179,6 @@ class PendingProduce:
         unverified = None if body.transactional_id is None else self._begin_verifications(adds)
         if not unverified:
             self.append_all()
-            self.finish()
             return
         answered = False
 
@@ -172,17 +190,23 @@ class PendingProduce:
                     self.refusals[key] = producer_error(code, request.version >= FIRST_VERSION_WITH_ABORTABLE, adds)
                     self.unverified.add(key)
             self.append_all()
-            self.finish()
 
         producer_id, producer_epoch = unverified
         request.broker.transaction_coordination.verify(
             body.transactional_id, producer_id, producer_epoch, list(self.guards), adds, verified
         )
         if not answered:
-            # The coordinator takes its time, and the frame is only lent.
-            for topic in body.topic_data:
-                for data in topic.partition_data:
-                    data.records = None if data.records is None else memoryview(bytearray(data.records))
+            self._keep_records()  # the coordinator takes its time
+
+    def _keep_records(self) -> int:
+        """Copies the records, since the frame is only lent; how many bytes that are."""
+        size_bytes = 0
+        for topic in self.body.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None:
+                    data.records = memoryview(bytearray(data.records))
+                    size_bytes += len(data.records)
+        return size_bytes
 
     def _begin_verifications(self, adds: bool) -> tuple[int, int] | None:
         """Takes a guard from each log where the transaction has nothing yet; the producer's id and epoch if any had."""
@@ -212,7 +236,7 @@ class PendingProduce:
                     now_ms=broker.clock.wall_ms(),
                 )
             except ProducerRefused as refused:
-                self.refusals[partition.key] = refused
+                self.refusals[partition.key] = untraced(refused)
                 self.unverified.add(partition.key)
                 continue
             if guard != NO_GUARD:
@@ -227,10 +251,11 @@ class PendingProduce:
             self.refusals[partition.key] = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, why)
             self.unverified.add(partition.key)
 
-    def append_all(self) -> None:
+    def _appending(self) -> Job:
         body, request = self.body, self.request
         broker = request.broker
         now_ms = broker.clock.wall_ms()
+        slice_end_ms = broker.clock.monotonic_ms() + SLICE_MS
         by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
         topic_response = messages.ProduceResponse.TopicProduceResponse
         topics = []
@@ -239,16 +264,30 @@ class PendingProduce:
             partitions = []
             for data in topic.partition_data:
                 try:
-                    partitions.append(self._append(name, data, now_ms))
+                    try:
+                        answer = self._append(name, data, now_ms)
+                    except TakesLong:
+                        checked = yield self._check(name, data, now_ms)
+                        answer = self._append(name, data, now_ms, checked)
                 except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
-                    partitions.append(self._refuse(name, data.index, error))
+                    answer = self._refuse(name, data.index, error)
+                partitions.append(answer)
+                if broker.clock.monotonic_ms() >= slice_end_ms:
+                    yield None
+                    slice_end_ms = broker.clock.monotonic_ms() + SLICE_MS
             if partitions:
                 topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
         if self.failed and request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
             self._add_endpoints()
+        self.finish()
 
-    def _append(self, name: str, data: Any, now_ms: int) -> Any:
+    def _check(self, name: str, data: Any, now_ms: int) -> Callable[[], CheckedBatch]:
+        """To be called on another thread; the records are those that `data` has by then."""
+        rules = self.request.broker.replicas.partitions[name, data.index].log.rules
+        return lambda: check_produced(data.records, rules, now_ms)
+
+    def _append(self, name: str, data: Any, now_ms: int, checked: CheckedBatch | None = None) -> Any:
         request = self.request
         broker = request.broker
         acks: int = self.body.acks
@@ -268,9 +307,11 @@ class PendingProduce:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records need an id")
         refusal = self.refusals.get(partition.key)
         if refusal is not None:
-            raise refusal
+            # Not raised: its traceback would tie this very object, and the request with it, into a cycle.
+            return self._refuse(name, data.index, refusal)
         guard = self.guards.get(partition.key, NO_GUARD)
-        info = partition.append(records, acks, now_ms, request.version >= FIRST_VERSION_WITH_ZSTD, guard=guard)
+        zstd_allowed = request.version >= FIRST_VERSION_WITH_ZSTD
+        info = partition.append(records, acks, now_ms, zstd_allowed, guard=guard, checked=checked)
         broker.appended(partition)
         response = messages.ProduceResponse.PartitionProduceResponse(
             index=data.index,
@@ -290,7 +331,7 @@ class PendingProduce:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(broker.why_missing(name, index))
 
-    def _refuse(self, name: str, index: int, error: KafkaError | LogError | ProducerRefused | InvalidBatch) -> Any:
+    def _refuse(self, name: str, index: int, error: Refused) -> Any:
         self.failed = True
         response = messages.ProduceResponse
         code = error.code
@@ -312,9 +353,7 @@ class PendingProduce:
                 refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return refusal
 
-    def _log_start_offset(
-        self, name: str, index: int, error: KafkaError | LogError | ProducerRefused | InvalidBatch
-    ) -> int:
+    def _log_start_offset(self, name: str, index: int, error: Refused) -> int:
         """Where the log begins, told with a refusal that came from the log; -1 with one that came before it."""
         partition = self.request.broker.replicas.partitions.get((name, index))
         before_log = isinstance(error, NotOneBatch) or error.code in WITHOUT_LOG_START
@@ -383,6 +422,24 @@ class PendingProduce:
                 for partition in topic.partition_responses:
                     partition.error_code = partition.error_code or ErrorCode.REQUEST_TIMED_OUT
         self.request.reply(self.response)
+
+
+def _resumed(job: Job, work: Work | None, request: Request) -> Job:
+    """The rest of a job that has begun and wants `work` done."""
+    try:
+        while True:
+            try:
+                result = yield work
+            except Exception as error:
+                work = job.throw(error)
+            else:
+                work = job.send(result)
+    except StopIteration:
+        return
+    except Exception as error:
+        request.broker.report(f"{request} failed", error)
+        if not request.exchange.answered:
+            request.exchange.close()
 
 
 def _is_transactional(records: memoryview | None) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.wire.apis import ApiKey
-from tidelog.wire.frame import encode_response
+from tidelog.wire.frame import Part, encode_response
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
@@ -47,7 +47,10 @@ class Request:
         return guarded
 
     def reply(self, message: Any) -> None:
-        self.exchange.reply(encode_response(self.api_key, self.version, self.correlation_id, message))
+        self.exchange.reply(self.encode(message))
+
+    def encode(self, message: Any) -> list[Part]:
+        return encode_response(self.api_key, self.version, self.correlation_id, message)
 
     def no_reply(self) -> None:
         self.exchange.no_reply()

@@ -19,7 +19,7 @@ from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, NotFound, Refused, TimedOut, Unreachable, check, error_for
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
-from tidelog.wire.errors import ErrorCode
+from tidelog.wire.errors import ErrorCode, untraced
 
 T = TypeVar("T")
 DEFAULT_PORT: Final = 9092
@@ -131,10 +131,13 @@ class Cluster:
             try:
                 return self._connect(host, port)
             except ClientError as error:
-                failures.append(error)
-        if len(failures) == 1:
-            raise failures[0]
-        raise Unreachable("; ".join(map(str, failures)), hint=failures[0].hint)
+                failures.append(untraced(error))
+        try:
+            if len(failures) == 1:
+                raise failures[0]
+            raise Unreachable("; ".join(map(str, failures)), hint=failures[0].hint)
+        finally:
+            del failures  # or the first would hold this frame, and this frame it
 
     def broker(self, node_id: int) -> Connection:
         if node_id not in self._nodes:

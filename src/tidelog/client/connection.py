@@ -26,7 +26,7 @@ from tidelog.client.errors import ClientError, Unreachable
 from tidelog.wire import messages
 from tidelog.wire.apis import APIS, ApiKey
 from tidelog.wire.codec import response_codec
-from tidelog.wire.errors import ErrorCode
+from tidelog.wire.errors import ErrorCode, untraced
 from tidelog.wire.frame import decode_response_header, encode_request
 from tidelog.wire.malformed import WireError
 
@@ -104,13 +104,16 @@ class Connection:
                 failure = failure or Unreachable(f"cannot reach a broker at {self.address}: {reason}", hint=hint)
             except ClientError as error:
                 if failure is None or not isinstance(error, Unreachable):
-                    failure = error
+                    failure = untraced(error)
             except BaseException:
                 self.close()
                 raise
             self.close()
         assert failure is not None
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # or it would hold this frame, and this frame it
 
     def close(self) -> None:
         self.closed = True

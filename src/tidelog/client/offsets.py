@@ -61,7 +61,10 @@ def list_offsets(
                 found[result.partition_index] = OffsetAt(result.offset, result.timestamp, result.leader_epoch)
                 left.discard(result.partition_index)
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # or it would hold this frame, and this frame it
 
     cluster.retrying(attempt)
     return dict(sorted(found.items()))

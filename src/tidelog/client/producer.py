@@ -38,7 +38,7 @@ from tidelog.wire.batch import (
     pack_batch,
 )
 from tidelog.wire.compression import CODEC_NAMES
-from tidelog.wire.errors import ErrorCode
+from tidelog.wire.errors import ErrorCode, untraced
 from tidelog.wire.records import Headers, NewRecord, build_batch, read_records
 
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
@@ -274,15 +274,18 @@ class Producer:
             try:
                 pending, failure = self._attempt(pending)
             except ClientError as error:
-                failure = error
+                failure = untraced(error)
             if failure is None:
                 continue
-            if not self._cluster.passes(failure, topic_may_appear=True):
-                raise self._explained(failure, pending)
             try:
-                patience.pause(failure)
-            except ClientError as error:
-                raise self._explained(error, pending) from failure
+                if not self._cluster.passes(failure, topic_may_appear=True):
+                    raise self._explained(failure, pending)
+                try:
+                    patience.pause(failure)
+                except ClientError as error:
+                    raise self._explained(error, pending) from failure
+            finally:
+                del failure  # or it would hold this frame with all its batches, and this frame it
             self._cluster.forget()
 
     def _explained(self, failure: ClientError, pending: list[Batch]) -> ClientError:
@@ -306,13 +309,13 @@ class Producer:
             try:
                 asked.append((connection, self._send(connection, batches), batches))
             except Unreachable as error:
-                failure = error
+                failure = untraced(error)
                 left += self._in_doubt(batches)
         for connection, sent, batches in asked:
             try:
                 answer = None if sent is None else connection.receive(sent)
             except Unreachable as error:
-                failure = error
+                failure = untraced(error)
                 left += self._in_doubt(batches)
                 continue
             for batch, result in self._results(batches, answer):

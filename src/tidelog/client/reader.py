@@ -40,7 +40,7 @@ from tidelog.wire.batch import (
     next_header,
     read_header,
 )
-from tidelog.wire.errors import ErrorCode
+from tidelog.wire.errors import ErrorCode, untraced
 from tidelog.wire.records import ABORT, Record, RecordIndex, read_end_txn_marker
 
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -136,7 +136,7 @@ class Reader:
                 asked = asked or self._ask(unfinished)
                 chunks, failure = self._collect(asked)
             except ClientError as error:
-                chunks, failure = [], error
+                chunks, failure = [], untraced(error)
             asked = []
             if failure is not None:
                 try:
@@ -146,6 +146,7 @@ class Reader:
                 except ClientError:
                     # The positions are past what came: whoever goes on from them must have had it.
                     yield from chunks
+                    del failure  # or it would hold this frame, and this frame it
                     raise
                 self._cluster.forget()
             # The next answer is on its way while the caller works on this one.
@@ -170,7 +171,10 @@ class Reader:
             if failure is not None:
                 for chunk in chunks:
                     chunk.span.position = chunk.start
-                raise failure
+                try:
+                    raise failure
+                finally:
+                    del failure  # or it would hold this frame, and this frame it
             return chunks
 
         return self._cluster.retrying(attempt)

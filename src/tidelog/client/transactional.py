@@ -81,7 +81,7 @@ class TransactionalProducer(Producer):
         self._timeout_ms = timeout_ms
         self._protocol = protocol
         self._state = _IDLE
-        self._why_failed: ClientError | None = None
+        self._why_failed = ""
         #: announced to the coordinator (first protocol)
         self._announced: set[TopicPartition] = set()
         #: whether a batch of the transaction was sent, so that the coordinator may know of it
@@ -148,7 +148,7 @@ class TransactionalProducer(Producer):
             super().flush()
         except BaseException as error:
             self._state = _OVER if isinstance(error, Fenced) else _FAILED
-            self._why_failed = error if isinstance(error, ClientError) else ClientError(str(error) or repr(error))
+            self._why_failed = str(error) or repr(error)
             raise
 
     def prepare(self) -> Prepared | None:
@@ -193,7 +193,7 @@ class TransactionalProducer(Producer):
             raise
         except ClientError as error:
             self._state = _FAILED
-            self._why_failed = error
+            self._why_failed = str(error)
             if committed and isinstance(error, (Unreachable, TimedOut)):
                 what = f"whether the transaction of {self.transactional_id} was committed is not known"
                 raise InDoubt(f"{what}: {error}", error.code, error.hint) from error

@@ -33,6 +33,9 @@ Owned = Mapping[bytes, Mapping[int, int]]
 # topic id -> partitions
 Assignment = Mapping[bytes, frozenset[int]]
 
+# topic names and a regular expression
+Subscription = tuple[frozenset[str], str | None]
+
 NOTHING: Any = MappingProxyType({})
 
 
@@ -77,6 +80,10 @@ class ConsumerMember:
     classic: ClassicMetadata | None = None
 
     @property
+    def subscription(self) -> Subscription:
+        return self.subscribed_topic_names, self.subscribed_topic_regex
+
+    @property
     def uses_classic_protocol(self) -> bool:
         return self.classic is not None
 
@@ -86,6 +93,7 @@ class ConsumerMember:
 
 class ConsumerGroup:
     __slots__ = (
+        "_subscriptions",
         "assignment_epoch",
         "assignment_timestamp_ms",
         "group_epoch",
@@ -111,6 +119,8 @@ class ConsumerGroup:
         self.assignment_timestamp_ms = 0
         self.metadata_hash = 0
         self.members: dict[str, ConsumerMember] = {}
+        # How many members have each subscription: joining must not cost a look at everybody who is there.
+        self._subscriptions: dict[Subscription, int] = {}
         self.static_members: dict[str, str] = {}
         self.target: dict[str, Assignment] = {}
         # topic id -> partition -> the member that holds it, be it assigned or still to be revoked
@@ -171,19 +181,47 @@ class ConsumerGroup:
         return member.subscribed_topic_names | resolved.topics
 
     def subscribed_topics(self, members: Iterable[ConsumerMember] | None = None) -> set[str]:
+        if members is None:
+            return self._topics_of_all(self._subscriptions)
         names: set[str] = set()
-        for member in self.members.values() if members is None else members:
+        for member in members:
             names |= self.topics_of(member)
         return names
+
+    def subscribed_topics_after(self, updated: ConsumerMember) -> set[str]:
+        """What the group reads once `updated` is replayed."""
+        return self._topics_of_all(self._subscriptions_after(updated))
+
+    def subscribed_regexes_after(self, updated: ConsumerMember) -> set[str]:
+        return {regex for _, regex in self._subscriptions_after(updated) if regex}
+
+    def _topics_of_all(self, subscriptions: Iterable[Subscription]) -> set[str]:
+        found: set[str] = set()
+        for names, regex in subscriptions:
+            found |= names
+            resolved = self.resolved.get(regex or "")
+            if resolved is not None:
+                found |= resolved.topics
+        return found
+
+    def _subscriptions_after(self, updated: ConsumerMember) -> Iterable[Subscription]:
+        replaced = None if updated.instance_id is None else self.static_members.get(updated.instance_id)
+        gone: dict[Subscription, int] = {}
+        for member_id in {updated.member_id, replaced}:
+            member = self.members.get(member_id or "")
+            if member is not None:
+                gone[member.subscription] = gone.get(member.subscription, 0) + 1
+        yield from (one for one, count in self._subscriptions.items() if count > gone.get(one, 0))
+        yield updated.subscription
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
     def count_subscribed_to_regex(self, regex: str) -> int:
-        return sum(member.subscribed_topic_regex == regex for member in self.members.values())
+        return sum(count for (_, theirs), count in self._subscriptions.items() if theirs == regex)
 
     def subscribed_regexes(self) -> set[str]:
-        return {m.subscribed_topic_regex for m in self.members.values() if m.subscribed_topic_regex}
+        return {regex for _, regex in self._subscriptions if regex}
 
     def preferred_assignor(self, members: Iterable[ConsumerMember] | None = None) -> str | None:
         """The one that most members ask for."""
@@ -212,7 +250,9 @@ class ConsumerGroup:
             self._release(old)
             if old.instance_id != member.instance_id:
                 self._free_instance(old)
+            self._unsubscribe(old)
         self.members[member.member_id] = member
+        self._subscriptions[member.subscription] = self._subscriptions.get(member.subscription, 0) + 1
         for held in (member.assigned, member.revoking):
             for topic_id, partitions in held.items():
                 owners = self.owners.setdefault(topic_id, {})
@@ -226,12 +266,20 @@ class ConsumerGroup:
         if member is None:
             return
         self._release(member)
+        self._unsubscribe(member)
         self._free_instance(member)
 
     def _free_instance(self, member: ConsumerMember) -> None:
         """Its instance id is its own no longer, unless another member has taken it over."""
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
+
+    def _unsubscribe(self, member: ConsumerMember) -> None:
+        left = self._subscriptions[member.subscription] - 1
+        if left:
+            self._subscriptions[member.subscription] = left
+        else:
+            del self._subscriptions[member.subscription]
 
     def _release(self, member: ConsumerMember) -> None:
         for held in (member.assigned, member.revoking):

@@ -72,7 +72,7 @@ class Update:
                 wanted = True
             else:
                 self.regex_resolved = not new or new in group.resolved
-        subscribed = {m.subscribed_topic_regex for m in group.after(self.updated) if m.subscribed_topic_regex}
+        subscribed = group.subscribed_regexes_after(self.updated)
         key = self.shard.key("regex", group.group_id)
         last = next(iter(group.resolved.values()), None)
         if not subscribed or key in self.shard.deadlines:
@@ -94,7 +94,7 @@ class Update:
         group, turn = self.group, self.turn
         if not bump and turn.now_ms < group.refresh_deadline_ms:
             return
-        metadata_hash = self.shard.around.topics.hash_of(group.subscribed_topics(group.after(self.updated)))
+        metadata_hash = self.shard.around.topics.hash_of(group.subscribed_topics_after(self.updated))
         if bump or metadata_hash != group.metadata_hash:
             self.epoch += 1
             turn.append(group_epoch_record(group.group_id, self.epoch, metadata_hash))

@@ -18,9 +18,14 @@ from tidelog.group.regex_syntax import Alternatives, AnyOf, At, Node, Repeat, Se
 from tidelog.group.turn import Refusal
 from tidelog.wire.errors import ErrorCode
 
-# Counted repeats multiply: (x{100}){100} has ten thousand states, and ten times that is not a topic filter.
-_MAX_STATES = 20_000
+# Everybody waits while an expression is read and matched. Long lists of names fit into these bounds, and so do counted
+# repeats that do not multiply: (x{100}){100} has ten thousand states, and is not a topic filter.
+_MAX_LENGTH = 8_192
+_MAX_STATES = 8_192
+# Of all states together: those that can be entered from there without reading a character, as in (a?b?c?){1000}.
+_MAX_REACHED = 100_000
 _MAX_CACHED = 4_096
+_MAX_CACHED_PLACES = 100_000
 
 
 def check(expression: str) -> None:
@@ -35,6 +40,9 @@ def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def compiled(expression: str) -> Automaton:
+    if len(expression) > _MAX_LENGTH:
+        message = f"SubscribedTopicRegex has {len(expression)} characters, and more than {_MAX_LENGTH} are not matched."
+        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
     try:
         return Automaton(parse(expression))
     except SyntaxProblem as problem:
@@ -53,14 +61,24 @@ class _State(NamedTuple):
 class Automaton:
     """States are numbers: 0 accepts; each other one reads a character, tests a position, or forks."""
 
-    __slots__ = ("_forks", "_reads", "_start", "_steps", "_tests")
+    __slots__ = ("_cached_places", "_forks", "_reads", "_start", "_steps", "_tests")
 
     def __init__(self, tree: Node) -> None:
         self._reads: dict[int, tuple[AnyOf, int]] = {}
         self._tests: dict[int, tuple[str, int]] = {}
         self._forks: dict[int, tuple[int, ...]] = {}
         self._steps: dict[tuple[_State, str], _State] = {}
+        self._cached_places = 0
         self._start = _State(frozenset({self._build(tree, 0)}), True, False)
+        self._check_reach()
+
+    def _check_reach(self) -> None:
+        """Refuses what would be in many states at once: each character costs a look at all of them."""
+        left = _MAX_REACHED
+        for place in {*self._start.places, *(then for _, then in self._reads.values())}:
+            left -= len(self._reached(_State(frozenset((place,)), True, False), at_end=True, boundary=True, most=left))
+            if left < 0:
+                raise SyntaxProblem("expression too large")
 
     def _size(self) -> int:
         return len(self._reads) + len(self._tests) + len(self._forks) + 1
@@ -117,17 +135,19 @@ class Automaton:
         word = is_word(char)
         reached = self._reached(state, at_end=False, boundary=state.after_word != word)
         places = {then for any_of, then in map(self._reads.get, reached & self._reads.keys()) if any_of.has(char)}  # type: ignore[misc]
-        if len(self._steps) >= _MAX_CACHED:
+        self._cached_places += len(places)
+        if len(self._steps) >= _MAX_CACHED or self._cached_places > _MAX_CACHED_PLACES:
             self._steps.clear()
+            self._cached_places = len(places)
         following = self._steps[state, char] = _State(frozenset(places), False, word)
         return following
 
-    def _reached(self, state: _State, *, at_end: bool, boundary: bool) -> set[int]:
-        """All states that can be entered without reading a character."""
+    def _reached(self, state: _State, *, at_end: bool, boundary: bool, most: int = _MAX_STATES) -> set[int]:
+        """All states that can be entered without reading a character; no more than one beyond `most` of them."""
         holds = {"start": state.at_start, "end": at_end, "boundary": boundary, "no boundary": not boundary}
         seen: set[int] = set()
         todo = list(state.places)
-        while todo:
+        while todo and len(seen) <= most:
             place = todo.pop()
             if place in seen:
                 continue

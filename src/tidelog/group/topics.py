@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
 ZERO_UUID = bytes(16)
+#: digests that are kept: one for each set of topics that a group reads
+_MAX_HASHES = 1_000
 
 
 class Topic(NamedTuple):
@@ -67,6 +69,8 @@ class TopicsImage:
             for name in sorted(wanted):
                 topic = self.by_name[name]
                 digest.update(b"%b%d:%b" % (topic.topic_id, topic.partition_count, name.encode()))
+            if len(self._hashes) >= _MAX_HASHES:
+                self._hashes.clear()
             known = self._hashes[wanted] = int.from_bytes(digest.digest(), "big", signed=True)
         return known
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog.wire.compression import DEFAULT_LIMIT_BYTES
+
 #: Kafka's "never": Long.MAX_VALUE
 FOREVER: Final = (1 << 63) - 1
 WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -33,6 +35,8 @@ class LogConfig:
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
+    #: the broker's, for all topics: what one compressed batch may unpack to
+    max_unpacked_bytes: int = DEFAULT_LIMIT_BYTES
     message_timestamp_type: str = CREATE_TIME
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_after_max_ms: int = 60 * 60 * 1000

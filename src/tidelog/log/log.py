@@ -51,7 +51,7 @@ from tidelog.wire.batch import (
     InvalidBatch,
     patch_place,
 )
-from tidelog.wire.check import check_built, check_produced, check_replicated
+from tidelog.wire.check import AppendRules, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
@@ -149,6 +149,10 @@ class Log:
 
     # --- appending
 
+    @property
+    def rules(self) -> AppendRules:
+        return self._rules
+
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """This broker leads from here on: the epoch begins at the log's end, even if nothing is written in it."""
         self.leader_epochs.assign(leader_epoch, self.log_end_offset)
@@ -163,16 +167,22 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: int = NO_GUARD,
         transaction_version: int = 0,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Appends one produced batch; its bytes are patched in place and must be writable.
 
         Raises InvalidBatch or ProducerRefused for what may not be stored, LogError for what cannot be. `guard` is what
-        the verification of a transaction gave, `transaction_version` that of the request that brought a marker.
+        the verification of a transaction gave, `transaction_version` that of the request that brought a marker. Where
+        checking a client's batch would take long, it raises TakesLong: `checked` is what came of that elsewhere, by
+        these `rules`.
         """
         if self.directory.failure is not None:
             raise self.directory.offline()
-        check = check_produced if origin is AppendOrigin.CLIENT else check_built
-        checked = check(records, self._rules, now_ms)
+        if checked is None:
+            if origin is AppendOrigin.CLIENT:
+                checked = check_produced(records, self._rules, now_ms, at_length=False)
+            else:
+                checked = check_built(records, self._rules, now_ms)
         batch, header = checked.batch, checked.header
         if header.attributes & CODEC_MASK == ZSTD and not zstd_allowed:
             raise InvalidBatch(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request")

@@ -31,6 +31,7 @@ def rules_of(config: LogConfig) -> AppendRules:
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         codec=codec,
         level=levels.get(codec) if codec is not None else None,
+        max_unpacked_bytes=config.max_unpacked_bytes,
     )
 
 

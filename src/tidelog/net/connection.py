@@ -349,7 +349,7 @@ class Connection:
         if not self._may_dispatch():
             return self._inbox.room(self._server.limits.max_held_bytes)
         needed_bytes = self._inbox.needed_bytes()
-        if not self._reserved_bytes and needed_bytes > len(self._inbox):
+        if not self._reserved_bytes and needed_bytes > len(self._inbox) and self._server._must_reserve(needed_bytes):
             if not self._server._reserve(self, needed_bytes):
                 self._needs_memory = True
                 return None
@@ -358,7 +358,7 @@ class Connection:
 
     def _release_memory(self) -> None:
         if self._reserved_bytes:
-            self._server._release(self._reserved_bytes)
+            self._server._release(self, self._reserved_bytes)
             self._reserved_bytes = 0
 
     def _dispatch(self, view: memoryview, begin: int, end: int) -> None:

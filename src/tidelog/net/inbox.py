@@ -1,17 +1,21 @@
 """What a connection has received and not dispatched: part of a frame, or frames whose turn has not come.
 
 It holds no buffer while it is empty, a copy of the exact size for a little, and one from the pool for more. A buffer
-grows with the bytes that have arrived (to a small multiple of their number), never with what a size prefix claims.
+grows with the bytes that have arrived (to a small multiple of their number), never with what a size prefix claims. The
+largest, which are admitted one by one, are mapped instead: such a buffer has its full size from the start, and takes
+memory as it is filled.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 
-from tidelog.net.pool import BufferPool
+from tidelog.net.pool import KEPT_BYTES, BufferPool
 
 SIZE_BYTES = 4
 SMALL_BYTES = 16 * 1024
+#: of one read: others have their turn before the next
+READ_BYTES = 1024 * 1024
 _GROWTH = 2
 _SPARSE = 4  # a buffer of which less than one part in so many is used is given back
 
@@ -41,7 +45,9 @@ class Inbox:
         """Where to read on, towards `wanted_bytes` in all; empty if they are there."""
         view = self.view
         held = self.end - self.begin
-        enough_bytes = min(wanted_bytes, _GROWTH * max(held, SMALL_BYTES))
+        # What is mapped is only taken as it is written, so it need not grow, which would copy it again and again.
+        mapped = wanted_bytes > KEPT_BYTES
+        enough_bytes = wanted_bytes if mapped else min(wanted_bytes, _GROWTH * max(held, SMALL_BYTES))
         if view is None or self.begin + enough_bytes > len(view):
             larger = self._pool.take(enough_bytes, wanted_bytes)
             if view is not None:
@@ -50,7 +56,7 @@ class Inbox:
             self.view = view = larger
             self.begin = 0
             self.end = held
-        return view[self.end : min(self.begin + wanted_bytes, len(view))]
+        return view[self.end : min(self.begin + wanted_bytes, len(view), self.end + READ_BYTES)]
 
     def keep(self, view: memoryview, begin: int, end: int) -> None:
         """Hold these bytes and no others; `view` is the inbox's own or the shared area."""

@@ -11,6 +11,8 @@ give back.
 
 from __future__ import annotations
 
+import mmap
+
 SMALLEST_BYTES = 64 * 1024
 KEPT_BYTES = 16 * 1024 * 1024
 _SLACK_BYTES = 4 * 1024  # a batch of a round size has a header around it
@@ -33,6 +35,10 @@ class BufferPool:
                 buffer = kept.pop(index)
                 self.kept_bytes -= len(buffer)
                 return buffer
+        if enough_bytes > KEPT_BYTES:
+            # It will not be kept, so nothing is saved by a size that others want too; and mapped memory is only taken
+            # as far as it is written.
+            return memoryview(mmap.mmap(-1, enough_bytes))
         size_bytes = SMALLEST_BYTES
         while size_bytes + _SLACK_BYTES < enough_bytes:
             size_bytes *= 2

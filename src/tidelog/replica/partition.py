@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.log.append import AppendInfo
     from tidelog.log.log import Log
     from tidelog.log.segment import FileSlice
+    from tidelog.wire.check import CheckedBatch
 
 READ_COMMITTED: Final = 1
 NO_EPOCH: Final = -1
@@ -202,6 +203,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: int = NO_GUARD,
         transaction_version: int = 0,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Appends a message set. With acks=all the ISR must be large enough before it is written."""
         if self.leader_id != self.local_id:
@@ -217,6 +219,7 @@ class Partition:
             origin=origin,
             guard=guard,
             transaction_version=transaction_version,
+            checked=checked,
         )
         if len(self.isr) == 1:
             self.high_watermark = log.log_end_offset

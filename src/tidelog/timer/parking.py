@@ -120,7 +120,10 @@ class Parking:
         finally:
             self._waking = None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or it would hold this frame, and this frame it
 
     def _ask(self, key: Hashable) -> Exception | None:
         there = self._watched.get(key)
@@ -138,7 +141,8 @@ class Parking:
                 if self._on_error is not None:
                     self._on_error(parked, exception)
                 else:
-                    error = exception
+                    # Without this frame, which keeps it until it returns: each would hold the other for ever.
+                    error = exception.with_traceback(exception.__traceback__ and exception.__traceback__.tb_next)
                 continue
             # It may have been cancelled from within its own answer, by a connection that failed to take it.
             if parked.waiting:

@@ -27,6 +27,7 @@ which a client may have stated wrongly; it is then put right.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import Final
 
 from tidelog.wire import kernel
@@ -62,6 +63,13 @@ from tidelog.wire.compression import DEFAULT_LIMIT_BYTES, NONE, ZSTD, BadCompres
 _unpack_header: Final = HEADER.unpack_from
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 _MIN_INT64: Final = -_MAX_INT64 - 1
+#: what is unpacked, and packed into another codec, while others wait: a few milliseconds' worth
+SHORT_BYTES: Final = 1 << 20
+SHORT_PACKED_BYTES: Final = 1 << 16
+#: records that are walked in one go
+PART_RECORDS: Final = 50_000
+#: records that a refusal names
+NAMED_RECORDS: Final = 1_000
 
 
 class AppendRules:
@@ -104,6 +112,10 @@ class AppendRules:
         self.stores_as_is = codec in (None, NONE) and not compacted and not log_append_time
 
 
+class TakesLong(Exception):
+    """More has to be unpacked, or packed again, than others should wait for: to be checked `at_length`, elsewhere."""
+
+
 class CheckedBatch:
     """A batch that may be stored once it has its offset and leader epoch (`patch_place(batch, 0, …)`).
 
@@ -119,12 +131,19 @@ class CheckedBatch:
 
 
 def check_produced(
-    records: memoryview, rules: AppendRules, now_ms: int, *, from_client: bool = True, ignore_size: bool = False
+    records: memoryview,
+    rules: AppendRules,
+    now_ms: int,
+    *,
+    from_client: bool = True,
+    ignore_size: bool = False,
+    at_length: bool = True,
 ) -> CheckedBatch:
     """Checks the message set of one partition of a produce request, and settles its timestamps and codec.
 
     `from_client` is False for batches that the broker itself writes (coordinators, transaction markers), which may be
-    control batches and carry any base offset. Raises InvalidBatch; nothing else escapes.
+    control batches and carry any base offset. Raises InvalidBatch; nothing else escapes, but for TakesLong where it may
+    not be done `at_length`.
     """
     if rules.stores_as_is and from_client:
         plain = _plain_batch(records, rules, now_ms)
@@ -143,7 +162,7 @@ def check_produced(
         )
     if from_client:
         _check_client_header(header)
-    payload = unpack(batch, header, rules.max_unpacked_bytes)
+    payload = unpack(batch, header, rules.max_unpacked_bytes) if at_length else _unpack_short(batch, header, rules)
     max_timestamp = _check_records(header, payload, rules, now_ms)
     return _settle(batch, header, payload, rules, now_ms, max_timestamp, ignore_size)
 
@@ -193,7 +212,7 @@ def _plain_batch(records: memoryview, rules: AppendRules, now_ms: int) -> Checke
         or crc32c(records[ATTRIBUTES_AT:]) != crc
     ):
         return None
-    outcome, _, smallest, largest, _ = kernel.walk_records(records, HEADER_SIZE, size, count, True, None)
+    outcome, _, smallest, largest, _, _ = kernel.walk_records(records, HEADER_SIZE, size, count, True, None)
     if (
         outcome != kernel.OK
         or base_timestamp + largest != max_timestamp
@@ -218,6 +237,19 @@ def unpack(batch: memoryview, header: BatchHeader, limit_bytes: int = DEFAULT_LI
         raise InvalidBatch(MESSAGE_TOO_LARGE, str(e)) from None
     except BadCompression as e:
         raise InvalidBatch(INVALID_RECORD, f"the records do not unpack: {e}") from None
+
+
+def _unpack_short(batch: memoryview, header: BatchHeader, rules: AppendRules) -> Buffer:
+    """As `unpack`, and TakesLong where that, or what follows from it, would take long."""
+    try:
+        payload = unpack(batch, header, min(rules.max_unpacked_bytes, SHORT_BYTES))
+    except InvalidBatch as refused:
+        if refused.code == MESSAGE_TOO_LARGE and rules.max_unpacked_bytes > SHORT_BYTES:
+            raise TakesLong from None
+        raise
+    if rules.codec not in (None, NONE, header.attributes & CODEC_MASK) and len(payload) > SHORT_PACKED_BYTES:
+        raise TakesLong
+    return payload
 
 
 def check_replicated(records: memoryview) -> tuple[int, list[tuple[int, BatchHeader]]]:
@@ -276,9 +308,7 @@ def _check_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now
     count = header.record_count
     if count < 0 or count * kernel.MIN_RECORD_SIZE > len(payload):
         raise InvalidBatch(INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
-    outcome, index, smallest, largest, null_keys = kernel.walk_records(payload, 0, len(payload), count, True, None)
-    if outcome != kernel.OK:
-        raise InvalidBatch(INVALID_RECORD, f"record {index}: {kernel.REASONS[outcome]}")
+    smallest, largest, null_keys = _walk(payload, count)
     earliest = header.base_timestamp + smallest
     latest = header.base_timestamp + largest
     if latest > _MAX_INT64 or earliest < _MIN_INT64:
@@ -295,19 +325,42 @@ def _check_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now
     return max(latest, NO_TIMESTAMP) if count else header.max_timestamp
 
 
-def _name_faulty_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now_ms: int) -> None:
-    """Raises with the index and the reason of each record that breaks a rule; returns where only the suspicion did.
+def _walk(payload: Buffer, count: int) -> tuple[int, int, int]:
+    """(smallest timestamp delta, largest one, null keys) of records that are in order.
 
-    A record that carries no timestamp (-1) is never out of bounds, but the batch's extremes cannot tell.
+    In parts: on a worker's thread a walk over millions of records would keep every other thread waiting.
     """
-    count = header.record_count
-    columns = array("q", bytes(8 * kernel.COLUMNS * count))
-    kernel.walk_records(payload, 0, len(payload), count, True, columns)
+    extremes: list[int] = []
+    null_keys = pos = first = 0
+    while True:
+        part = min(count - first, PART_RECORDS)
+        outcome, index, smallest, largest, nulls, pos = kernel.walk_records(
+            payload, pos, len(payload), part, True, None, first
+        )
+        extremes += (smallest, largest)
+        null_keys += nulls
+        first += part
+        if outcome == kernel.BYTES_LEFT_IN_BATCH and first < count:
+            continue
+        if outcome == kernel.OK and first < count:
+            outcome, index = kernel.BAD_COUNT, part
+        if outcome != kernel.OK:
+            raise InvalidBatch(INVALID_RECORD, f"record {first - part + index}: {kernel.REASONS[outcome]}")
+        return min(extremes), max(extremes), null_keys
+
+
+def _name_faulty_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now_ms: int) -> None:
+    """Raises with the index and the reason of records that break a rule; returns where only the suspicion did.
+
+    Of a batch with many only the first are named. A record that carries no timestamp (-1) is never out of bounds, but
+    the batch's extremes cannot tell.
+    """
     errors: list[tuple[int, str]] = []
     untimely = False
-    for index in range(count):
-        timestamp = header.base_timestamp + columns[kernel.TIMESTAMP_DELTA * count + index]
-        if rules.compacted and columns[kernel.KEY_LENGTH * count + index] < 0:
+    for index, timestamp, key_length in _places(header, payload):
+        if len(errors) == NAMED_RECORDS:
+            break
+        if rules.compacted and key_length < 0:
             errors.append((index, "a record of a compacted topic must have a key"))
         elif rules.log_append_time:
             if header.attributes & LOG_APPEND_TIME_FLAG:
@@ -320,10 +373,24 @@ def _name_faulty_records(header: BatchHeader, payload: Buffer, rules: AppendRule
             earliest = now_ms - rules.timestamp_before_max_ms
             latest = now_ms + rules.timestamp_after_max_ms
             errors.append((index, f"timestamp {timestamp} is not within [{earliest}, {latest}]"))
+    many = "or more " if len(errors) == NAMED_RECORDS else ""
     if untimely:
-        raise InvalidBatch(INVALID_TIMESTAMP, f"{len(errors)} records have a timestamp that is refused", tuple(errors))
+        why = f"{len(errors)} {many}records have a timestamp that is refused"
+        raise InvalidBatch(INVALID_TIMESTAMP, why, tuple(errors))
     if errors:
-        raise InvalidBatch(INVALID_RECORD, f"{len(errors)} records are refused", tuple(errors))
+        raise InvalidBatch(INVALID_RECORD, f"{len(errors)} {many}records are refused", tuple(errors))
+
+
+def _places(header: BatchHeader, payload: Buffer) -> Iterator[tuple[int, int, int]]:
+    """(index, timestamp, length of the key) of each record, of a part of the batch at a time."""
+    pos = 0
+    for first in range(0, header.record_count, PART_RECORDS):
+        part = min(header.record_count - first, PART_RECORDS)
+        columns = array("q", bytes(8 * kernel.COLUMNS * part))
+        *_, pos = kernel.walk_records(payload, pos, len(payload), part, True, columns, first)
+        for at in range(part):
+            timestamp = header.base_timestamp + columns[kernel.TIMESTAMP_DELTA * part + at]
+            yield first + at, timestamp, columns[kernel.KEY_LENGTH * part + at]
 
 
 def _settle(

@@ -29,13 +29,15 @@ class Codec:
     """One message in one version.
 
     `decode(buf, pos=0)` gives the message and the position behind it; `encode(message)` gives its bytes.
+    `decode_counted(buf, pos, most)` refuses more than `most` elements in all arrays together, before it reads them.
     `write(message, out)` appends its pieces to a list and gives the places of those that are to be parts of their own:
     large records, and slices of files, which only a list of parts can carry.
     """
 
-    __slots__ = ("decode", "encode", "flexible", "message_class", "schema", "version", "write")
+    __slots__ = ("decode", "decode_counted", "encode", "flexible", "message_class", "schema", "version", "write")
 
     decode: Callable[..., tuple[Any, int]]
+    decode_counted: Callable[[BytesLike, int, int], tuple[Any, int]]
     encode: Callable[[Any], bytes]
     write: Callable[[Any, list[Any]], list[int] | None]
 
@@ -49,6 +51,8 @@ class Codec:
         # Reached only while a slot is empty: the first use compiles.
         if name == "decode":
             self.decode = compile_decoder(self.schema, self.version, self.message_class)
+        elif name == "decode_counted":
+            self.decode_counted = compile_decoder(self.schema, self.version, self.message_class, counted=True)
         elif name == "write":
             self.write = compile_encoder(self.schema, self.version, self.message_class)
         elif name == "encode":

@@ -65,6 +65,9 @@ _ZSTD_BLOCK_MAX: Final = 128 * 1024
 #: most batches unpack to less than this many times their size; a buffer of the right order saves page faults
 _USUAL_RATIO: Final = 16
 _MAPPED_FROM: Final = 1 << 20
+_GZIP_PIECE: Final = 1 << 20
+#: no byte of a gzip member can stand for more
+_GZIP_RATIO: Final = 1032
 
 
 class BadCompression(Exception):
@@ -127,28 +130,42 @@ def _room(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size))
 
 
-def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+def _decompress_gzip(data: Buffer, limit_bytes: int) -> Buffer:
     import zlib
 
-    members: list[bytes] = []
-    left = limit_bytes
-    rest: Any = data
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            unpacked = member.decompress(rest, left + 1)
-        except zlib.error as e:
-            raise BadCompression(f"gzip: {e}") from None
-        if len(unpacked) > left:
-            raise _too_large(limit_bytes)
-        if not member.eof:
-            raise BadCompression("gzip: the stream is cut short")
-        members.append(unpacked)
-        left -= len(unpacked)
-        rest = member.unused_data
-    if not members:
+    if not data:
         raise BadCompression("gzip: no bytes")
-    return members[0] if len(members) == 1 else b"".join(members)
+    member = zlib.decompressobj(wbits=31)
+    try:
+        piece = member.decompress(data, min(limit_bytes + 1, _GZIP_PIECE))
+        if member.eof and not member.unused_data:
+            if len(piece) > limit_bytes:
+                raise _too_large(limit_bytes)
+            return piece
+        return _gzip_pieces(member, piece, _room(min(limit_bytes, _GZIP_RATIO * len(data))), limit_bytes)
+    except zlib.error as e:
+        raise BadCompression(f"gzip: {e}") from None
+
+
+def _gzip_pieces(member: Any, piece: bytes, out: memoryview, limit_bytes: int) -> memoryview:
+    """Unpacks on, after a first piece; zlib itself would collect all pieces before it joins them: twice the memory."""
+    import zlib
+
+    at = 0
+    while True:
+        if len(piece) > len(out) - at:
+            raise _too_large(limit_bytes)
+        out[at : at + len(piece)] = piece
+        at += len(piece)
+        rest = member.unconsumed_tail
+        if member.eof:
+            rest = member.unused_data
+            if not rest:
+                return out[:at]
+            member = zlib.decompressobj(wbits=31)
+        elif not rest and not piece:
+            raise BadCompression("gzip: the stream is cut short")
+        piece = member.decompress(rest, _GZIP_PIECE)
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -299,9 +316,12 @@ def _unpack_lz4_blocks(
     return at
 
 
-def _zstd_bound(data: memoryview) -> int:
-    """How large the frames can become, as they declare or, where they do not, as their blocks allow."""
-    bound = 0
+def _zstd_bound(data: memoryview) -> tuple[int, int]:
+    """How large the frames can become, as they declare or, where they do not, as their blocks allow.
+
+    And how large they say they are, which is at least what they would unpack to.
+    """
+    bound = least = 0
     pos = 0
     end = len(data)
     try:
@@ -312,17 +332,18 @@ def _zstd_bound(data: memoryview) -> int:
                 continue
             if magic != _ZSTD_MAGIC:
                 raise BadCompression("zstd: not a frame")
-            size, pos = _zstd_frame_bound(data, pos + 4)
+            size, is_declared, pos = _zstd_frame_bound(data, pos + 4)
             bound += size
+            least += size if is_declared else 0
     except (struct.error, IndexError):
         raise BadCompression("zstd: the frame is cut short") from None
     if pos != end:
         raise BadCompression("zstd: the frame is cut short")
-    return bound
+    return bound, least
 
 
-def _zstd_frame_bound(data: memoryview, pos: int) -> tuple[int, int]:
-    """(largest size of the frame whose header opens at `pos`, position after the frame)."""
+def _zstd_frame_bound(data: memoryview, pos: int) -> tuple[int, bool, int]:
+    """(largest size of the frame whose header opens at `pos`, whether it says so, position after the frame)."""
     descriptor = data[pos]
     single_segment = descriptor >> 5 & 1
     size_width = (single_segment, 2, 4, 8)[descriptor >> 6]
@@ -343,13 +364,15 @@ def _zstd_frame_bound(data: memoryview, pos: int) -> tuple[int, int]:
     pos += 4 if descriptor & 4 else 0
     if declared > bound:
         raise BadCompression("zstd: the frame declares more than its blocks can hold")
-    return declared if size_width else bound, pos
+    return (declared, True, pos) if size_width else (bound, False, pos)
 
 
 def _decompress_zstd(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
-    bound = _zstd_bound(data)
+    bound, least = _zstd_bound(data)
+    if least > limit_bytes:
+        raise _too_large(limit_bytes)
     room = min(bound, limit_bytes)
     # Most batches fit in a buffer of the usual order; larger ones are unpacked again into one that surely holds them.
     usual = min(room, max(_ZSTD_BLOCK_MAX // 2, _USUAL_RATIO * len(data)))

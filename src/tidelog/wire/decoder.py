@@ -20,7 +20,7 @@ from typing import Any
 
 from tidelog.wire.malformed import WireError
 from tidelog.wire.table import FIXED, FIXED_SIZE, FRESH, SIZED, Field, Schema, Struct
-from tidelog.wire.varint import read_more, read_more_of_string, skip_tags
+from tidelog.wire.varint import MAX_TAGS, read_more, read_more_of_string, skip_tags
 
 #: Arrays of up to this many fixed-width elements use a prepared unpacker.
 PREPARED = 16
@@ -29,8 +29,9 @@ PREPARED = 16
 class DecoderSource:
     """Gathers the lines of one decoder and the objects that they name."""
 
-    def __init__(self, schema: Schema, version: int, cls: Any) -> None:
+    def __init__(self, schema: Schema, version: int, cls: Any, counted: bool) -> None:
         self.schema = schema
+        self.counted = counted
         self.version = version
         self.flexible = schema.flexible(version)
         self.cls = cls
@@ -56,7 +57,7 @@ class DecoderSource:
         self.struct(self.schema, self.cls, "m")
         self.flush()
         self.emit("return m, pos")
-        head = ["def decode(buf, pos=0):", "    try:"]
+        head = [f"def decode(buf, pos=0{', left=0' if self.counted else ''}):", "    try:"]
         tail = [
             "    except Malformed as cause:",
             f"        raise WireError(f'{self.schema.name} v{self.version}: {{cause}}') from None",
@@ -173,6 +174,10 @@ class DecoderSource:
             self.emit("n -= 1")
         smallest = self.smallest(field, compact)
         self.fail_if(("" if nullable else "n < 0 or ") + f"n * {smallest} > end - pos", field.name)
+        if self.counted:
+            self.emit("left -= n")
+            where = f"{self.schema.name} v{self.version}"
+            self.emit(f"if left < 0: raise WireError('{where}: it has more elements than are read of one request')")
         if nullable:
             self.open_unless("n < 0", target)
         if field.struct is None and field.type in FIXED:
@@ -219,7 +224,7 @@ class DecoderSource:
         self.emit("if n:")
         self.indent += 1
         self.emit("if n > 127: n, pos = more(buf, pos, n)")
-        self.fail_if("n * 2 > end - pos", "tagged fields")
+        self.fail_if(f"n * 2 > end - pos or n > {MAX_TAGS}", "tagged fields")
         self.emit("for _ in range(n):")
         self.indent += 1
         self.emit(f"{tag} = buf[pos]")
@@ -269,8 +274,9 @@ def unpackers(code: str) -> tuple[Any, ...]:
     return tuple(Packer(f">{count}{code}").unpack_from for count in range(PREPARED + 1))
 
 
-def compile_decoder(schema: Schema, version: int, cls: Any) -> Any:
-    decoder = DecoderSource(schema, version, cls)
+def compile_decoder(schema: Schema, version: int, cls: Any, counted: bool = False) -> Any:
+    """`counted` gives `decode(buf, pos, left)`, which refuses more than `left` elements in all arrays together."""
+    decoder = DecoderSource(schema, version, cls, counted)
     source = decoder.source()
     exec(compile(source, f"<decode {schema.name} v{version}>", "exec"), decoder.names)
     return decoder.names["decode"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 _RETRIABLE: Final = True
+E = TypeVar("E", bound=BaseException)
 
 
 class ErrorCode(IntEnum):
@@ -174,3 +175,13 @@ class KafkaError(Exception):
 
     def __repr__(self) -> str:
         return f"KafkaError({self.code.name}, {self.message!r})"
+
+
+def untraced(error: E) -> E:
+    """An error that is kept for what it says: without the frames that it passed through and all that they hold.
+
+    A traceback leads to frames, a frame to whoever keeps the error, and that one back to the error: only the cyclic
+    collector would end such a circle, long after the buffers of a refused request should have gone.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error

@@ -47,7 +47,13 @@ cdef Cursor _cursor(const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end
     value_length="long long",
 )
 cpdef tuple walk_records(
-    const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count, bint dense, long long[::1] out
+    const unsigned char[::1] buf,
+    Py_ssize_t pos,
+    Py_ssize_t end,
+    Py_ssize_t count,
+    bint dense,
+    long long[::1] out,
+    long long first=*,
 )
 
 

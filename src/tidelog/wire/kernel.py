@@ -158,12 +158,16 @@ def _cursor(buf: Any, pos: int, end: int) -> Cursor:
     return cursor
 
 
-def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any) -> tuple[int, int, int, int, int]:
+def walk_records(
+    buf: Any, pos: int, end: int, count: int, dense: bool, out: Any, first: int = 0
+) -> tuple[int, int, int, int, int, int]:
     """Checks `count` records that must fill `buf[pos:end]` exactly.
 
-    Returns (outcome, index of the faulty record, smallest timestamp delta, largest timestamp delta, null keys).
-    `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
-    compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them).
+    Returns (outcome, index of the faulty record, smallest timestamp delta, largest timestamp delta, null keys, where it
+    stopped). `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
+    compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them). To walk a
+    long batch in parts, give each the offset delta that it begins with as `first`: BYTES_LEFT_IN_BATCH says that a part
+    was whole and others follow.
     """
     cursor = _cursor(buf, pos, end)
     indexed = out is not None
@@ -173,7 +177,7 @@ def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any
     smallest = 0
     largest = 0
     null_keys = 0
-    offset_delta = -1
+    offset_delta = first - 1
     index = 0
     while index < count:
         cursor.end = end
@@ -235,7 +239,7 @@ def walk_records(buf: Any, pos: int, end: int, count: int, dense: bool, out: Any
         index += 1
     if outcome == OK and cursor.pos != end:
         outcome = BYTES_LEFT_IN_BATCH
-    return outcome, index, smallest, largest, null_keys
+    return outcome, index, smallest, largest, null_keys, cursor.pos
 
 
 def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int) -> tuple[int, int, int]:

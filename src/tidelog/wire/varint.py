@@ -17,6 +17,9 @@ MAX_UVARINT: Final = 0x7FFFFFFF
 #: A string's length is 16-bit signed in Kafka, in compact form too.
 MAX_STRING_BYTES: Final = 0x7FFF
 
+#: Kafka's messages have a handful of tagged fields; each is a step that somebody else waits for.
+MAX_TAGS: Final = 1_000
+
 #: The encodings of 0..127.
 UVARINTS: Final = tuple(bytes((value,)) for value in range(128))
 _TWO: Final = Struct("BB").pack
@@ -79,7 +82,7 @@ def skip_tags(buf: Sequence[int], pos: int, count: int, end: int) -> int:
     """Step over tagged fields that nobody knows; `count` is the first byte of their number."""
     if count > 0x7F:
         count, pos = read_more(buf, pos, count)
-    if count * 2 > end - pos:
+    if count * 2 > end - pos or count > MAX_TAGS:
         raise WireError(f"{count} tagged fields in {end - pos} bytes")
     for _ in range(count):
         _tag, pos = read_uvarint(buf, pos)

@@ -1,0 +1,135 @@
+"""A long request as several short ones, and their answers as one.
+
+A request that asks the same of many items means no more than many requests that ask it of a few: each part goes to the
+handler by itself, and what `refusal.ECHOES` says of lists that are asked and lists that are answered says how to cut
+and to join. Only what reads, or what Apache Kafka does item by item, is cut; what must happen as a whole stays whole.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Final
+
+from tidelog.api.refusal import ECHOES, Echo
+from tidelog.api.request import Request
+from tidelog.wire.apis import ApiKey
+
+#: items of one part
+PART_ITEMS: Final = 200
+
+_CUT: Final = frozenset(
+    (
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+    )
+)
+
+
+def parts_of(api_key: int, body: Any) -> list[Any]:
+    """Requests that together ask what `body` asks; itself alone where it is short or may not be cut."""
+    if api_key in _CUT:
+        for echo in ECHOES[api_key]:
+            items = getattr(body, echo.asked)
+            if items:
+                return _cut(body, echo, items)
+    return [body]
+
+
+def _cut(body: Any, echo: Echo, items: list[Any]) -> list[Any]:
+    below = echo.below
+    parts: list[list[Any]] = [[]]
+    room = PART_ITEMS
+    for item in items:
+        inner = getattr(item, below.asked) if below is not None else ()
+        begin = 0
+        while begin == 0 or begin < len(inner):
+            if room <= 0:
+                parts.append([])
+                room = PART_ITEMS
+            piece = item
+            if begin or len(inner) > room:
+                assert below is not None
+                piece = copy(item)
+                setattr(piece, below.asked, inner[begin : begin + room])
+            taken = max(1, min(room, len(inner) - begin))
+            parts[-1].append(piece)
+            begin += taken
+            room -= taken
+    cut = []
+    for part in parts:
+        message = copy(body)
+        setattr(message, echo.asked, part)
+        cut.append(message)
+    return cut
+
+
+class Answers(Request):
+    """The parts of a request, as their handler sees them; the whole is answered with the last of them."""
+
+    __slots__ = ("_answered", "_left", "_whole")
+
+    def __init__(self, request: Request, parts: int) -> None:
+        super().__init__(
+            request.broker,
+            request.exchange,
+            request.api_key,
+            request.version,
+            request.correlation_id,
+            request.client_id,
+        )
+        self._left = parts
+        self._whole: Any = None
+        #: list of the answer -> what identifies an item of it -> the item, where parts may tell of the same
+        self._answered: dict[str, dict[Any, Any]] = {}
+
+    def reply(self, message: Any) -> None:
+        self._left -= 1
+        if self._whole is None:
+            self._whole = message
+            for echo in ECHOES[self.api_key]:
+                if echo.below is not None:
+                    items = getattr(message, echo.answered)
+                    self._answered[echo.answered] = {_identity(echo, item): item for item in items}
+        else:
+            self._join(message)
+        if not self._left:
+            self.broker.slices.add(self._send())
+
+    def _join(self, message: Any) -> None:
+        whole = self._whole
+        if getattr(message, "error_code", 0):
+            whole.error_code = message.error_code
+        for echo in ECHOES[self.api_key]:
+            items = getattr(message, echo.answered)
+            below = echo.below
+            if below is None:
+                getattr(whole, echo.answered).extend(items)
+                continue
+            known = self._answered[echo.answered]
+            for item in items:
+                first = known.setdefault(_identity(echo, item), item)
+                if first is item:
+                    getattr(whole, echo.answered).append(item)
+                else:
+                    getattr(first, below.answered).extend(getattr(item, below.answered))
+
+    def _send(self) -> Any:
+        """Writing a long answer takes its time too."""
+        parts = yield self.encoded
+        if not self.exchange.answered:
+            self.exchange.reply(parts)
+
+    def encoded(self) -> Any:
+        return self.encode(self._whole)
+
+
+def _identity(echo: Echo, item: Any) -> Any:
+    return tuple(getattr(item, answered) for _, answered in echo.copied)

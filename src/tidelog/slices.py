@@ -1,0 +1,71 @@
+"""Work that would keep everybody waiting if it were done at once: one job at a time, a slice in each turn of the loop.
+
+A job is a generator. Where it yields None the others are served before it goes on; where it yields a function, that is
+called on a worker's thread and its result, or its error, is what the `yield` comes back with. Jobs take their turns in
+the order in which they came, so that only one of them at a time holds what it works on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from tidelog.broker import Workers
+
+Work: TypeAlias = Callable[[], Any]
+Job: TypeAlias = Generator[Work | None, Any, None]
+
+
+class Slices:
+    """`most_bytes` is how much the requests that wait here may hold together."""
+
+    __slots__ = ("_jobs", "_most_bytes", "_report", "_running", "_workers", "held_bytes")
+
+    def __init__(self, workers: Workers, report: Callable[[str, BaseException | None], None], most_bytes: int) -> None:
+        self._workers = workers
+        self._report = report
+        self._most_bytes = most_bytes
+        self._jobs: deque[tuple[Job, int]] = deque()
+        self._running: Job | None = None
+        self.held_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs) + (self._running is not None)
+
+    def add(self, job: Job, size_bytes: int = 0) -> bool:
+        """Has the job done in its turn; False where too much waits already. The first job is always taken."""
+        if self.held_bytes and self.held_bytes + size_bytes > self._most_bytes:
+            job.close()
+            return False
+        self.held_bytes += size_bytes
+        self._jobs.append((job, size_bytes))
+        if self._running is None:
+            self._workers.call_soon(self._next)
+        return True
+
+    def _next(self) -> None:
+        if self._running is None and self._jobs:
+            self._running, size_bytes = self._jobs.popleft()
+            self.held_bytes -= size_bytes
+            self._go_on()
+
+    def _go_on(self, result: Any = None, error: BaseException | None = None) -> None:
+        job = self._running
+        assert job is not None
+        try:
+            work = job.send(result) if error is None else job.throw(error)
+        except StopIteration:
+            pass
+        except Exception as failure:
+            self._report("a request that takes long failed", failure)
+        else:
+            if work is None:
+                self._workers.call_soon(self._go_on)
+            else:
+                self._workers.in_worker(work, self._go_on)
+            return
+        self._running = None
+        if self._jobs:
+            self._workers.call_soon(self._next)

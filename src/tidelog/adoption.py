@@ -5,8 +5,7 @@ transaction, before the broker starts: the cluster id from `meta.properties`, a 
 the id in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
 topics' configurations from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
 
-A directory that has a store is ours: a partition in it that the store does not know belongs to a topic that was
-deleted, or placed elsewhere, while the broker was down, and is set aside.
+A directory that has a store is ours, and the store says what belongs into it (`placement_of`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.control import nodes
 from tidelog.control.controller import draw_id
 from tidelog.log.checkpoints import META_PROPERTIES, MetaProperties
+from tidelog.log.directory_set import Placement
 from tidelog.log.disk import read_file
 from tidelog.metadata.store import Create, Node, Op
 from tidelog.wire.batch import InvalidBatch
@@ -26,6 +26,7 @@ from tidelog.wire.records import iter_records
 from tidelog.wire.varint import read_uvarint
 
 if TYPE_CHECKING:
+    from tidelog.log.checkpoints import TopicPartition
     from tidelog.log.disk import Disk
     from tidelog.log.log import Log
 
@@ -49,6 +50,24 @@ def known_cluster_id(tree: Iterable[tuple[str, Node]]) -> str | None:
         if path == nodes.CLUSTER_ID:
             return nodes.decode_cluster_id(node.data)
     return None
+
+
+def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int) -> Placement:
+    """What a store says of the partitions of a broker."""
+    topic_ids: dict[TopicPartition, bytes | None] = {}
+    known = set()
+    version = 0
+    for path, node in tree:
+        if path == nodes.CONTROLLER_EPOCH:
+            version = int(node.data)
+        elif path.startswith(f"{nodes.TOPICS}/") and path.count("/") == 3:
+            topic = nodes.decode_topic(node.data)
+            if topic.topic_id is not None:
+                known.add(topic.topic_id)
+            for index, replicas in enumerate(topic.replicas):
+                if broker_id in replicas:
+                    topic_ids[(path.rpartition("/")[2], index)] = topic.topic_id
+    return Placement(topic_ids, frozenset(known), version)
 
 
 def new_cluster_id(new_id: Callable[[], bytes]) -> str:

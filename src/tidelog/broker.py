@@ -163,7 +163,7 @@ class Broker:
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
-        self.logs = LogDirs(config.log_dirs, disk, self.log_config)
+        self.logs = LogDirs(config.log_dirs, disk, self.log_config, notice=notice)
         self.moves = Moves(self)
         self.replicas = Replicas(self.id)
         properties = Properties(config)
@@ -239,7 +239,8 @@ class Broker:
             known = adoption.known_cluster_id(tree)
             found = adoption.written_by(self._disk, self.config.log_dirs)
             cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(self._new_id))
-            self.logs.open(self.id, cluster_id, self.clock.wall_ms())
+            placement = None if known is None else adoption.placement_of(tree, self.id)
+            self.logs.open(self.id, cluster_id, self.clock.wall_ms(), placement)
             if known is not None:
                 done(None)
                 return
@@ -255,7 +256,7 @@ class Broker:
             if error.is_failure:
                 done(error)
                 return
-            self._set_strays_aside()
+            self.logs.remember(self.image.controller_epoch)
             self.moves.resume()
             if self.logs.clean_broker_epoch == NOT_CLEAN:
                 # What the logs lost in a crash must be told from what is written in its place: by a new leader epoch.
@@ -270,12 +271,6 @@ class Broker:
         """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
         why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
         self.on_fatal(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Start it again")
-
-    def _set_strays_aside(self) -> None:
-        """Logs of partitions that the cluster does not place here: deleted, or moved, while this broker was down."""
-        for key in [key for key in self.logs.logs if key not in self.replicas.partitions]:
-            self.notice(f"{key[0]}-{key[1]} is not placed on this broker any more: its files are set aside")
-            self.logs.mark_stray(key)
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
@@ -472,6 +467,8 @@ class Broker:
     def _place(self, topic: Topic, assigned: Assignment) -> None:
         key = (topic.name, assigned.partition_index)
         partition = self.replicas.partitions.get(key)
+        if partition is None and key in self.logs.offline:
+            return
         if partition is None:
             log = self.logs.create(key, self.clock.wall_ms(), topic.topic_id)
             checkpointed = self.logs.high_watermarks.get(key, log.log_start_offset)
@@ -490,6 +487,7 @@ class Broker:
             key = (topic.name, assigned.partition_index)
             if coordination is not None:
                 coordination.removed(assigned.partition_index)
+            self.logs.offline.discard(key)
             if self.replicas.remove(*key) is not None and key in self.logs.logs:
                 try:
                     self.logs.delete(key)

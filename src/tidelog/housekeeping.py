@@ -32,6 +32,11 @@ class Housekeeping:
         values = self._broker.values
         self._every("retention", lambda: values.log_retention_check_interval_ms, self.retain, FIRST_RETENTION_MS)
         self._every("checkpoint", lambda: values.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(
+            "high watermarks",
+            lambda: values.replica_high_watermark_checkpoint_interval_ms,
+            self.checkpoint_high_watermarks,
+        )
         self._every("flush", self._flush_interval_ms, self.flush_due)
         self._every("producers", lambda: values.producer_id_expiration_check_interval_ms, self.expire_producers)
 
@@ -119,3 +124,6 @@ class Housekeeping:
             self._broker.report(f"log directory {path} has failed: its partitions are offline", None)
         if all(directory.failure is not None for directory in self._broker.logs.dirs):
             self._broker.on_fatal("every log directory has failed: the broker stops. See that the disks work")
+
+    def checkpoint_high_watermarks(self) -> None:
+        self._broker.logs.checkpoint_high_watermarks(self._broker.replicas.high_watermarks())

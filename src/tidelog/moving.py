@@ -5,7 +5,8 @@
 Reading and syncing happen on workers; adding a chunk costs what a produce of its size costs. The future log and the
 partition's log change places on the broker's thread, between requests, so that no reader and no writer sees a moment
 in between. `replica.alter.log.dirs.io.max.bytes.per.second` holds the copying back. A move that a stop interrupted
-begins anew with the next start. A move that fails is given up and reported; the partition stays where it is.
+begins anew with the next start. A move that fails is given up and reported; the partition stays where it is. Where it
+is the partition's own disk that failed, the copy stays too: it may be all that is left.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class Moves:
     def _give_up(self, key: TopicPartition, move: Move, error: BaseException) -> None:
         self._broker.report(f"{move.current.name} could not be moved to {move.future.directory.path}", error)
         self._under_way.pop(key, None)
+        if move.current.directory.failure is not None:
+            return
         try:
             self._broker.logs.cancel_move(key)
         except LogError as failure:

@@ -34,6 +34,7 @@ from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
 from tidelog.metadata.journal import CorruptMetadata
+from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.server import Server as Sockets
@@ -69,6 +70,7 @@ class BrokerServer:
         self._started = False
         self._stopping = False
         self._raise_file_limit()
+        self._store_directory = self._find_store()
         self.store = self._open_store()
         self.broker = Broker(
             config,
@@ -97,8 +99,14 @@ class BrokerServer:
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
+    def _find_store(self) -> str:
+        try:
+            return find_store(self.config.log_dirs)
+        except StoreMisplaced as error:
+            raise StartFailed(str(error)) from None
+
     def _open_store(self) -> EmbeddedStore:
-        directory = self.config.log_dirs[0]
+        directory = self._store_directory
         try:
             return EmbeddedStore(directory, self._execute)
         except StoreLocked:
@@ -127,6 +135,11 @@ class BrokerServer:
             raise StartFailed(str(error)) from error
         if not opened or opened[0] is not None:
             raise StartFailed(f"the metadata store cannot be used: {opened[0] if opened else 'no answer'}")
+        working = [directory.path for directory in self.broker.logs.dirs if directory.failure is None]
+        try:
+            point_to_store(self._store_directory, working)
+        except OSError as error:
+            self.journal.warning(f"{error.filename} does not say where the metadata is: {error.strerror}")
         bound: dict[str, int] = {}
         for listener in bound_listeners(self.config):
             try:

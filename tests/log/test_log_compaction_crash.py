@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from compaction_kit import COMPACT, NOW_MS, Compacted, FragileDisk, PowerLoss, open_dirs, run, visible
+from logkit import fetched, produced
 
 from tidelog.log.checkpoints import RECOVERY_POINTS
 from tidelog.log.memory_disk import MemoryDisk
@@ -146,6 +147,8 @@ def test_files_are_renamed_in_the_order_that_apache_kafka_can_go_on_from() -> No
     new = [f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex")]
     old = [*new, *(f"{3:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))]
     assert disk.renames == [
+        # Whoever finds a swap that was not finished must know that the log may have gaps.
+        ("tidelog-partition.tmp", "tidelog-partition"),
         *((f"{name}.cleaned", f"{name}.swap") for name in new),
         *((name, f"{name}.deleted") for name in old),
         *((f"{name}.swap", name) for name in new),
@@ -166,3 +169,32 @@ def test_a_log_that_was_compacted_once_is_not_taken_for_a_dense_one() -> None:
     it.config = replace(it.config, cleanup_policy=("delete",))
     it.reopen_after_crash()
     assert it.records() == expected
+
+
+def test_a_log_whose_policy_changed_in_the_middle_of_a_round_is_whole_after_a_crash() -> None:
+    """A part of it has gaps by then, and no checkpoint says that it was ever compacted."""
+    disk = MemoryDisk()
+    it = Compacted(replace(COMPACT, segment_bytes=300), disk, io_buffer_size=1)
+    for number in range(40):
+        it.append((b"%d" % (number % 3), b"x" * 20))
+    it.roll()
+    for _ in range(2):
+        work = it.cleaner.next_work(NOW_MS)
+        assert work is not None
+        work()
+        it.cleaner.done(work)
+    it.config = it.log.config = replace(it.config, cleanup_policy=("delete",))
+    run(it.cleaner)
+    expected = it.records()
+    assert it.log.cleaned_offset is None and 3 < len(expected) < 40
+    it.reopen_after_crash()
+    assert it.records() == expected and it.log.log_end_offset == 40
+
+
+def test_a_log_that_was_copied_from_a_compacted_one_is_not_taken_for_a_dense_one() -> None:
+    it = Compacted(replace(COMPACT, cleanup_policy=("delete",)))
+    for offset in (0, 5, 6, 30):
+        it.log.append_as_follower(fetched(offset, 0, produced(1)), NOW_MS)
+    it.log.flush()
+    it.reopen_after_crash()
+    assert [offset for offset, _, _ in it.records()] == [0, 5, 6, 30]

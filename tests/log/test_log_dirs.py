@@ -166,7 +166,7 @@ def test_a_dead_directory_leaves_the_others_alone() -> None:
     assert described["/b"].failure is None and described["/b"].sizes_bytes == {("t", 1): alive.size_bytes}
     assert dirs.create(("u", 0), NOW_MS).directory.path == "/b"
     with pytest.raises(StorageError):
-        dirs.create(("t", 0), NOW_MS, is_new=False)
+        dirs.create(("t", 0), NOW_MS)
     dirs.checkpoint()
     dirs.close()
     assert disk.exists("/b/.kafka_cleanshutdown") and not disk.exists("/a/.kafka_cleanshutdown")
@@ -311,20 +311,6 @@ def test_a_move_can_be_given_up_and_one_to_the_same_place_is_none() -> None:
     for deletion in dirs.take_deletions():
         deletion()
     assert [entry.name for entry in dirs.disk.list("/b") if entry.is_dir] == []
-
-
-def test_an_exchange_that_a_crash_interrupted_is_completed() -> None:
-    disk = MemoryDisk(max_files=100)
-    dirs = two_dirs(disk)
-    log = dirs.create(("t", 0), NOW_MS, path="/a")
-    append(log, 3)
-    move = dirs.begin_move(("t", 0), "/b", NOW_MS)
-    assert move is not None and move.step(NOW_MS)
-    disk.rename("/a/t-0", "/a/t-0.0123-delete")
-    disk.locked.clear()
-    again = two_dirs(disk)
-    assert again.logs[("t", 0)].path == "/b/t-0" and again.futures == {}
-    assert len(values(again.logs[("t", 0)])) == 3
 
 
 def test_a_move_that_a_crash_interrupted_goes_on() -> None:

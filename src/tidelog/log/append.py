@@ -35,6 +35,11 @@ class AppendInfo:
         self.flush_due = False
 
 
+def has_gaps(placed: list[Placed], offset: int) -> bool:
+    """Whether batches that continue a log at `offset` leave offsets out, as those of a compacted log do."""
+    return sum(header.last_offset_delta + 1 for _, header in placed) != placed[-1][1].last_offset + 1 - offset
+
+
 def runs_of(placed: list[Placed], segment_bytes: int) -> list[list[Placed]]:
     """Splits batches where one segment cannot hold all: by size, or by the reach of a relative offset."""
     runs: list[list[Placed]] = []

@@ -10,7 +10,8 @@ In every log directory:
     .kafka_cleanshutdown                left by a clean stop, gone while the broker runs
     .lock                               held while the broker runs
 
-In every partition's directory: `partition.metadata` (the topic id), `leader-epoch-checkpoint`.
+In every partition's directory: `partition.metadata` (the topic id), `leader-epoch-checkpoint`; and, where there is
+something to say that Kafka has no file for, `tidelog-partition`, which Kafka passes over.
 
 Checkpoints are text: a version, a count, then the lines; a count that does not match tells a torn file. All are
 replaced by rename, never written in place.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk, read_file, replace_file
 
@@ -33,6 +34,9 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 PARTITION_METADATA: Final = "partition.metadata"
+PARTITION_NOTES: Final = "tidelog-partition"
+#: the files that speak of partitions by their names
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
 
 TopicPartition = tuple[str, int]
 
@@ -83,8 +87,8 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         raise MalformedCheckpoint(f"{path}: {error}") from None
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    replace_file(disk, path, format_offsets(offsets))
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], sync: bool = True) -> None:
+    replace_file(disk, path, format_offsets(offsets), sync)
 
 
 # --- ids
@@ -116,6 +120,27 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
         return parse_id(fields["topic_id:"].strip())
     except (ValueError, KeyError):
         return None
+
+
+class PartitionNotes(NamedTuple):
+    """What must be known of a partition's directory when it is opened, besides what its files show."""
+
+    #: offsets may be missing between its batches: compaction was here, or in the log that it was copied from
+    gaps: bool = False
+    #: how often the partition was moved to another directory: of two that claim to be it, the later one is
+    moves: int = 0
+
+    def format(self) -> bytes:
+        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n".encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> PartitionNotes:
+        """What cannot be read is taken for the careful answer: a gap is no damage."""
+        try:
+            fields = dict(line.split("=", 1) for line in data.decode().splitlines() if line)
+            return cls(fields["gaps"] != "0", int(fields["moves"]))
+        except (ValueError, KeyError):
+            return cls(gaps=True)
 
 
 @dataclass(slots=True, frozen=True)

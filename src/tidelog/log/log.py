@@ -18,8 +18,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from tidelog.log.append import AppendInfo, runs_of
-from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
+from tidelog.log.append import AppendInfo, has_gaps, runs_of
+from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
 from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, replace_file
@@ -87,6 +87,7 @@ class Log:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "notes",
         "partition",
         "path",
         "producers",
@@ -105,6 +106,7 @@ class Log:
         self.topic = topic
         self.partition = partition
         self.topic_id: bytes | None = None
+        self.notes = PartitionNotes()
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.recovery_point = 0
@@ -146,6 +148,12 @@ class Log:
         self.topic_id = topic_id
         data = format_partition_metadata(topic_id)
         replace_file(self._disk, f"{self.path}/{PARTITION_METADATA}", data, sync=False)
+
+    def note(self, notes: PartitionNotes, sync: bool = True) -> None:
+        """Writes down what the next opening must know, before what it speaks of happens. May raise OSError."""
+        if notes != self.notes:
+            replace_file(self._disk, f"{self.path}/{PARTITION_NOTES}", notes.format(), sync)
+            self.notes = notes
 
     # --- appending
 
@@ -258,6 +266,11 @@ class Log:
                 info.first_offset,
                 placed[-1][1].last_offset,
             )
+        if not self.notes.gaps and has_gaps(placed, self.log_end_offset):
+            try:
+                self.note(self.notes._replace(gaps=True))
+            except OSError as error:
+                raise self._refused(error) from error
         start = 0
         for run in runs_of(placed, self._config.segment_bytes):
             stop = run[-1][0] + run[-1][1].size_bytes
@@ -484,6 +497,7 @@ class Log:
     @_guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
         """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""
+        self.note(self.notes._replace(gaps=True))
         cleaned.rename_to_swap()
         self._discard(old)
         cleaned.rename_to_log()

@@ -6,9 +6,18 @@ a worker and `deletions` to the timer. A disk error in any log takes the whole d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.log.checkpoints import RECOVERY_POINTS, TopicPartition, write_offsets
+from tidelog.log.checkpoints import (
+    CHECKPOINTS,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    MalformedCheckpoint,
+    TopicPartition,
+    read_offsets,
+    write_offsets,
+)
 from tidelog.log.disk import Disk
 from tidelog.log.errors import StorageError
 
@@ -43,12 +52,13 @@ class PendingDeletion:
 
 class LogDir:
     __slots__ = (
-        "deleted",
         "deletions",
+        "departed",
         "directory_id",
         "disk",
         "failure",
         "flushes",
+        "high_watermarks",
         "logs",
         "path",
         "recovery_points_stale",
@@ -63,10 +73,12 @@ class LogDir:
         #: logs that rolled, or whose flush interval is over
         self.flushes: set[Log] = set()
         self.deletions: list[PendingDeletion] = []
-        #: partitions that the life before renamed for deletion
-        self.deleted: set[TopicPartition] = set()
+        #: partitions that are not here any more, of which the checkpoints on disk may still speak
+        self.departed: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
         self.recovery_points_stale = False
+        #: as last written, None before that
+        self.high_watermarks: Mapping[TopicPartition, int] | None = None
         self.directory_id = bytes(16)
 
     def fail(self, error: OSError) -> StorageError:
@@ -86,3 +98,28 @@ class LogDir:
         }
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
         self.recovery_points_stale = False
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int], sync: bool = True) -> None:
+        """Writes those of the logs here, where one has moved since the last time."""
+        marks = {key: high_watermarks[key] for key in self.logs if key in high_watermarks}
+        if marks != self.high_watermarks:
+            write_offsets(self.disk, f"{self.path}/{HIGH_WATERMARKS}", marks, sync)
+            self.high_watermarks = marks
+
+    def read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint. One that is torn counts as none: recovery then starts at 0 and loses nothing but time."""
+        try:
+            return read_offsets(self.disk, f"{self.path}/{name}")
+        except MalformedCheckpoint:
+            return {}
+
+    def forget(self, key: TopicPartition) -> None:
+        """Takes what the checkpoints say of a partition out of them that is not here any more."""
+        if key not in self.departed:
+            return
+        for name in CHECKPOINTS:
+            offsets = self.read_offsets(name)
+            left = {key: offset for key, offset in offsets.items() if key in self.logs}
+            if len(left) < len(offsets):
+                write_offsets(self.disk, f"{self.path}/{name}", left)
+        self.departed.clear()

@@ -3,40 +3,53 @@
 Opening takes the lock of every directory, reads its checkpoints and opens its logs; the clean-shutdown marker, if
 there is one, is removed first, so that a crash from here on is seen as one. A directory that fails, now or later, goes
 offline with its logs and leaves the others alone. Closing flushes, writes checkpoints, and last of all the marker.
+
+What is found is compared with what the cluster's metadata places here. A log of a topic that was deleted, and perhaps
+created again under the same name, is known by its topic id and goes. A partition that is not found while a directory is
+missing lies there: it is `offline`, and not made anew (`directory_set.py`).
+
+Checkpoints speak of partitions by name only. Where one has left a directory, its entries go from the checkpoints there
+before another one of that name begins.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import (
+    CHECKPOINTS,
     CLEAN_SHUTDOWN,
-    CLEANED_OFFSETS,
-    HIGH_WATERMARKS,
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
     NO_ID,
-    RECOVERY_POINTS,
     MalformedCheckpoint,
     MetaProperties,
     TopicPartition,
     format_clean_shutdown,
     parse_clean_shutdown,
-    read_offsets,
     write_offsets,
 )
 from tidelog.log.config import LogConfig
+from tidelog.log.directory_set import (
+    DIRECTORY_SET,
+    DirectorySet,
+    Placement,
+    listed,
+    read_directory_set,
+    write_directory_set,
+)
 from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
-from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
+from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError, WriteRefused
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.moves import Move
-from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
-from tidelog.log.recovery import Claim, create_log, open_log
+from tidelog.log.names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
+from tidelog.log.recovery import Claim, create_log, open_log, read_topic_id
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.segment import NO_ROOM
 
@@ -58,15 +71,18 @@ class DirDescription(NamedTuple):
 class LogDirs:
     __slots__ = (
         "_config_for",
+        "_known",
         "_locks",
         "_moves",
         "_new_id",
+        "_notice",
         "clean_broker_epoch",
         "dirs",
         "disk",
         "futures",
         "high_watermarks",
         "logs",
+        "offline",
     )
 
     def __init__(
@@ -75,6 +91,7 @@ class LogDirs:
         disk: Disk,
         config_for: Callable[[str], LogConfig],
         new_id: Callable[[], bytes] = lambda: os.urandom(16),
+        notice: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.disk = disk
         self.dirs = [LogDir(disk, path) for path in paths]
@@ -82,32 +99,54 @@ class LogDirs:
         #: copies that are being made in another directory
         self.futures: dict[TopicPartition, Log] = {}
         self._moves: dict[TopicPartition, Move] = {}
+        #: partitions of this broker that lie in a directory which is missing, or has failed
+        self.offline: set[TopicPartition] = set()
         #: as checkpointed by the life before
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
         self.clean_broker_epoch = -1
         self._config_for = config_for
         self._new_id = new_id
+        #: told what an operator may want to know
+        self._notice = notice
         self._locks: list[Lock] = []
+        #: the directories that belong together, with those that are missing
+        self._known = DirectorySet({}, 0)
 
     # --- opening
 
-    def open(self, node_id: int, cluster_id: str, now_ms: int) -> None:
-        """Locks and opens everything. Raises LogDirInUse; StorageError if no directory works."""
+    def open(self, node_id: int, cluster_id: str, now_ms: int, placement: Placement | None = None) -> None:
+        """Locks and opens everything. Raises LogDirInUse; StorageError if no directory works.
+
+        `placement` is None where the cluster's metadata is yet to be made, from what is found here.
+        """
+        self._known = read_directory_set(self.disk, [directory.path for directory in self.dirs])
         epochs = set()
+        blank = []
         for directory in self.dirs:
             try:
-                self._enter(directory, node_id, cluster_id)
-                epochs.add(self._load(directory, now_ms))
+                if self._enter(directory, node_id, cluster_id):
+                    epochs.add(self._load(directory, now_ms, placement))
+                else:
+                    blank.append(directory)
             except OSError as error:
                 self._lose(directory, error)
+        self._find_missing(blank, placement)
+        for directory in blank:
+            if directory.failure is None:
+                try:
+                    self._format(directory, node_id, cluster_id)
+                    epochs.add(self._load(directory, now_ms, placement))
+                except OSError as error:
+                    self._lose(directory, error)
         if all(directory.failure for directory in self.dirs):
             self._release()
             raise self.dirs[0].offline()
-        self._complete_exchanges()
+        self.remember(self._known.metadata_version)
         self.clean_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
 
-    def _enter(self, directory: LogDir, node_id: int, cluster_id: str) -> None:
+    def _enter(self, directory: LogDir, node_id: int, cluster_id: str) -> bool:
+        """Locks a directory and sees whose it is; False where there is nothing in it yet."""
         self.disk.mkdir(directory.path)
         lock = self.disk.lock(f"{directory.path}/{LOCK}")
         if lock is None:
@@ -115,26 +154,34 @@ class LogDirs:
             raise LogDirInUse(f"log directory {directory.path} is in use by another broker")
         self._locks.append(lock)
         path = f"{directory.path}/{META_PROPERTIES}"
-        if self.disk.exists(path):
-            try:
-                meta = MetaProperties.parse(read_file(self.disk, path), path)
-            except MalformedCheckpoint as error:
-                self._release()
-                raise StorageError(str(error)) from None
-            if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
-                self._release()
-                raise StorageError(
-                    f"log directory {directory.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
-                    f"not to node {node_id} of cluster {cluster_id}"
-                )
-        else:
-            meta = MetaProperties(cluster_id, node_id, NO_ID)
+        if not self.disk.exists(path):
+            if not any(entry.is_dir and parse_name(entry.name) for entry in self.disk.list(directory.path)):
+                return False
+            self._format(directory, node_id, cluster_id)
+            return True
+        try:
+            meta = MetaProperties.parse(read_file(self.disk, path), path)
+        except MalformedCheckpoint as error:
+            self._release()
+            raise StorageError(str(error)) from None
+        if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+            self._release()
+            raise StorageError(
+                f"log directory {directory.path} belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
+                f"not to node {node_id} of cluster {cluster_id}"
+            )
+        directory.directory_id = meta.directory_id
         if meta.directory_id == NO_ID:
-            meta = MetaProperties(cluster_id, node_id, self._new_id())
-            replace_file(self.disk, path, meta.format())
+            self._format(directory, node_id, cluster_id)
+        return True
+
+    def _format(self, directory: LogDir, node_id: int, cluster_id: str) -> None:
+        """Writes down whose directory this is."""
+        meta = MetaProperties(cluster_id, node_id, self._new_id())
+        replace_file(self.disk, f"{directory.path}/{META_PROPERTIES}", meta.format())
         directory.directory_id = meta.directory_id
 
-    def _load(self, directory: LogDir, now_ms: int) -> int:
+    def _load(self, directory: LogDir, now_ms: int, placement: Placement | None) -> int:
         """Opens the logs of a directory; returns the broker epoch of its clean stop, -1 if there was none."""
         disk, path = self.disk, directory.path
         marker = f"{path}/{CLEAN_SHUTDOWN}"
@@ -143,42 +190,107 @@ class LogDirs:
         if clean:
             disk.remove(marker)
             disk.sync_dir(path)
-        recovery_points = self._offsets(f"{path}/{RECOVERY_POINTS}")
-        start_offsets = self._offsets(f"{path}/{LOG_START_OFFSETS}")
-        cleaned_offsets = self._offsets(f"{path}/{CLEANED_OFFSETS}")
-        self.high_watermarks.update(self._offsets(f"{path}/{HIGH_WATERMARKS}"))
+        recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
+        # Whoever else wrote this directory has left no word of which logs were compacted.
+        foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
         for entry in sorted(disk.list(path)):
             named = parse_name(entry.name) if entry.is_dir else None
             if named is None:
                 continue
             key, kind = named
+            config = self._config_for(key[0])
             if kind == DELETE:
-                delay_ms = self._config_for(key[0]).file_delete_delay_ms
-                directory.deletions.append(PendingDeletion(disk, [], delay_ms, f"{path}/{entry.name}"))
-                directory.deleted.add(key)
+                deletion = PendingDeletion(disk, [], config.file_delete_delay_ms, f"{path}/{entry.name}")
+                directory.deletions.append(deletion)
+            elif kind == FUTURE:
+                if placement is not None and is_cut_short(entry.name):
+                    key = placement.whole_name(key, read_topic_id(disk, f"{path}/{entry.name}"))
+                log = open_log(directory, f"{path}/{entry.name}", key, config, Claim(clean), now_ms)
+                self._add_future(log, placement)
             elif kind != STRAY:
-                claim = Claim(clean, recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key))
-                config = self._config_for(key[0])
-                self._add(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), kind)
+                gaps = foreign or key in cleaned_offsets
+                offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
+                claim = Claim(clean, *offsets, gaps)
+                self._add_found(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), placement)
+        if foreign and directory.logs:
+            disk.sync_all(path)
+        if directory.failure is not None:
+            raise directory.failure
+        self.high_watermarks.update({key: mark for key, mark in marks.items() if key in directory.logs})
+        directory.departed = {*recovery_points, *start_offsets, *marks, *cleaned_offsets} - directory.logs.keys()
         return clean_epoch
 
-    def _complete_exchanges(self) -> None:
-        """A future log whose current one is already renamed for deletion had caught up: it takes its place."""
-        deleted = {key for directory in self.dirs for key in directory.deleted}
-        for key, future in list(self.futures.items()):
-            if key in deleted and key not in self.logs:
-                self._promote(key, future)
+    def _add_future(self, log: Log, placement: Placement | None) -> None:
+        key = (log.topic, log.partition)
+        if key in self.futures or self._fate(log, placement) is not None:
+            self._rename(log, DELETE)
+        else:
+            self.futures[key] = log
 
-    def _promote(self, key: TopicPartition, future: Log) -> None:
-        directory = future.directory
-        try:
-            future.move(f"{directory.path}/{name_of(key)}")
-        except OSError as error:
-            raise directory.fail(error) from error
-        del self.futures[key]
-        self._add(future, "")
+    def _add_found(self, log: Log, placement: Placement | None) -> None:
+        fate = self._fate(log, placement)
+        if fate is not None:
+            done = "removed: its topic was deleted" if fate == DELETE else "set aside: it is not placed here any more"
+            self._notice(f"{log.path} is {done}")
+            self._rename(log, fate)
+            return
+        other = self.logs.get((log.topic, log.partition))
+        if other is not None:
+            if other.notes.moves == log.notes.moves:
+                self._release()
+                raise DuplicateLog(f"{log.name} was found in both {other.path} and {log.path}: remove one of them")
+            # A move was interrupted after the copy had taken the partition's place.
+            older, log = sorted((other, log), key=lambda each: each.notes.moves)
+            older.directory.logs.pop((log.topic, log.partition), None)
+            try:
+                self._rename(older, DELETE)
+            except OSError as error:
+                self._lose(older.directory, error)
+        self._add(log)
 
-    def reopen(self, path: str, now_ms: int) -> list[TopicPartition]:
+    def _fate(self, log: Log, placement: Placement | None) -> str | None:
+        """What is to be done with a log that the metadata does not place here; None where it does."""
+        if placement is None or placement.places((log.topic, log.partition), log.topic_id):
+            return None
+        deleted = log.topic_id is not None and log.topic_id not in placement.known_topics
+        return DELETE if deleted and placement.version >= self._known.metadata_version else STRAY
+
+    def _find_missing(self, blank: list[LogDir], placement: Placement | None) -> None:
+        """What a missing directory may hold is offline. Where no partition is missing, no directory is missed."""
+        here = {each.directory_id: each.path for each in self.dirs if each.failure is None and each not in blank}
+        missing = {key: path for key, path in self._known.paths.items() if key not in here}
+        places = {*missing.values(), *(each.path for each in self.dirs if each.failure is not None)}
+        absent = set() if placement is None else placement.topic_ids.keys() - self.logs.keys()
+        if absent and places:
+            self.offline = absent
+            self._notice(
+                f"log directory {', '.join(sorted(places))} is missing: these partitions are offline until it is back: "
+                f"{listed(absent)}. If it is lost for good, remove its line from {DIRECTORY_SET} in the other log "
+                "directories: they then begin anew, empty"
+            )
+        elif absent:
+            self._notice(f"found in no log directory, and made anew, empty: {listed(absent)}")
+        for directory in blank:
+            if self.offline and directory.path in places:
+                what = "it is empty, and partitions are missing. Is its disk mounted?"
+                directory.fail(FileNotFoundError(errno.ENOENT, what, directory.path))
+        self._known = DirectorySet({**missing, **here} if self.offline else here, self._known.metadata_version)
+
+    def remember(self, metadata_version: int) -> None:
+        """Writes down which directories belong together, and with which life of the metadata."""
+        paths = dict(self._known.paths)
+        for directory in self.dirs:
+            if directory.failure is None:
+                paths[directory.directory_id] = directory.path
+        self._known = DirectorySet(paths, metadata_version)
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    write_directory_set(self.disk, directory.path, self._known)
+                except OSError as error:
+                    self._lose(directory, error)
+
+    def reopen(self, path: str, now_ms: int, placement: Placement | None = None) -> list[TopicPartition]:
         """Tries a directory that failed once more; returns the partitions that are back. Raises if it still fails."""
         directory = next((directory for directory in self.dirs if directory.path == path), None)
         if directory is None or directory.failure is None:
@@ -189,33 +301,22 @@ class LogDirs:
             # A disk that was full must take a write again, not only be read.
             replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
             self.disk.remove(f"{path}/{PROBE}")
-            self._load(directory, now_ms)
+            self._load(directory, now_ms, placement)
         except OSError as error:
             self._lose(directory, error)
             raise directory.offline() from error
+        self.offline -= directory.logs.keys()
         return list(directory.logs)
 
-    def _offsets(self, path: str) -> dict[TopicPartition, int]:
-        """A torn checkpoint counts as none: recovery then starts at 0 and loses nothing but time."""
-        try:
-            return read_offsets(self.disk, path)
-        except MalformedCheckpoint:
-            return {}
-
-    def _add(self, log: Log, kind: str) -> None:
+    def _add(self, log: Log) -> None:
         key = (log.topic, log.partition)
-        known = self.futures if kind == FUTURE else self.logs
-        other = known.get(key)
-        if other is not None:
-            self._release()
-            raise DuplicateLog(f"{log.name} was found in both {other.path} and {log.path}: remove one of them")
-        known[key] = log
-        if kind != FUTURE:
-            log.directory.logs[key] = log
+        self.logs[key] = log
+        log.directory.logs[key] = log
 
     def _lose(self, directory: LogDir, error: OSError) -> None:
         """Takes a directory and its logs out of service."""
         directory.fail(error)
+        self.offline.update(directory.logs)
         for logs in (self.logs, self.futures):
             for key in [key for key, log in logs.items() if log.directory is directory]:
                 logs.pop(key).abandon()
@@ -237,24 +338,33 @@ class LogDirs:
         now_ms: int,
         topic_id: bytes | None = None,
         path: str | None = None,
-        is_new: bool = True,
     ) -> Log:
-        """The log of a partition, made in the directory `path`, or in the one with the fewest logs.
+        """The log of a partition, made where there is none in the directory `path`, or in that with the fewest logs.
 
-        A partition that is not new may lie in a directory that is offline, and must not be begun anew elsewhere.
+        A partition that is `offline` must not be begun anew.
         """
         log = self.logs.get(key)
         if log is not None:
             if topic_id is not None and topic_id != log.topic_id:
                 log.assign_topic_id(topic_id)
             return log
-        if not is_new:
-            for directory in self.dirs:
-                if directory.failure is not None:
-                    raise directory.offline()
-        log = create_log(self._dir_for(path), key, self._config_for(key[0]), now_ms, topic_id)
-        self._add(log, "")
+        if key in self.offline:
+            raise StorageError(f"{name_of(key)} is offline: the log directory that it lies in is missing")
+        directory = self._dir_for(path)
+        self._forget(directory, key)
+        log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id)
+        self._add(log)
         return log
+
+    def _forget(self, directory: LogDir, key: TopicPartition) -> None:
+        """Another one of that name begins in the directory: what is known of the one before must not bind it."""
+        self.high_watermarks.pop(key, None)
+        try:
+            directory.forget(key)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise WriteRefused(f"there is no room for {name_of(key)}: {error.strerror}") from error
+            raise directory.fail(error) from error
 
     def directory(self, path: str) -> LogDir:
         """A directory of this broker by its path; raises where there is none, and where it has failed."""
@@ -286,16 +396,19 @@ class LogDirs:
 
     def _retire(self, key: TopicPartition, kind: str) -> None:
         log = self.logs.pop(key)
-        del log.directory.logs[key]
-        self._rename_deleted(log, kind)
-
-    def _rename_deleted(self, log: Log, kind: str) -> None:
         directory = log.directory
-        path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
+        del directory.logs[key]
+        directory.departed.add(key)
         try:
-            log.move(path)
+            self._rename(log, kind)
         except OSError as error:
             raise directory.fail(error) from error
+
+    def _rename(self, log: Log, kind: str) -> None:
+        """Takes a log out of service: gives its directory a name that says what is to become of it."""
+        directory = log.directory
+        path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
+        log.move(path)
         log.abandon()
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
@@ -309,8 +422,9 @@ class LogDirs:
         self.cancel_move(key)
         if current.directory is target:
             return None
-        suffix = name_of(key, FUTURE, self._new_id().hex())[len(name_of(key)) :]
-        future = create_log(target, key, current.config, now_ms, current.topic_id, suffix)
+        self._forget(target, key)
+        name = name_of(key, FUTURE, self._new_id().hex())
+        future = create_log(target, key, current.config, now_ms, current.topic_id, name)
         self.futures[key] = future
         move = self._moves[key] = Move(current, future)
         return move
@@ -324,19 +438,38 @@ class LogDirs:
         return list(self._moves.values())
 
     def finish_move(self, key: TopicPartition) -> Log:
-        """The copy, which has caught up, becomes the partition; what was the partition is deleted."""
+        """The copy, which has caught up, becomes the partition; what was the partition is deleted afterwards."""
         move = self._moves.pop(key)
-        move.future.flush()
-        self._retire(key, DELETE)
-        self._promote(key, move.future)
-        return move.future
+        current, future = move.current, move.future
+        future.flush()
+        try:
+            future.note(future.notes._replace(moves=current.notes.moves + 1))
+            future.move(f"{future.directory.path}/{name_of(key)}")
+            self.disk.sync_dir(future.directory.path)
+        except OSError as error:
+            # How much of this is on the device nobody knows: it must not be taken for the partition later.
+            current.note(current.notes._replace(moves=current.notes.moves + 2))
+            raise future.directory.fail(error) from error
+        del self.futures[key]
+        future.cleaned_offset = move.cleaned_offset
+        try:
+            self._retire(key, DELETE)
+        except StorageError as error:
+            # When it is back, the count of moves tells that what is there is out of date.
+            self._notice(f"{name_of(key)} has left a directory that fails: {error}")
+        self._add(future)
+        self._try_to_checkpoint(future.directory, None)
+        return future
 
     def cancel_move(self, key: TopicPartition) -> None:
         """Gives a copy up."""
         self._moves.pop(key, None)
         future = self.futures.pop(key, None)
         if future is not None:
-            self._rename_deleted(future, DELETE)
+            try:
+                self._rename(future, DELETE)
+            except OSError as error:
+                raise future.directory.fail(error) from error
 
     # --- what must be done from time to time
 
@@ -385,12 +518,28 @@ class LogDirs:
         """Writes recovery points, log start offsets and, where given, high watermarks of every directory."""
         for directory in self.dirs:
             if directory.failure is None:
+                self._try_to_checkpoint(directory, high_watermarks)
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes the high watermarks of the directories in which one has moved.
+
+        They are not synced: where the power takes them, the leader finds them again.
+        """
+        for directory in self.dirs:
+            if directory.failure is None:
                 try:
-                    self._checkpoint(directory, high_watermarks)
+                    directory.checkpoint_high_watermarks(high_watermarks, sync=False)
                 except OSError as error:
-                    # The checkpoints of before are still true, only older.
                     if error.errno not in NO_ROOM:
                         self._lose(directory, error)
+
+    def _try_to_checkpoint(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
+        try:
+            self._checkpoint(directory, high_watermarks)
+        except OSError as error:
+            # The checkpoints of before are still true, only older.
+            if error.errno not in NO_ROOM:
+                self._lose(directory, error)
 
     def _checkpoint(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
@@ -403,8 +552,7 @@ class LogDirs:
         }
         write_offsets(self.disk, f"{directory.path}/{LOG_START_OFFSETS}", starts)
         if high_watermarks is not None:
-            marks = {key: high_watermarks[key] for key in directory.logs if key in high_watermarks}
-            write_offsets(self.disk, f"{directory.path}/{HIGH_WATERMARKS}", marks)
+            directory.checkpoint_high_watermarks(high_watermarks)
 
     def describe(self) -> list[DirDescription]:
         return [self._describe(directory) for directory in self.dirs]

@@ -1,9 +1,10 @@
 """Moving a partition to another log directory while it is in use.
 
 A future log is filled from the current one, batch by batch, as a follower fills itself from a leader. When it has
-caught up the two change places: the current directory is renamed for deletion first, then the future one to the
-partition's name, so that at no moment two directories claim to be the partition. A crash in between leaves a future log
-beside a deleted one, and the next start completes the exchange (`log_dirs.py`).
+caught up, and is on the device, it takes the partition's name; only then is the current directory renamed for deletion.
+A crash in between, or a disk that fails then, leaves two directories that claim to be the partition: each holds a count
+of its moves, and the larger one is right (`log_dirs.py`). A future log that has not got the name is never taken for the
+partition, however complete it looks.
 
 A step copies a bounded number of bytes and belongs between requests, on the broker's thread: no locks, no torn copies.
 Only reading a chunk may happen elsewhere.
@@ -23,13 +24,15 @@ STEP_BYTES: Final = 1 << 20
 class Move:
     """The filling of a future log."""
 
-    __slots__ = ("_cuts", "current", "future")
+    __slots__ = ("_cuts", "cleaned_offset", "current", "future")
 
     def __init__(self, current: Log, future: Log) -> None:
         self.current = current
         self.future = future
         #: the current log's count of truncations when the copy began; after another one the copy is not a prefix
         self._cuts = -1
+        #: how far the current log was compacted when the copy began; what was compacted since may be in it as it was
+        self.cleaned_offset = current.cleaned_offset
 
     @property
     def lag_bytes(self) -> int:
@@ -65,6 +68,7 @@ class Move:
         """The future log begins with the batch that holds the current one's first offset."""
         current = self.current
         self._cuts = current.truncations
+        self.cleaned_offset = current.cleaned_offset
         first = current.read(current.log_start_offset, 1, current.log_end_offset)
         start = current.log_start_offset
         if first is not None:

@@ -36,3 +36,8 @@ def name_of(key: TopicPartition, kind: str = "", unique_id: str = "") -> str:
     topic, partition = key
     tail = f"-{partition}.{unique_id}{kind}" if kind else f"-{partition}"
     return topic[: _MAX_NAME - len(tail)] + tail
+
+
+def is_cut_short(name: str) -> bool:
+    """Whether the name of a directory that is not live may have lost the end of its topic's name."""
+    return len(name) == _MAX_NAME

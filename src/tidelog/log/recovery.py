@@ -22,7 +22,9 @@ from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import (
     PARTITION_METADATA,
+    PARTITION_NOTES,
     MalformedCheckpoint,
+    PartitionNotes,
     TopicPartition,
     format_partition_metadata,
     parse_partition_metadata,
@@ -34,6 +36,7 @@ from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.names import name_of
 from tidelog.log.producer_recovery import load_newest, replay_segments
 from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
@@ -51,6 +54,8 @@ class Claim(NamedTuple):
     recovery_point: int = 0
     log_start_offset: int = 0
     cleaned_offset: int | None = None
+    #: it is not known whether the log was ever compacted
+    gaps: bool = False
 
 
 def create_log(
@@ -59,11 +64,11 @@ def create_log(
     config: LogConfig,
     now_ms: int,
     topic_id: bytes | None = None,
-    suffix: str = "",
+    name: str | None = None,
 ) -> Log:
-    """A new, empty log. Its files are on the device after its first flush."""
+    """A new, empty log in a directory of that name. Its files are on the device after its first flush."""
     topic, partition = key
-    path = f"{directory.path}/{topic}-{partition}{suffix}"
+    path = f"{directory.path}/{name or name_of(key)}"
     log = Log(directory, path, topic, partition, config)
     try:
         directory.disk.mkdir(path)
@@ -83,8 +88,11 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log = Log(directory, path, key[0], key[1], config)
     log.cleaned_offset = claim.cleaned_offset
     sizes = _settle(disk, path)
-    if PARTITION_METADATA in sizes:
-        log.topic_id = parse_partition_metadata(read_file(disk, f"{path}/{PARTITION_METADATA}"))
+    log.topic_id = read_topic_id(disk, path)
+    if PARTITION_NOTES in sizes:
+        log.notes = PartitionNotes.parse(read_file(disk, f"{path}/{PARTITION_NOTES}"))
+    if claim.gaps:
+        log.note(log.notes._replace(gaps=True), sync=False)
     if LEADER_EPOCH_FILE in sizes:
         log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
     segments, suspects = _find_segments(disk, path, sizes, config, now_ms)
@@ -115,6 +123,14 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
     _restore_producers(log, claim, [segment for segment in recovered if segment in segments], now_ms)
     return log
+
+
+def read_topic_id(disk: Disk, path: str) -> bytes | None:
+    """Whose partition is in this directory, as far as it says."""
+    try:
+        return parse_partition_metadata(read_file(disk, f"{path}/{PARTITION_METADATA}"))
+    except FileNotFoundError:
+        return None
 
 
 def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms: int) -> None:
@@ -225,7 +241,7 @@ def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim
                 segment.rebuild_indexes()
             continue
         bound = None if last else segments[at + 1].base_offset
-        dense = not log.config.compact and segment.base_offset >= (log.cleaned_offset or 0)
+        dense = not log.notes.gaps and not log.config.compact
         if recover_segment(segment, log.leader_epochs, bound, dense) and not last:
             for later in segments[at + 1 :]:
                 for deleted in later.rename_deleted():

@@ -1,6 +1,6 @@
 """The embedded store: the tree in memory, every transaction in a journal before it is acknowledged.
 
-Files (see `journal` for their bytes), in the broker's first log directory. They are plain files on purpose: Apache
+Files (see `journal` for their bytes), in one of the broker's log directories (`place`). They are plain files: Apache
 Kafka passes over files it does not know there, but refuses to start on a directory that is not a partition.
 
     tidelog-metadata.snapshot     the tree at some transaction; absent in a young store

@@ -154,7 +154,8 @@ class Partition:
             self.followers = {replica: FollowerState() for replica in replicas if replica != self.local_id}
             for follower in self.followers.values():
                 follower.last_caught_up_ms = now_ms
-        self.advance_high_watermark()
+        if not self.advance_high_watermark():
+            self.set_high_watermark(self.high_watermark)
 
     def resign(self, leader_id: int, leader_epoch: int, partition_epoch: int) -> None:
         """Another broker leads, or none does."""
@@ -173,7 +174,7 @@ class Partition:
             # An epoch in which nothing was written is not in the copy.
             log.begin_leader_epoch(self.leader_epoch)
         self.log = log
-        log.producers.on_high_watermark(self.high_watermark)
+        self.set_high_watermark(self.high_watermark)
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH, leader_only: bool = True) -> None:
         """Fences a caller that speaks of another leader epoch, or wants a leader where there is none."""
@@ -222,9 +223,16 @@ class Partition:
             checked=checked,
         )
         if len(self.isr) == 1:
-            self.high_watermark = log.log_end_offset
-            log.producers.on_high_watermark(log.log_end_offset)
+            self.set_high_watermark(log.log_end_offset)
         return info
+
+    def set_high_watermark(self, offset: int) -> None:
+        """The one way in which it changes: the log learns which of its transactions are decided for good.
+
+        It must be told even where nothing rises: a log that was opened or cut counts all that it replayed as undecided.
+        """
+        self.high_watermark = offset
+        self.log.producers.on_high_watermark(offset)
 
     def advance_high_watermark(self) -> bool:
         """Recomputes the smallest log end offset in the ISR; tells whether the high watermark moved."""
@@ -234,8 +242,7 @@ class Partition:
             if follower is not None and follower.log_end_offset < lowest:
                 lowest = follower.log_end_offset
         if lowest > self.high_watermark:
-            self.high_watermark = lowest
-            self.log.producers.on_high_watermark(lowest)
+            self.set_high_watermark(lowest)
             return True
         return False
 

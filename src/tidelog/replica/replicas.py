@@ -22,7 +22,7 @@ class Replicas:
     def place(self, topic_id: bytes, log: Log, high_watermark: int) -> Partition:
         """A partition with a log on this broker; `high_watermark` is what was last checkpointed for it."""
         partition = Partition(log.topic, topic_id, log.partition, log, self.local_id)
-        partition.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        partition.set_high_watermark(max(log.log_start_offset, min(high_watermark, log.log_end_offset)))
         self.partitions[partition.key] = partition
         return partition
 

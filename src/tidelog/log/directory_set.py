@@ -1,0 +1,93 @@
+"""Which log directories belong together: `tidelog-directories`, the same file in each of them.
+
+A broker that starts must tell a directory that is new from one that is missing: its disk is broken, or not mounted.
+What was in the second must not be made anew in another place. So every directory names all of them, by the ids in their
+`meta.properties`, and where each was last seen:
+
+    metadata.version=12
+    directory.Xk2l…=/disks/a
+    directory.p0Qa…=/disks/b
+
+A directory that is lost for good is forgotten once its line is removed from the files of the others.
+
+`metadata.version` is a number that grows with every life of the cluster's metadata, as of the last start. Metadata with
+a smaller one was taken from an old copy: that it does not know a topic proves nothing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tidelog.log.checkpoints import TopicPartition, format_id, parse_id
+from tidelog.log.disk import Disk, read_file, replace_file
+
+DIRECTORY_SET: Final = "tidelog-directories"
+_VERSION: Final = "metadata.version"
+_DIRECTORY: Final = "directory."
+
+
+class Placement(NamedTuple):
+    """What the cluster's metadata says of the partitions of this broker."""
+
+    #: the partitions that are placed here, and the ids of their topics, where these have one
+    topic_ids: Mapping[TopicPartition, bytes | None]
+    #: of all topics of the cluster
+    known_topics: frozenset[bytes]
+    #: grows with every life of the metadata
+    version: int
+
+    def places(self, key: TopicPartition, topic_id: bytes | None) -> bool:
+        """Whether a log of this name and topic id belongs here; one without an id goes by its name."""
+        return key in self.topic_ids and (topic_id is None or self.topic_ids[key] in (None, topic_id))
+
+    def whole_name(self, key: TopicPartition, topic_id: bytes | None) -> TopicPartition:
+        """The partition whose topic's name was cut short to fit into that of a directory."""
+        for whole, placed_id in self.topic_ids.items():
+            if placed_id is not None and placed_id == topic_id and whole[1] == key[1]:
+                return whole
+        return key
+
+
+class DirectorySet(NamedTuple):
+    #: where each directory was last seen, by its id
+    paths: dict[bytes, str]
+    metadata_version: int
+
+    def format(self) -> bytes:
+        lines = [f"{_DIRECTORY}{format_id(directory_id)}={path}" for directory_id, path in sorted(self.paths.items())]
+        return "\n".join([f"{_VERSION}={self.metadata_version}", *lines, ""]).encode()
+
+
+def listed(keys: Iterable[TopicPartition], most: int = 5) -> str:
+    """Partitions by their names, the first few of many."""
+    names = [f"{topic}-{partition}" for topic, partition in sorted(keys)]
+    return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
+
+
+def read_directory_set(disk: Disk, paths: Iterable[str]) -> DirectorySet:
+    """What the directories at these paths say together; a file that cannot be read says nothing."""
+    known: dict[bytes, str] = {}
+    version = 0
+    for path in paths:
+        try:
+            lines = read_file(disk, f"{path}/{DIRECTORY_SET}").decode().splitlines()
+        except (OSError, ValueError):
+            continue
+        for line in lines:
+            name, _, value = line.partition("=")
+            try:
+                if name == _VERSION:
+                    version = max(version, int(value))
+                elif name.startswith(_DIRECTORY):
+                    known[parse_id(name.removeprefix(_DIRECTORY))] = value
+            except ValueError:
+                continue
+    return DirectorySet(known, version)
+
+
+def write_directory_set(disk: Disk, path: str, directories: DirectorySet) -> None:
+    """Into the directory at `path`, where it does not stand there already."""
+    file, data = f"{path}/{DIRECTORY_SET}", directories.format()
+    if not disk.exists(file) or read_file(disk, file) != data:
+        replace_file(disk, file, data)

@@ -86,6 +86,8 @@ def test_brokers_are_configured_one_by_one_or_all_together(run: Shell) -> None:
     assert "2 (all brokers)" in run("config", "describe", "broker", "0", "log.cleaner.threads", "-o", "wide").stdout
     run("config", "unset", "broker", "0", "log.cleaner.threads")
     run("config", "unset", "broker", "default", "log.cleaner.threads")
+    # What always holds for all brokers is not taken for something that somebody has set.
+    assert run("config", "unset", "broker", "default", "--all", "--yes").stderr == ""
     (row,) = run.json("config", "describe", "broker", "0", "log.cleaner.threads")
     assert (row["value"], row["source"]) == ("1", "default")
 

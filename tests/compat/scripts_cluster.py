@@ -219,14 +219,19 @@ def configs(wire: Wire) -> Steps:
     for version in range(1, 5):
         yield f"v{version} topic", describe(version, 2, "configured", keys, include_synonyms=True)
         yield f"v{version} broker", describe(version, 4, "0", ["num.partitions", "log.cleaner.threads"])
+    replicas = ["min.insync.replicas"]
+    yield "in sync, topic", describe(4, 2, "configured", replicas, include_synonyms=True)
+    yield "in sync, broker", describe(4, 4, "0", replicas, include_synonyms=True)
+    yield "in sync, all brokers", describe(4, 4, "", replicas, include_synonyms=True)
+    given = describe(4, 4, "0", ["listeners", "log.dirs"])["configs"]
+    yield "given at the start", {one["name"]: [one["config_source"], one["read_only"]] for one in given}
     yield "unknown topic", describe(4, 2, "unknown", None)
     yield "invalid topic", describe(4, 2, "in valid", None)
     yield "unknown broker", describe(4, 4, "77", None)
     yield "broker that is no number", describe(4, 4, "x", None)
     yield "unknown kind", describe(4, 99, "x", None)
     yield "no keys", len(describe(4, 2, "configured", [])["configs"])
-    # Apache Kafka makes this one a dynamic default of the cluster when it is formatted.
-    described = [one for one in describe(4, 2, "configured", None)["configs"] if one["name"] != "min.insync.replicas"]
+    described = describe(4, 2, "configured", None)["configs"]
     yield "every name of a topic", sorted(one["name"] for one in described)
     yield (
         "every default of a topic",

@@ -32,7 +32,8 @@ def by_name(entries: list[DescribedConfig]) -> dict[str, DescribedConfig]:
 def test_a_topic_tells_every_setting_but_the_internal_ones() -> None:
     entries = by_name(describe_topic({}, BrokerConfig()))
     assert entries.keys() == {name for name, key in TOPIC_KEYS.items() if not key.internal}
-    assert all(entry.is_default and not entry.read_only and entry.documentation for entry in entries.values())
+    assert not any(entry.read_only or not entry.documentation for entry in entries.values())
+    assert [name for name, entry in entries.items() if not entry.is_default] == ["min.insync.replicas"]
     assert entries["retention.ms"].value == "604800000" and entries["retention.ms"].config_type == 5
     assert entries["cleanup.policy"].value == "delete" and entries["cleanup.policy"].config_type == 7
     assert entries["min.cleanable.dirty.ratio"].value == "0.5" and entries["preallocate"].config_type == 1
@@ -119,12 +120,29 @@ def test_a_listeners_own_setting_lists_the_brokers_as_synonym() -> None:
 
 def test_all_brokers_together_tell_only_what_was_altered_for_all() -> None:
     config = BrokerConfig.of({"log.retention.ms": "1"})
-    assert describe_all_brokers(config) == []
+    assert [entry.name for entry in describe_all_brokers(config)] == ["min.insync.replicas"]
     config.load_dynamic({"log.retention.ms": "2"}, per_broker=False)
     config.load_dynamic({"log.retention.ms": "3", "log.retention.bytes": "4"}, per_broker=True)
-    (entry,) = describe_all_brokers(config)
+    (entry, _) = describe_all_brokers(config)
     assert (entry.name, entry.value, entry.source) == ("log.retention.ms", "2", DYNAMIC_DEFAULT_BROKER_CONFIG)
     assert entry.synonyms == [("log.retention.ms", "2", DYNAMIC_DEFAULT_BROKER_CONFIG)]
+
+
+def test_the_least_number_of_replicas_in_sync_is_told_as_holding_for_the_whole_cluster() -> None:
+    name = "min.insync.replicas"
+    config = BrokerConfig.of({name: "2"})
+    (entry,) = describe_all_brokers(config)
+    assert (entry.name, entry.value, entry.source) == (name, "2", DYNAMIC_DEFAULT_BROKER_CONFIG)
+    layers = [
+        (name, "2", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (name, "2", STATIC_BROKER_CONFIG),
+        (name, "1", DEFAULT_CONFIG),
+    ]
+    assert by_name(describe_broker(config))[name].synonyms == layers
+    assert by_name(describe_topic({}, config))[name].synonyms == layers
+    config.load_dynamic({name: "3"}, per_broker=False)
+    (entry,) = describe_all_brokers(config)
+    assert (entry.value, entry.synonyms) == ("3", [(name, "3", DYNAMIC_DEFAULT_BROKER_CONFIG)])
 
 
 def test_only_the_names_asked_for_are_told() -> None:

@@ -2,18 +2,24 @@
 
 Partitions check what Kafka's check: producer epochs, coordinator epochs, and with the coordinator that a transaction is
 open before they take its data. Producers behave as clients do: one request at a time, repeated until it is answered.
-What the world adds is the truth: which record was written in which transaction, and what became of it.
+Producer ids come in small blocks, from a controller that may be away. A coordinator that takes over has none, and reads
+its log piece by piece while requests, markers and timers go on arriving. What the world adds is the truth: which record
+was written in which transaction, and what became of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from txn_script import Client, Context, Stage, Ticket
+from txn_script import Client, Context, Stage, Ticket, pattern
 
+from tidelog.control.controller import ProducerIdBlock
+from tidelog.producer_ids import ProducerIds
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import PREVIOUS, TransactionState
 from tidelog.txn.transaction import TopicPartition, Transaction
+from tidelog.txn.transactions import Transactions
 from tidelog.txn.turn import TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
@@ -25,6 +31,7 @@ RETRIABLE = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
     E.NOT_COORDINATOR,
 }
+ID_BLOCK = 2
 
 
 class Deed(NamedTuple):
@@ -112,11 +119,26 @@ class World(Stage):
         self.partitions = {at: Partition(at) for at in (TopicPartition("t", index) for index in range(3))}
         # Markers on their way, of this coordinator and of those before it: (markers, one of their partitions).
         self.network: list[tuple[TxnMarkers, TopicPartition]] = []
+        # Blocks that the controller was asked for; it answers where it is not away.
+        self.blocks_asked: list[Callable[[ProducerIdBlock], None]] = []
+        self.controller_away = False
+        self.while_loading: Callable[[], None] = lambda: None
         super().__init__(**settings)
 
-    def grow_old(self, transactional_id: str, producer_id: int) -> None:
-        """The log holds an id at rest that has almost used up its epochs."""
-        old = Transaction(transactional_id, producer_id, 32_763, 10_000, TransactionState.EMPTY, self.wall, producer_id)
+    def fresh(self) -> Transactions:
+        """A coordinator of a broker that has just started."""
+        self.blocks_asked.clear()
+        ids = ProducerIds(self.blocks_asked.append)
+        return Transactions(self.config, ids.take, pattern)
+
+    def controller_answers(self) -> None:
+        while self.blocks_asked and not self.controller_away:
+            self.ids += ID_BLOCK
+            self.blocks_asked.pop(0)(ProducerIdBlock(self.ids - ID_BLOCK, ID_BLOCK))
+
+    def grow_old(self, transactional_id: str, producer_id: int, epoch: int) -> None:
+        """The log holds an id at rest that has (almost) used up its epochs."""
+        old = Transaction(transactional_id, producer_id, epoch, 10_000, TransactionState.EMPTY, self.wall, producer_id)
         record = transaction_record(old, 2)
         self.log.append((self.transactions.partition_for(transactional_id), record.key, record.value))
         self.ids = producer_id + 1
@@ -217,18 +239,29 @@ class World(Stage):
         self.carry_out(decision)
 
     def restart(self, keep: int | None = None) -> None:
-        super().restart(keep)
         for producer in self.producers.values():
             producer.ticket = None
+        super().restart(keep)
+
+    def load(self) -> None:
+        for partition in range(self.config.num_partitions):
+            self.transactions.load_begin(partition, self.coordinator_epoch)
+        for partition, key, value in list(self.log):
+            self.transactions.replay(partition, key, value)
+            self.while_loading()
+        for partition in range(self.config.num_partitions):
+            self.carry_out(self.transactions.load_end(partition, self.now, self.wall))
+            self.while_loading()
 
     def settle(self) -> None:
         """Everything that was begun is given the time to end."""
         self.holding = False
         self.fail_next = None
-        self.out_of_ids = False
+        self.controller_away = False
         self.commit()
         for _ in range(100):
             self.advance(20_000)
+            self.controller_answers()
             while self.network:
                 self.deliver_marker(0, "fine")
             if all(state.is_at_rest for state in self.states()) and not self.network:
@@ -240,10 +273,22 @@ class World(Stage):
     def states(self) -> list[TransactionState]:
         return [t.state for shard in self.transactions._shards.values() for t in shard.transactions.values()]
 
+    def rotations(self) -> int:
+        """How often an id changed its producer id."""
+        known: dict[str, int] = {}
+        count = 0
+        for _, key, value in self.log:
+            decoded = decode(key, value)
+            if decoded is not None and decoded[1] is not None:
+                name, after = decoded[0], decoded[1].producer_id
+                count += known.get(name, after) != after
+                known[name] = after
+        return count
+
     def check_log(self) -> None:
         """The log tells a possible story of every id, and whoever loads it knows what this coordinator knows."""
         latest: dict[str, Transaction] = {}
-        fresh = self.fresh()
+        fresh = Transactions(self.config, lambda: None, pattern)
         for partition in range(self.config.num_partitions):
             fresh.load_begin(partition, 0)
         for partition, key, value in self.log:

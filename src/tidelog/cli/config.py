@@ -186,7 +186,7 @@ def describe(client: Client, kind: str, name: str, keys: tuple[str, ...], everyt
     entries = client.admin.describe_configs(kind, _resource_name(kind, name), keys or None, documentation=True)
     for key in set(keys) - {entry.name for entry in entries}:
         raise _unknown(key, _definitions()[kind])
-    rows = [_config_row(entry) for entry in entries if everything or keys or not entry.is_default]
+    rows = [_config_row(entry) for entry in entries if everything or keys or _was_set(entry)]
     if not rows and output in ("table", "wide"):
         tell("everything is as it is by default; --all shows what that is")
         return
@@ -198,6 +198,14 @@ def describe(client: Client, kind: str, name: str, keys: tuple[str, ...], everyt
         Column("OTHERWISE", lambda row: _otherwise(row), wide=True),
     ]
     show(rows, columns, output)
+
+
+def _was_set(entry: ConfigEntry) -> bool:
+    """A broker says of one setting that it is set for all brokers, even where nobody has set it."""
+    from tidelog.config.describe import CLUSTER_WIDE
+
+    is_as_ever = entry.name == CLUSTER_WIDE and {value for _, value, _ in entry.synonyms} == {entry.value}
+    return not (entry.is_default or is_as_ever)
 
 
 def _config_row(entry: ConfigEntry) -> Row:
@@ -268,6 +276,8 @@ def unset(
     client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, yes: bool, dry_run: bool
 ) -> None:
     """Go back to the value of a weaker source: the broker's, or the default."""
+    from tidelog.config.describe import CLUSTER_WIDE
+
     if everything == bool(keys):
         raise click.UsageError("Name the settings to unset, or say --all.")
     check_keys(kind, keys)
@@ -276,7 +286,7 @@ def unset(
         kind, "client metrics"
     )
     entries = [entry for entry in client.admin.describe_configs(kind, resource) if entry.source == own]
-    found = [entry.name for entry in entries if everything or entry.name in keys]
+    found = [entry.name for entry in entries if entry.name in keys or (everything and entry.name != CLUSTER_WIDE)]
     for key in keys:
         if key not in found:
             tell(f"{kind} {name}: {key} is not set")

@@ -3,7 +3,8 @@
 A synonym is a name that gives or could give the value: the resource's own, then the broker's names for it, layer by
 layer from the strongest to the default. Values of passwords, and of names that nobody knows, are never told.
 
-Two habits are Kafka's. An entry's synonyms begin with the first one that bears the asked broker name, so that
+Three habits are Kafka's. `min.insync.replicas` is told as altered for all brokers, since that is how a cluster of
+Kafka 4 is formatted. An entry's synonyms begin with the first one that bears the asked broker name, so that
 `log.retention.hours` is not listed under `log.retention.ms`. And defaults that are null are not listed. One is
 ours: where such a sibling gave a topic its value, as `log.retention.hours` in a file does for `retention.ms`, the
 topic's source says so, while Kafka calls it a default.
@@ -17,6 +18,7 @@ from tidelog.config.broker_config import (
     DEFAULT_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
+    STATIC_BROKER_CONFIG,
     BrokerConfig,
 )
 from tidelog.config.definitions import (
@@ -52,6 +54,8 @@ TYPE_CODES = {
     "password": 9,
 }
 UNKNOWN_TYPE = 0
+#: holds for all brokers whether somebody has altered it or not
+CLUSTER_WIDE = "min.insync.replicas"
 
 _UNIT_SYNONYMS = {names[0][0]: [name for name, _ in names] for names in TOPIC_SYNONYMS.values()}
 
@@ -132,7 +136,7 @@ def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) ->
 
 def describe_all_brokers(config: BrokerConfig, names: Iterable[str] | None = None) -> list[DescribedConfig]:
     """What was altered for all brokers together: the entries of the broker with the empty name."""
-    altered = dict(config.layers())[DYNAMIC_DEFAULT_BROKER_CONFIG]
+    altered = dict(_layers(config))[DYNAMIC_DEFAULT_BROKER_CONFIG]
     entries = []
     for name in _wanted(names, altered):
         key = broker_key(name)
@@ -210,9 +214,19 @@ def _names_for(name: str) -> list[str]:
     return [name]
 
 
+def _layers(config: BrokerConfig) -> list[tuple[int, Mapping[str, str]]]:
+    """The layers above the default, the strongest first; what holds in the whole cluster is among them."""
+    layers = dict(config.layers())
+    for_all, static = layers[DYNAMIC_DEFAULT_BROKER_CONFIG], layers[STATIC_BROKER_CONFIG]
+    if CLUSTER_WIDE not in for_all:
+        text = static.get(CLUSTER_WIDE, str(BROKER_KEYS[CLUSTER_WIDE].default))
+        layers[DYNAMIC_DEFAULT_BROKER_CONFIG] = {**for_all, CLUSTER_WIDE: text}
+    return list(layers.items())
+
+
 def _listed(names: list[str], config: BrokerConfig) -> list[Synonym]:
     found: list[Synonym] = []
-    for source, texts in config.layers():
+    for source, texts in _layers(config):
         found += [(name, texts[name], source) for name in names if name in texts]
     for name in names:
         default: Value = BROKER_KEYS[name].default if name in BROKER_KEYS else None

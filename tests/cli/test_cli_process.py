@@ -15,6 +15,33 @@ from typing import IO
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
+# What Apache Kafka 4 brings as config/server.properties, without the comments.
+KAFKA_4 = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
 COMMAND = [sys.executable, "-m", "tidelog.cli.main"]
 
 
@@ -139,6 +166,41 @@ def test_a_broker_that_cannot_start_says_why_and_what_to_do(
     (tmp_path / "file").touch()
     code, told = serve("--data-dir", "file/data", "--port", "0")
     assert code == 1 and "file/data" in told
+
+
+def test_a_broker_that_cannot_protect_as_it_is_told_exits_with_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=SASL_SSL://0.0.0.0:9093\nssl.keystore.location=/k\nsuper.users=User:a\n")
+    for more in ([], ["--port", "0"]):
+        done = subprocess.run(
+            [*COMMAND, "serve", "--data-dir", str(tmp_path / "data"), "--config", str(file), *more],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        for named in ("listeners=SASL_SSL://0.0.0.0:9093", "ssl.keystore.location", "super.users", "Remove"):
+            assert named in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_starts_with_the_file_that_comes_with_kafka_4(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(KAFKA_4.replace(":9092", ":0").replace("/tmp/kraft-combined-logs", str(tmp_path / "data")))
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert "(broker 1, " in ready
+        with Client(ready.split()[3].replace("0.0.0.0", "127.0.0.1").replace("[::]", "127.0.0.1")) as client:
+            client.produce("t", [b"x"])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 0 and "without effect: controller.listener.names" in told
 
 
 def test_a_broker_that_listens_everywhere_names_the_address_it_was_reached_at() -> None:

@@ -53,20 +53,22 @@ flags_option = click.option(
 def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], everything: bool, output: str) -> None:
     """Show what a broker would start with here, and where each value comes from.
 
-    The same files, KAFKA_ variables and flags as for `tidelog serve` are looked at. No broker is asked.
+    The same files, KAFKA_ variables and flags as for `tidelog serve` are looked at. No broker is asked. Where `serve`
+    would refuse them, that is told last, and the exit code is 2.
     """
     from fnmatch import fnmatchcase
 
     from tidelog.config.definitions import BROKER_KEYS, broker_key
     from tidelog.config.sources import load
+    from tidelog.config.unkept import refuse_unkept
     from tidelog.config.values import to_text
-    from tidelog.server import configure
+    from tidelog.server import combine
 
     settings = load(files, os.environ, flags)
+    given = dict(settings.by_name)
+    config = combine(settings, None, None, None)
     for warning in settings.warnings:
         warn(warning)
-    given = set(settings.by_name)
-    config = configure(settings, None, None, None)
     names = {*BROKER_KEYS, *config.names_set()} if everything or pattern in BROKER_KEYS else set(config.names_set())
     rows: list[Row] = []
     for name in sorted(name for name in names if fnmatchcase(name, pattern)):
@@ -80,16 +82,17 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
                 "default": None if key is None else key.default,
             }
         )
-    if not rows and output in ("table", "wide"):
-        tell("nothing is set" if pattern == "*" else f"nothing that matches {pattern} is set; --all shows defaults too")
-        return
     columns = [
         Column("NAME", "name"),
         Column("VALUE", "value"),
         Column("FROM", "from"),
         Column("DEFAULT", "default", wide=True),
     ]
-    show(rows, columns, output)
+    if rows or output not in ("table", "wide"):
+        show(rows, columns, output)
+    else:
+        tell("nothing is set" if pattern == "*" else f"nothing that matches {pattern} is set; --all shows defaults too")
+    refuse_unkept(given, settings.ignored)
 
 
 @command.command(epilog=examples("tidelog config explain retention.ms", "tidelog config explain log.retention.ms"))
@@ -121,6 +124,7 @@ def _definitions() -> dict[str, Mapping[str, ConfigKey]]:
 
 def _explained(kind: str, key: ConfigKey) -> Row:
     from tidelog.config.definitions import GROUP_SYNONYMS, TOPIC_SYNONYMS, has_effect
+    from tidelog.config.unkept import has_no_keeper
     from tidelog.config.values import describe_valid
 
     row: Row = {
@@ -136,7 +140,9 @@ def _explained(kind: str, key: ConfigKey) -> Row:
         row["otherwise"] = f"the broker's {GROUP_SYNONYMS[key.name]}"
     if kind == "broker":
         row["changes"] = "while it runs" if key.dynamic else "only at the start"
-        if not has_effect(key.name):
+        if has_no_keeper(key.name):
+            row["effect"] = "not there yet: a broker for which it is set to anything but its default does not start"
+        elif not has_effect(key.name):
             row["effect"] = "none: it is accepted for Kafka's sake"
     return row
 

@@ -53,10 +53,11 @@ def command(
     from tidelog.server import BrokerServer, StartFailed, configure
 
     settings = load(files, os.environ, flags)
+    config = configure(settings, data_dir, host, port)
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     try:
-        server = BrokerServer(configure(settings, data_dir, host, port))
+        server = BrokerServer(config)
         server.start()
     except StartFailed as error:
         from tidelog.cli.failure import FAILED, tell_error

@@ -6,7 +6,8 @@ later file over an earlier one, and anything over the default. Names that say th
 and `log.retention.ms`) compete across sources too: an hours flag hides the milliseconds of a file.
 
 A name that nobody knows is reported with the name it was probably meant to be: as a warning from a file or the
-environment, because Kafka ignores such names too and files are shared with other tools; as an error from a flag.
+environment, because Kafka ignores such names too and files are shared with other tools; as an error from a flag. It is
+kept in `ignored` all the same: `unkept.py` looks whether it asks for protection.
 
 Text is taken as it stands: nothing in it is expanded, looked up or run.
 """
@@ -63,10 +64,12 @@ class Setting:
 class Settings:
     """What all sources together say. `warnings` are for the operator; nothing in them is fatal."""
 
-    __slots__ = ("by_name", "warnings")
+    __slots__ = ("by_name", "ignored", "warnings")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Setting] = {}
+        #: settings under names that nobody knows
+        self.ignored: list[Setting] = []
         self.warnings: list[str] = []
 
     def overlay(self, settings: Iterable[Setting]) -> None:
@@ -83,9 +86,10 @@ def load(files: Iterable[str] = (), environ: Mapping[str, str] | None = None, fl
     """Settings of `files` (in order), the KAFKA_ variables of `environ` and `flags` (`key=value` each)."""
     settings = Settings()
     for path in files:
-        settings.overlay(_known(read_file(path), settings.warnings))
+        settings.overlay(_known(read_file(path), settings))
     if environ is not None:
-        settings.overlay(_known(read_environment(environ), settings.warnings))
+        settings.overlay(_known(read_environment(environ), settings))
+        settings.ignored += _java_logins(environ)
     settings.overlay(read_flags(flags))
     idle = sorted(setting.name for setting in settings.by_name.values() if not has_effect(setting.name))
     if idle:
@@ -164,15 +168,23 @@ def read_flags(flags: Iterable[str]) -> list[Setting]:
     return list(settings.values())
 
 
-def _known(settings: Iterable[Setting], warnings: list[str]) -> list[Setting]:
+def _java_logins(environ: Mapping[str, str]) -> list[Setting]:
+    """Login files that are given to Kafka's Java process, which is where a broker's SASL users often stand."""
+    option = "java.security.auth.login.config"
+    variables = [name for name in sorted(environ) if name.startswith(ENVIRONMENT_PREFIX) and name.endswith("_OPTS")]
+    return [Setting(option, environ[name], ENVIRONMENT, name) for name in variables if f"-D{option}=" in environ[name]]
+
+
+def _known(given: Iterable[Setting], settings: Settings) -> list[Setting]:
     known = []
-    for setting in settings:
+    for setting in given:
         if broker_key(setting.name) is not None:
             known.append(setting)
             continue
+        settings.ignored.append(setting)
         suggestion = nearest(setting.name, _candidates(setting.name))
         meant = f"; did you mean {suggestion}?" if suggestion else ""
-        warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
+        settings.warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
     return known
 
 

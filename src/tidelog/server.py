@@ -68,6 +68,7 @@ class BrokerServer:
         self._started = False
         self._stopping = False
         self._raise_file_limit()
+        self._keep_to_owner_and_group()
         self.store = self._open_store()
         self.broker = Broker(
             config,
@@ -95,6 +96,11 @@ class BrokerServer:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    @staticmethod
+    def _keep_to_owner_and_group() -> None:
+        """Directories are 0750 and files 0640 from now on, or less where the umask already allows less."""
+        os.umask(os.umask(0o777) | 0o027)
 
     def _open_store(self) -> EmbeddedStore:
         directory = self.config.log_dirs[0]

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
+
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
@@ -201,6 +203,25 @@ def test_a_broker_starts_with_the_file_that_comes_with_kafka_4(tmp_path: Path) -
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 0 and "without effect: controller.listener.names" in told
+
+
+@pytest.mark.parametrize(
+    ("umask", "modes"), [(0o002, {0o750, 0o640}), (0o077, {0o700, 0o600})], ids=["usual umask", "strict umask"]
+)
+def test_data_is_kept_to_the_brokers_user_and_group(tmp_path: Path, umask: int, modes: set[int]) -> None:
+    data = tmp_path / "data"
+    earlier = os.umask(umask)
+    try:
+        with RunningBroker({"offsets.topic.num.partitions": "1"}, data_dir=data) as broker:
+            fill(broker.bootstrap, "orders", 10)
+            with Client(broker.bootstrap) as client:
+                client.groups.commit("billing", {("orders", 0): 1})
+            broker.restart()
+    finally:
+        os.umask(earlier)
+    found = {path: path.stat().st_mode & 0o777 for path in (data, *data.rglob("*"))}
+    assert {".log", ".index", ".timeindex", ".snapshot", ".journal", ".properties", ""} <= {p.suffix for p in found}
+    assert set(found.values()) == modes, found
 
 
 def test_a_broker_that_listens_everywhere_names_the_address_it_was_reached_at() -> None:

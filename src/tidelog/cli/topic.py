@@ -207,14 +207,27 @@ def create(
     show_one(row, output, people)
 
 
-@command.command(epilog=examples("tidelog topic delete orders", "tidelog topic delete old-orders new-orders --yes"))
+@command.command(
+    epilog=examples(
+        "tidelog topic delete orders",
+        "tidelog topic delete old-orders new-orders --yes",
+        "tidelog topic delete __consumer_offsets --internal --dry-run",
+    )
+)
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--if-exists", is_flag=True, help="Be content where a topic does not exist.")
+@click.option(
+    "--internal", is_flag=True, help="Internal topics too, with all committed offsets or open transactions in them."
+)
 @yes_option
 @dry_run_option
 @connected
-def delete(client: Client, names: tuple[str, ...], if_exists: bool, yes: bool, dry_run: bool) -> None:
-    """Delete topics with everything in them."""
+def delete(client: Client, names: tuple[str, ...], if_exists: bool, internal: bool, yes: bool, dry_run: bool) -> None:
+    """Delete topics with everything in them.
+
+    The brokers keep the offsets of all groups and the state of all transactions in internal topics, such as
+    __consumer_offsets: these are deleted with --internal only, whether --yes is given or not.
+    """
     known = client.describe().topics
     missing = [name for name in names if name not in known]
     for name in missing:
@@ -226,6 +239,10 @@ def delete(client: Client, names: tuple[str, ...], if_exists: bool, yes: bool, d
         ends = ends_of(client, name, [p.partition for p in known[name].partitions.values() if p.leader >= 0])
         offsets = sum(e.end - e.first for e in ends.values())
         tell(f"topic {name}: {plural(len(known[name].partitions), 'partition')}, about {plural(offsets, 'record')}")
+    own = [name for name in present if known[name].is_internal]
+    if own and not internal:
+        why = "the brokers keep the offsets of groups or their transactions there, and all of it would be lost"
+        raise click.UsageError(f"{', '.join(own)}: {why}. Say --internal as well to delete internal topics.")
     if not present or dry_run:
         return
     confirm(f"Delete {', '.join(present)}? This cannot be undone.", yes)

@@ -91,7 +91,18 @@ class LateGroup(click.Group):
             ctx.exit(explain(error))
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from tidelog.cli.version import headline
+
+        click.echo(headline())
+        ctx.exit()
+
+
 @click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 @click.option("--debug", is_flag=True, envvar="TIDELOG_DEBUG", help="Show where in the code an error comes from.")
 def tidelog(debug: bool) -> None:
     """A distributed commit log that speaks Kafka's protocol.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from tidelog import how_to_install
 from tidelog.cli.options import (
     confirm,
     debug_option,
@@ -57,7 +58,7 @@ def piped(function: DECORATED) -> DECORATED:
                 for problem in error.problems:
                     tell_error(f"{problem.where}: {problem.message}", problem.hint)
                 ctx.exit(USAGE)
-            hint = error.hint if isinstance(error, PipelineError) else "pip install 'tidelog[spark,schema]'"
+            hint = error.hint if isinstance(error, PipelineError) else how_to_install("spark", "schema")
             tell_error(str(error), hint)
             ctx.exit(FAILED)
 

@@ -49,6 +49,7 @@ def command(
     Ctrl-C does not wait for clients. Settings come from flags, KAFKA_ variables and files, in this order of strength:
     `tidelog config show` tells what is in force and `tidelog config explain` what a setting means.
     """
+    _check_kernels(ctx)
     from tidelog.config.sources import load
     from tidelog.server import BrokerServer, StartFailed, configure
 
@@ -69,3 +70,18 @@ def command(
         from tidelog.cli.failure import FAILED
 
         ctx.exit(FAILED)
+
+
+def _check_kernels(ctx: click.Context) -> None:
+    """What was compiled must fit its source; where nothing was compiled, that is told. Before anything is imported."""
+    from tidelog.kernels import BROKER_KERNELS, HOW_TO_BUILD, HOW_TO_REBUILD, PURE, STALE, states
+
+    found = states(BROKER_KERNELS)
+    if stale := [name for name, state in found.items() if state == STALE]:
+        from tidelog.cli.failure import FAILED, tell_error
+
+        tell_error(f"the compiled kernel of {', '.join(stale)} is {STALE}", HOW_TO_REBUILD)
+        ctx.exit(FAILED)
+    if slow := [name for name, state in found.items() if state == PURE]:
+        what = f"runs without compiled kernels ({', '.join(slow)}): right, and several times slower"
+        click.echo(f"warning: {what}. To have them, {HOW_TO_BUILD}", err=True)

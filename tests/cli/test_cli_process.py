@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -168,6 +169,17 @@ def test_a_broker_that_cannot_start_says_why_and_what_to_do(
     (tmp_path / "file").touch()
     code, told = serve("--data-dir", "file/data", "--port", "0")
     assert code == 1 and "file/data" in told
+
+
+def test_a_broker_that_is_asked_for_json_is_ready_in_json(tmp_path: Path) -> None:
+    arguments = ["serve", "--data-dir", str(tmp_path), "--port", "0", "-o", "json"]
+    with started(*arguments, bootstrap="") as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["ready"] and ready["broker"] == 0 and ready["data"] == [str(tmp_path)]
+        fill(f"{ready['host']}:{ready['port']}", "t", 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
 
 
 def test_a_broker_that_cannot_protect_as_it_is_told_exits_with_code_2(tmp_path: Path) -> None:

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidelog.cli.complete import complete_any_setting, complete_broker_setting
-from tidelog.cli.options import confirm, connected, dry_run_option, examples, noun, output_option, pairs, yes_option
-from tidelog.cli.output import Column, Row, show, show_fields, show_one, tell, warn
+from tidelog.cli.options import (
+    confirm,
+    connected,
+    dry_run_option,
+    examples,
+    noun,
+    output_option,
+    setting_pairs,
+    yes_option,
+)
+from tidelog.cli.output import Column, Row, show, show_done, show_fields, show_one, tell, warn
 
 if TYPE_CHECKING:
     from tidelog.client import Client
@@ -232,7 +241,7 @@ def _resource_name(kind: str, name: str) -> str:
 @command.command(
     "set",
     epilog=examples(
-        "tidelog config set topic orders retention.ms=86400000",
+        "tidelog config set topic orders retention.ms=7d retention.bytes=10GB",
         "tidelog config set broker default log.cleaner.threads=2",
         "tidelog config set group billing consumer.session.timeout.ms=60000",
         "tidelog config set topic orders cleanup.policy=compact --append",
@@ -244,20 +253,29 @@ def _resource_name(kind: str, name: str) -> str:
 @click.option("--append", is_flag=True, help="Add to a list instead of replacing it.")
 @click.option("--remove", is_flag=True, help="Take from a list instead of replacing it.")
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
 def set_config(
-    client: Client, kind: str, name: str, settings: tuple[str, ...], append: bool, remove: bool, dry_run: bool
+    client: Client,
+    kind: str,
+    name: str,
+    settings: tuple[str, ...],
+    append: bool,
+    remove: bool,
+    dry_run: bool,
+    output: str,
 ) -> None:
     """Set something for a topic, a broker (or "default" for all brokers), or a group."""
     if append and remove:
         raise click.UsageError("--append and --remove exclude each other.")
-    wanted = pairs(settings)
+    wanted = setting_pairs(settings)
     check_keys(kind, wanted)
     operation: Any = "append" if append else "subtract" if remove else "set"
     client.admin.alter_configs(kind, _resource_name(kind, name), validate_only=dry_run, **{operation: wanted})
     told = ", ".join(f"{key}={value}" for key, value in wanted.items())
     verb = {"set": "set", "append": "appended", "subtract": "removed"}[operation]
-    tell(f"{kind} {name}: {told} {'would be ' if dry_run else ''}{verb}")
+    done = {"kind": kind, "name": name, verb: wanted, "dry_run": dry_run}
+    show_done(done, output, f"{kind} {name}: {told} {'would be ' if dry_run else ''}{verb}")
 
 
 @command.command(
@@ -269,9 +287,10 @@ def set_config(
 @click.option("-a", "--all", "everything", is_flag=True, help="Whatever is set.")
 @yes_option
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
 def unset(
-    client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, yes: bool, dry_run: bool
+    client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, yes: bool, dry_run: bool, output: str
 ) -> None:
     """Go back to the value of a weaker source: the broker's, or the default."""
     if everything == bool(keys):
@@ -286,9 +305,9 @@ def unset(
     for key in keys:
         if key not in found:
             tell(f"{kind} {name}: {key} is not set")
-    if not found:
-        return
-    if everything and not dry_run:
+    if found and everything and not dry_run:
         confirm(f"Unset {', '.join(found)} of {kind} {name}?", yes)
-    client.admin.alter_configs(kind, resource, delete=found, validate_only=dry_run)
-    tell(f"{kind} {name}: {', '.join(found)} {'would be ' if dry_run else ''}unset")
+    if found:
+        client.admin.alter_configs(kind, resource, delete=found, validate_only=dry_run)
+    done = {"kind": kind, "name": name, "unset": found, "dry_run": dry_run}
+    show_done(done, output, f"{kind} {name}: {', '.join(found) or 'nothing'} {'would be ' if dry_run else ''}unset")

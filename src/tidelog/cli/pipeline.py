@@ -23,7 +23,8 @@ from tidelog.cli.options import (
     yes_option,
 )
 from tidelog.cli.pipeline_load import load as load_command
-from tidelog.cli.places import EARLIEST, LATEST, Place, duration_ms, ends_of, resolve, where
+from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve, where
+from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
     from tidelog.pipeline.executor import Executor

@@ -26,6 +26,7 @@ from tidelog.config.definitions import (
 )
 from tidelog.config.errors import ConfigError, nearest, unknown_key
 from tidelog.config.properties import parse_properties
+from tidelog.config.units import plain_number
 
 FLAG = "flag"
 ENVIRONMENT = "environment"
@@ -74,7 +75,7 @@ class Settings:
 
     def overlay(self, settings: Iterable[Setting]) -> None:
         """Settings of a stronger source: they replace their names, and the other names for the same setting."""
-        layer = {setting.name: setting for setting in settings}
+        layer = {setting.name: _plain_setting(setting) for setting in settings}
         for name in layer:
             for other in same_setting(name):
                 if other not in layer:
@@ -186,6 +187,14 @@ def _known(given: Iterable[Setting], settings: Settings) -> list[Setting]:
         meant = f"; did you mean {suggestion}?" if suggestion else ""
         settings.warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
     return known
+
+
+def _plain_setting(setting: Setting) -> Setting:
+    """Durations and sizes as the numbers that they mean."""
+    try:
+        return Setting(setting.name, plain_number(setting.name, setting.text), setting.kind, setting.where)
+    except ConfigError as error:
+        raise error.at(setting.where) from None
 
 
 def _candidates(name: str) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -121,6 +122,28 @@ def test_what_comes_through_a_pipe_is_written_before_the_pipe_ends(bootstrap: st
             process.stdin.close()
             assert process.wait(timeout=30) == 0
             assert [record.value for record in client.read("piped", 0)] == [b"first", b"second"]
+
+
+def test_producing_on_a_terminal_shows_progress_while_it_goes_on(bootstrap: str) -> None:
+    leader, follower = os.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "produce", "progressing"], stdin=subprocess.PIPE, stderr=follower, env=environment(bootstrap)
+    )
+    os.close(follower)
+    try:
+        assert process.stdin is not None
+        told = b""
+        while b"records sent: " not in told:
+            process.stdin.write(b"line\n" * 1000)
+            process.stdin.flush()
+            while select.select([leader], [], [], 0)[0]:
+                told += os.read(leader, 4096)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
 
 
 def test_colour_is_for_terminals_that_were_not_told_otherwise(bootstrap: str) -> None:

@@ -26,6 +26,18 @@ def single(client: Client, unique: Callable[[str], str]) -> str:
     return name
 
 
+def test_producing_tells_how_far_it_is_where_there_is_no_terminal(
+    run: Shell, single: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.cli.progress.LINE_EVERY_S", 0.0)
+    (tmp_path / "lines").write_text("x\n" * 4000)
+    *progress, last = run("produce", single, str(tmp_path / "lines")).stderr.splitlines()
+    assert [line.partition("),")[0] for line in progress] == [
+        f"records sent: {n},000 ({percent}%" for n, percent in ((1, 25), (2, 50), (3, 75), (4, 100))
+    ]
+    assert last.startswith("4000 records written")
+
+
 def test_lines_become_values(run: Shell, client: Client, single: str) -> None:
     told = run("produce", single, input=b"one\n\nthree\r\nno end").stderr
     assert contents(client, single) == [(None, b"one"), (None, b""), (None, b"three\r"), (None, b"no end")]

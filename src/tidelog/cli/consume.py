@@ -189,8 +189,8 @@ class _Consumption:
         from tidelog.client.errors import OffsetOutOfRange
 
         total = None if follow else sum(max(0, (s.until or 0) - s.position) for s in self._spans)
-        # Where records go to the same terminal, they are the progress.
-        quiet = on_terminal() and self._matches is None
+        # Where records go to the same terminal, they are the progress; what never ends gets nowhere.
+        quiet = (on_terminal() and self._matches is None) or (follow and not sys.stderr.isatty())
         with Progress("scanned", total, shown=not quiet) as progress:
             while True:
                 try:

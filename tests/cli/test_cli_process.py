@@ -51,7 +51,8 @@ COMMAND = [sys.executable, "-m", "tidelog.cli.main"]
 
 def environment(bootstrap: str = "127.0.0.1:1") -> dict[str, str]:
     source = str(Path(__file__).resolve().parents[2] / "src")
-    return {**os.environ, "PYTHONPATH": source, "TIDELOG_BOOTSTRAP": bootstrap}
+    # Buffered, as in any shell: what is printed is seen when a chunk of records is done with.
+    return {**os.environ, "PYTHONPATH": source, "TIDELOG_BOOTSTRAP": bootstrap, "PYTHONUNBUFFERED": ""}
 
 
 def hear_interrupts() -> None:
@@ -97,6 +98,19 @@ def test_following_prints_what_comes_and_ends_with_ctrl_c(bootstrap: str) -> Non
         _, told = process.communicate(timeout=30)
         assert process.returncode == 130
         assert b"Traceback" not in told
+
+
+def test_a_member_of_a_group_commits_and_leaves_on_ctrl_c(bootstrap: str) -> None:
+    fill(bootstrap, "grouped", 3)
+    with started("consume", "grouped", "--group", "interrupted", "--follow", bootstrap=bootstrap) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+        assert (process.returncode, b"Traceback" in told) == (130, False)
+    with Client(bootstrap) as client:
+        assert client.groups.offsets("interrupted")["grouped", 0].offset == 3
+        assert client.groups.describe("interrupted").members == []
 
 
 def test_a_reader_that_has_enough_is_no_failure(bootstrap: str) -> None:

@@ -61,6 +61,9 @@ is not text in key and value is written as JSON, bytes go under key_base64 and v
     show_default=True,
     help="A record is a line, a line of JSON, or a whole file.",
 )
+@click.option(
+    "-d", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help=r"What ends a line; for example \0."
+)
 @click.option("-K", "--key-separator", metavar="TEXT", help=r"A line is key, TEXT, value; for example : or \t.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record that has none.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
@@ -91,6 +94,7 @@ def command(
     topic: str,
     files: tuple[str, ...],
     kind: str,
+    delimiter: str,
     key_separator: str | None,
     key: str | None,
     headers: tuple[str, ...],
@@ -104,7 +108,7 @@ def command(
     output: str,
 ) -> None:
     """Write records to a topic, from FILES or standard input."""
-    recipe = Recipe(kind, key_separator, key, headers, timestamp, null)
+    recipe = Recipe(kind, delimiter, key_separator, key, headers, timestamp, null)
     _ensure_topic(client, topic, no_create)
     producer = client.producer(acks=acks, compression=compression, spread=spread)
     sources = files or (STDIN,)
@@ -151,6 +155,7 @@ class Recipe:
     def __init__(
         self,
         kind: str,
+        delimiter: str,
         key_separator: str | None,
         key: str | None,
         headers: tuple[str, ...],
@@ -160,6 +165,9 @@ class Recipe:
         if key_separator is not None and kind != "lines":
             raise click.UsageError("--key-separator is for --input lines.")
         self.kind = kind
+        self.delimiter = unescaped(delimiter)
+        if not self.delimiter:
+            raise click.UsageError("--delimiter must not be empty; a whole file is --input file.")
         self._separator = None if key_separator is None else unescaped(key_separator)
         if self._separator == b"":
             raise click.UsageError("--key-separator must not be empty.")
@@ -221,7 +229,7 @@ class Sending:
             if self._recipe.kind == "file":
                 self._send(stream.read(), shown)
                 return
-            for number, line in enumerate(_lines(stream, self._producer), 1):
+            for number, line in enumerate(_lines(stream, self._producer, self._recipe.delimiter), 1):
                 self._send(line, f"{shown}, line {number}")
 
     def _send(self, piece: bytes, place: str) -> None:
@@ -244,14 +252,15 @@ class Sending:
             self._progress.update(self._records, self._bytes)
 
 
-def _lines(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
+def _lines(stream: BinaryIO, producer: Producer, delimiter: bytes) -> Iterator[bytes]:
     """The lines without their ends; what was sent is flushed whenever nothing more is there to be read."""
     try:
         descriptor = stream.fileno()
         waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
     except (OSError, ValueError):
         # A stream without a descriptor is in memory.
-        yield from (line.removesuffix(b"\n") for line in stream)
+        *lines, rest = stream.read().split(delimiter)
+        yield from [*lines, rest] if rest else lines
         return
     rest = b""
     while True:
@@ -260,7 +269,7 @@ def _lines(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
         chunk = os.read(descriptor, CHUNK_BYTES)
         if not chunk:
             break
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, rest = (rest + chunk).split(delimiter)
         yield from lines
     if rest:
         yield rest

@@ -1,10 +1,20 @@
-"""Builds the compiled kernels where a C compiler is at hand; without one the pure-Python modules serve."""
+"""Builds the compiled kernels where a C compiler is at hand; without one the pure-Python modules serve.
 
+An install is mostly the wait for the compiler. So the kernels share what Cython needs for memoryviews, in a module of its
+own, instead of compiling it once each; they are compiled side by side, and without debugging symbols. They come all or
+not at all, because none of them works without the shared part.
+"""
+
+import os
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-KERNELS = list(Path("src").glob("tidelog/**/kernel.py"))
+KERNELS = sorted(Path("src").glob("tidelog/**/kernel.py"))
+SHARED = "tidelog._memoryviews"
+CORES = os.cpu_count() or 1
 
 
 def extensions() -> list[Extension]:
@@ -12,16 +22,30 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules = [
-        Extension(
-            ".".join(path.relative_to("src").with_suffix("").parts),
-            [str(path)],
-            extra_compile_args=["-O3"],
-            optional=True,
-        )
-        for path in KERNELS
-    ]
-    return cythonize(modules, language_level=3, build_dir="build/cython") if modules else []
+    # Cython makes the source of the shared module itself.
+    sources = {SHARED: []} | {".".join(p.relative_to("src").with_suffix("").parts): [str(p)] for p in KERNELS}
+    modules = [Extension(name, files, extra_compile_args=["-O3", "-g0"]) for name, files in sources.items()]
+    return cythonize(
+        modules, language_level=3, build_dir="build/cython", nthreads=CORES, shared_utility_qualified_name=SHARED
+    )
 
 
-setup(ext_modules=extensions())
+class BuildKernels(build_ext):
+    """`optional` extensions, but all of them together."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or CORES
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            # Whatever keeps a compiler from working; `tidelog version` says what is in use.
+            print(f"warning: the kernels could not be compiled, pure Python will serve: {error}", file=sys.stderr)
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildKernels})

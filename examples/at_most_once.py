@@ -17,6 +17,8 @@ import time
 
 from confluent_kafka import Consumer, Producer
 
+from examples.interrupt import Interrupt
+
 
 def copy(options: argparse.Namespace) -> int:
     consumer = Consumer(
@@ -31,7 +33,8 @@ def copy(options: argparse.Namespace) -> int:
     producer = Producer({"bootstrap.servers": options.bootstrap, "acks": 0, "retries": 0, "linger.ms": 1})
     consumer.subscribe([options.source])
     copied, heard = 0, time.monotonic()
-    while time.monotonic() - heard < options.idle:
+    interrupted = Interrupt()
+    while not interrupted and time.monotonic() - heard < options.idle:
         messages = [message for message in consumer.consume(options.round, timeout=0.2) if not message.error()]
         if not messages:
             continue
@@ -52,8 +55,16 @@ def main() -> int:
     parser.add_argument("--group", default="at-most-once", help="the consumer group; default: %(default)s")
     parser.add_argument("--id", default="at-most-once-0", help="of this program, the same at every start")
     parser.add_argument("--round", type=int, default=500, metavar="RECORDS", help="at most, default %(default)s")
-    parser.add_argument("--idle", type=float, default=float("inf"), metavar="SECONDS", help="end when nothing comes")
-    print(f"copied {copy(parser.parse_args())} records")
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=10,
+        metavar="SECONDS",
+        help="without a record before it ends",
+    )
+    options = parser.parse_args()
+    print(f"copying {options.source} to {options.target}, until nothing comes any more or Ctrl-C", flush=True)
+    print(f"copied {copy(options)} records")
     return 0
 
 

@@ -20,6 +20,8 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from examples.interrupt import Interrupt
+
 
 def insist(step: Callable[[], None]) -> None:
     """Repeats a step of the transaction while it fails with something that passes, such as a broker that restarts."""
@@ -73,7 +75,8 @@ def copy(options: argparse.Namespace) -> int:
     # With a callback, partitions come and go only within `consume`, never in the middle of a transaction.
     consumer.subscribe([options.source], on_revoke=lambda *_: None)
     copied, heard = 0, time.monotonic()
-    while time.monotonic() - heard < options.idle:
+    interrupted = Interrupt()
+    while not interrupted and time.monotonic() - heard < options.idle:
         messages = [message for message in consumer.consume(options.round, timeout=0.2) if not message.error()]
         if not messages:
             continue
@@ -98,8 +101,16 @@ def main() -> int:
     parser.add_argument("--group", default="exactly-once", help="the consumer group; default: %(default)s")
     parser.add_argument("--id", default="exactly-once-0", help="of this program, the same at every start")
     parser.add_argument("--round", type=int, default=500, metavar="RECORDS", help="at most, default %(default)s")
-    parser.add_argument("--idle", type=float, default=float("inf"), metavar="SECONDS", help="end when nothing comes")
-    print(f"copied {copy(parser.parse_args())} records")
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=10,
+        metavar="SECONDS",
+        help="without a record before it ends",
+    )
+    options = parser.parse_args()
+    print(f"copying {options.source} to {options.target}, until nothing comes any more or Ctrl-C", flush=True)
+    print(f"copied {copy(options)} records")
     return 0
 
 

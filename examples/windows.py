@@ -57,7 +57,12 @@ def run(options: argparse.Namespace) -> None:
     writer = writer.option("checkpointLocation", options.checkpoint or f"{options.table}_checkpoint")
     writer = writer.trigger(availableNow=True) if options.once else writer.trigger(processingTime="1 second")
     query = writer.start(options.table)
-    query.awaitTermination()
+    print(f"counting {options.source} into {options.table}; Ctrl-C stops", flush=True)
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    print(f"stopped; {options.table} holds the windows that are complete")
     spark.stop()
 
 

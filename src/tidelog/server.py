@@ -27,6 +27,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.checks import connection_overrides
 from tidelog.config.listeners import advertised_listeners, bound_listeners
 from tidelog.config.sources import read_flags
+from tidelog.config.unkept import refuse_unkept
 from tidelog.control.nodes import Endpoint
 from tidelog.housekeeping import Housekeeping
 from tidelog.journal import Journal
@@ -70,6 +71,7 @@ class BrokerServer:
         self._started = False
         self._stopping = False
         self._raise_file_limit()
+        self._keep_to_owner_and_group()
         self._store_directory = self._find_store()
         self.store = self._open_store()
         self.broker = Broker(
@@ -98,6 +100,11 @@ class BrokerServer:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    @staticmethod
+    def _keep_to_owner_and_group() -> None:
+        """Directories are 0750 and files 0640 from now on, or less where the umask already allows less."""
+        os.umask(os.umask(0o777) | 0o027)
 
     def _find_store(self) -> str:
         try:
@@ -248,6 +255,15 @@ def limits_of(config: BrokerConfig) -> Limits:
 
 
 def configure(settings: Settings, data_dir: str | None, host: str | None, port: int | None) -> BrokerConfig:
+    """The configuration of a broker that starts: what asks for more than it has is refused.
+
+    That comes first, because the short options of the command line replace a part of the settings.
+    """
+    refuse_unkept(settings.by_name, settings.ignored)
+    return combine(settings, data_dir, host, port)
+
+
+def combine(settings: Settings, data_dir: str | None, host: str | None, port: int | None) -> BrokerConfig:
     """The configuration of a broker from its settings and the short options of the command line.
 
     Without any address given it listens on the loopback interface only: a broker without authentication is not
@@ -258,12 +274,17 @@ def configure(settings: Settings, data_dir: str | None, host: str | None, port: 
         flags.append(f"log.dirs={os.path.abspath(data_dir)}")
     elif not {"log.dirs", "log.dir"} & set(settings.by_name):
         flags.append(f"log.dirs={os.path.abspath('tidelog-data')}")
-    if host is not None or port is not None or "listeners" not in settings.by_name:
+    is_placed = host is not None or port is not None
+    for name, effect in (("listeners", "is replaced by"), ("advertised.listeners", "is told to clients in spite of")):
+        if is_placed and name in settings.by_name:
+            given = settings.by_name[name]
+            settings.warnings.append(f"{given.where}: {name}={given.text} {effect} --host and --port")
+    if is_placed or "listeners" not in settings.by_name:
         shown = f"[{host}]" if host and ":" in host else host if host is not None else "127.0.0.1"
         flags.append(f"listeners=PLAINTEXT://{shown}:{9092 if port is None else port}")
     settings.overlay(read_flags(flags))
     config = BrokerConfig(settings)
-    if not config.is_set("broker.id"):
+    if config.get("broker.id") < 0:
         found = written_by(SystemDisk(), config.log_dirs)
         if found is not None:
             # The directory has an owner already: this broker is that one.

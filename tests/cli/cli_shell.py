@@ -23,8 +23,8 @@ class Shell:
         assert result.exit_code == code, f"exit code {result.exit_code}\n{result.stdout}\n{result.stderr}"
         return result
 
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "-o", "json").stdout)
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self(*arguments, "-o", "json", code=code).stdout)
 
     def lines(self, *arguments: str, **options: Any) -> list[Any]:
         """What a command prints as JSON lines."""

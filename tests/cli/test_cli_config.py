@@ -16,14 +16,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_show_tells_where_each_value_comes_from(alone: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "server.properties").write_text("num.partitions=2\nlog.retention.hours=1\nsasl.jaas.config=secret\n")
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "4")
-    rows = alone.json("config", "show", "--config", "server.properties", "-X", "min.insync.replicas=2")
+    # A broker would not start with a login that it cannot ask for: the exit code says so.
+    rows = alone.json("config", "show", "--config", "server.properties", "-X", "min.insync.replicas=2", code=2)
     found = {row["name"]: (row["value"], row["from"]) for row in rows}
     assert found["num.partitions"] == ("4", "KAFKA_NUM_PARTITIONS")
     assert found["log.retention.hours"] == ("1", "server.properties:2")
     assert found["min.insync.replicas"] == ("2", "-X min.insync.replicas")
     assert found["sasl.jaas.config"][0] == "[hidden]"
     assert found["listeners"] == ("PLAINTEXT://127.0.0.1:9092", "tidelog serve")
-    assert "secret" not in alone("config", "show", "--config", "server.properties").stdout
+    told = alone("config", "show", "--config", "server.properties", code=2)
+    assert "secret" not in told.stdout + told.stderr and "sasl.jaas.config asks for" in told.stderr
 
 
 def test_show_all_lists_the_defaults_too(alone: Shell) -> None:

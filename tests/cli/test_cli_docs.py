@@ -65,7 +65,7 @@ def steps(page: Path) -> list[Step]:
     return found
 
 
-RUNNABLE = [page for page in PAGES if any(step.text.startswith(SERVE) for step in steps(page))]
+RUNNABLE = [page for page in PAGES if any(step.kind == "console" for step in steps(page))]
 
 
 class Session:

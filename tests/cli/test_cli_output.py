@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tidelog.cli.formats import TableFormat, cut, from_json, json_format, to_json, unescaped
 from tidelog.cli.output import Column, printable, show, size, width
-from tidelog.cli.places import Place, duration_ms, iso, parse_place
+from tidelog.cli.places import Place, iso, parse_place
 from tidelog.cli.yaml import to_yaml
+from tidelog.config.units import duration_ms
 from tidelog.wire.records import Record
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

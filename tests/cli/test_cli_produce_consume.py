@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidelog.client import Client, Message
+from tidelog.client.group_member import GroupMember
 
 
 def contents(client: Client, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes | None]]:
@@ -24,6 +25,18 @@ def single(client: Client, unique: Callable[[str], str]) -> str:
     name = unique("single")
     client.admin.create_topic(name, 1, 1)
     return name
+
+
+def test_producing_tells_how_far_it_is_where_there_is_no_terminal(
+    run: Shell, single: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.cli.progress.LINE_EVERY_S", 0.0)
+    (tmp_path / "lines").write_text("x\n" * 4000)
+    *progress, last = run("produce", single, str(tmp_path / "lines")).stderr.splitlines()
+    assert [line.partition("),")[0] for line in progress] == [
+        f"records sent: {n},000 ({percent}%" for n, percent in ((1, 25), (2, 50), (3, 75), (4, 100))
+    ]
+    assert last.startswith("4000 records written")
 
 
 def test_lines_become_values(run: Shell, client: Client, single: str) -> None:
@@ -174,6 +187,77 @@ def test_records_that_are_deleted_while_one_partition_is_read_cost_none_of_anoth
     told = run("consume", topic)
     assert sorted(told.stdout.split()) == ["00", "01", "02", "03", "12", "13", "20", "21", "22", "23"]
     assert f"{topic}-1: offsets 0 to 1 were deleted meanwhile" in told.stderr
+
+
+def test_several_topics_and_patterns_are_read_together(
+    run: Shell, client: Client, unique: Callable[[str], str]
+) -> None:
+    prefix = unique("several")
+    for name in ("a", "b", "c"):
+        client.produce(f"{prefix}-{name}", [name.encode()])
+    assert sorted(run("consume", f"{prefix}-*").stdout.split()) == ["a", "b", "c"]
+    assert sorted(run("consume", f"{prefix}-b", f"{prefix}-?", f"{prefix}-b").stdout.split()) == ["a", "b", "c"]
+    found = run("consume", f"{prefix}-a", f"{prefix}-c", "-o", "table").stdout.splitlines()
+    assert found[0].split()[0] == "TOPIC"
+    assert sorted(row.split()[0] for row in found[1:]) == [f"{prefix}-a", f"{prefix}-c"]
+    assert {line["topic"] for line in run.lines("consume", f"{prefix}-*", "--max", "3")} == {
+        f"{prefix}-{name}" for name in "abc"
+    }
+    run("consume", f"{prefix}-a", f"{prefix}-none", code=4)
+    assert "no topic matches" in run("consume", f"{prefix}-x*", code=4).stderr
+
+
+def test_records_are_delimited_as_asked_for(run: Shell, client: Client, single: str) -> None:
+    run("produce", single, "-d", r"\0", input=b"one\ntwo\0three\0\0four")
+    assert [value for _, value in contents(client, single)] == [b"one\ntwo", b"three", b"", b"four"]
+    assert run("consume", single, "-d", r"\0").stdout_bytes == b"one\ntwo\0three\0\0four\0"
+    assert run("consume", single, "-o", "raw", "-d", "; ").stdout_bytes == b"one\ntwo; three; ; four; "
+
+
+def test_a_group_goes_on_where_it_stands_and_commits_what_was_printed(
+    run: Shell, client: Client, topic: str, unique: Callable[[str], str]
+) -> None:
+    group = unique("group")
+    for partition in range(3):
+        client.produce(topic, [b"%d%d" % (partition, n) for n in range(3)], partition=partition)
+    everything = [f"{partition}{n}" for partition in range(3) for n in range(3)]
+    printed = run("consume", topic, "--group", group, "-n", "2").stdout.split()
+    assert sum(at.offset for at in client.groups.offsets(group).values()) == 2
+    printed += run("consume", topic, "--group", group).stdout.split()
+    assert sorted(printed) == everything
+    assert run("consume", topic, "--group", group).stdout == ""
+    described = run.json("group", "describe", group)
+    assert (described["type"], described["state"], described["lag"]) == ("consumer", "Empty", 0)
+    late = unique("late")
+    assert run("consume", topic, "--group", late, "--from", "latest").stdout == ""
+    client.produce(topic, [b"new"], partition=1)
+    assert run("consume", topic, "--group", late).stdout == "new\n"
+
+
+def test_members_of_a_group_share_its_partitions(tidelog_broker_factory: Callable[..., Any]) -> None:
+    broker = tidelog_broker_factory({"group.consumer.assignment.interval.ms": "0"})
+    with Client(broker.bootstrap) as client:
+        client.admin.create_topic("t", 3, 1)
+        first, second = (client.group_member("g", ["t"]) for _ in range(2))
+
+        def settle(*members: GroupMember) -> list[int]:
+            """Heartbeats, without waiting for their turn, until all partitions are somebody's."""
+            for _ in range(100):
+                for member in members:
+                    member._next_s = 0.0
+                    if member.poll():
+                        member.accept()
+                owned = sorted(partition for member in members for _, partition in member.assignment)
+                if owned == [0, 1, 2] and all(member.assignment for member in members):
+                    break
+            return owned
+
+        assert settle(first, second) == [0, 1, 2]
+        client.groups.commit("g", {("t", 0): 0}, first._member_id, first._epoch)
+        first.leave()
+        assert settle(second) == [0, 1, 2]
+        second.leave()
+        assert client.groups.describe("g").members == []
 
 
 def test_only_what_matches_is_printed_and_counted(run: Shell, client: Client, single: str) -> None:

@@ -10,6 +10,7 @@ from cli_shell import Shell
 
 from tidelog.client import Client
 from tidelog.client.errors import NotFound
+from tidelog.testing.broker import RunningBroker
 
 
 def test_a_topic_is_created_listed_described_and_deleted(run: Shell, unique: Callable[[str], str]) -> None:
@@ -63,6 +64,22 @@ def test_nothing_is_deleted_without_a_yes(run: Shell, client: Client, topic: str
     run("topic", "delete", topic, "no-such-topic", "--yes", "--if-exists")
     with pytest.raises(NotFound):
         client.topic(topic)
+
+
+def test_internal_topics_are_deleted_only_when_that_is_said_as_well(
+    tidelog_broker: RunningBroker,
+) -> None:
+    run = Shell(tidelog_broker.bootstrap)
+    with Client(tidelog_broker.bootstrap) as client:
+        client.admin.create_topic("orders", 1, 1)
+        client.groups.commit("billing", {("orders", 0): 0})
+        for arguments in (["--yes"], ["--dry-run"]):
+            told = run("topic", "delete", "orders", "__consumer_offsets", *arguments, code=2).stderr
+            assert "__consumer_offsets" in told and "--internal" in told
+        run("topic", "delete", "__consumer_offsets", "--internal", code=2)
+        assert client.groups.offsets("billing")[("orders", 0)].offset == 0
+        run("topic", "delete", "__consumer_offsets", "--internal", "--yes")
+        assert sorted(client.describe().topics) == ["orders"]
 
 
 def test_a_dry_run_creates_nothing_and_still_finds_mistakes(run: Shell, unique: Callable[[str], str]) -> None:

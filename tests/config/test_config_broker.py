@@ -49,11 +49,9 @@ def test_an_unknown_name_is_an_error_wherever_it_is_asked_for() -> None:
         BrokerConfig.of({"no.such": "1"})
 
 
-def test_a_broker_without_a_number_is_0_alone_and_is_given_one_with_zookeeper() -> None:
-    assert BrokerConfig().broker_id == 0
-    assert BrokerConfig.of({"zookeeper.connect": "zk:2181"}).broker_id == -1
-    without_generation = {"zookeeper.connect": "zk:2181", "broker.id.generation.enable": "false"}
-    assert BrokerConfig.of(without_generation).broker_id == 0
+def test_a_broker_without_a_number_is_0_and_never_the_one_that_means_no_leader() -> None:
+    for texts in ({}, {"zookeeper.connect": "zk:2181"}, {"broker.id": "-1"}):
+        assert BrokerConfig.of(texts).broker_id == 0
     for name in ("broker.id", "node.id"):
         config = BrokerConfig.of({name: "7"})
         assert (config.broker_id, config.get("broker.id"), config.get("node.id")) == (7, 7, 7)
@@ -109,6 +107,10 @@ def test_any_negative_retention_is_unlimited() -> None:
         ({"listeners": "PLAINTEXT://:1"}, False, "a broker id must be given"),
         ({"listener.name.x.ssl.keystore.location": "/k"}, False, "a broker id must be given"),
         ({"ssl.keystore.location": "/k"}, True, "only with a listener's prefix"),
+        ({"listener.name.x.ssl.keystore.location": "/k"}, True, "does not have what is asked for"),
+        ({"listeners": "SASL_SSL://:1"}, True, "does not have what is asked for with listeners"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, True, "does not have what is asked for"),
+        ({"principal.builder.class": "acme.Builder"}, True, "does not have what is asked for"),
         ({"log.retention.ms": "x"}, True, "Not a number of type LONG"),
         ({"log.retenton.ms": "1"}, True, r"did you mean log\.retention\.ms"),
         ({"log.retention.ms": "0"}, True, "unlimited"),
@@ -133,7 +135,6 @@ def test_what_may_not_be_altered_is_refused_as_an_invalid_request(
         ({"log.retention.ms": "5"}, True),
         ({"message.max.bytes": "5", "compression.type": "lz4"}, False),
         ({"listener.name.x.max.connections": "5"}, False),
-        ({"listener.name.x.ssl.keystore.location": "/k"}, True),
         ({"leader.replication.throttled.rate": "1000"}, False),
     ],
 )

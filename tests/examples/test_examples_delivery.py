@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,11 @@ PARTITIONS = 2
 RECORDS = 2000
 ROUND = 8
 PATIENCE_S = 90
+
+
+def hear_interrupts() -> None:
+    # A test run in the background ignores Ctrl-C, and its children would inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Copying:
@@ -43,13 +49,21 @@ class Copying:
         command += ["--from", "in", "--to", "out", "--round", str(ROUND), *arguments]
         paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, preexec_fn=hear_interrupts
+        )
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def interrupt(self) -> int:
+        """Presses Ctrl-C; its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        return self._process.wait(PATIENCE_S)
 
     def finish(self) -> None:
         """One more life, until nothing comes any more."""
@@ -94,6 +108,14 @@ def copying(broker: RunningBroker, request: pytest.FixtureRequest) -> Iterator[C
     yield copying
     copying.kill()
     copying.client.close()
+
+
+@pytest.mark.parametrize("copying", EXAMPLES, indirect=True)
+def test_an_example_ends_in_good_order_on_ctrl_c_and_says_what_it_did(copying: Copying) -> None:
+    copying.start("--idle", "60")
+    copying.work(1)
+    assert copying.interrupt() == 0
+    assert copying.consumed() > 0
 
 
 INPUT = Counter({b"%d" % n: 1 for n in range(RECORDS)})

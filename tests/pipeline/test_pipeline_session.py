@@ -65,7 +65,7 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyspark" else object())
     with pytest.raises(NotReady, match="pyspark is not installed") as error:
         check_pyspark()
-    assert error.value.hint == "pip install 'tidelog[spark]'"
+    assert error.value.hint == "`pip install '.[spark]'` in a checkout of tidelog"
 
 
 def test_a_local_master_tries_failed_tasks_again() -> None:

@@ -88,6 +88,34 @@ def test_a_project_configures_the_fixtures_by_overriding_one(project: pytest.Pyt
     run(project, passed=1)
 
 
+def test_the_test_in_which_the_sessions_broker_dies_is_told_so_and_the_next_has_one_again(
+    project: pytest.Pytester,
+) -> None:
+    project.makepyfile(
+        """
+        import os, signal
+        pids = []
+
+        def test_before(tidelog_broker_session):
+            pids.append(tidelog_broker_session.pid)
+
+        def test_of_its_death(tidelog_broker_session):
+            os.kill(tidelog_broker_session.pid, signal.SIGKILL)
+            tidelog_broker_session._process.wait()
+
+        def test_after(tidelog_broker_session):
+            assert tidelog_broker_session.running and tidelog_broker_session.pid != pids[0]
+            tidelog_broker_session.stop()
+
+        def test_after_a_stop_on_purpose(tidelog_broker_session):
+            assert tidelog_broker_session.running
+        """
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "-q")
+    result.assert_outcomes(passed=4, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_of_its_death*", "*ended by itself with exit code -9*"])
+
+
 def test_a_broker_that_cannot_start_is_an_error_with_its_words(project: pytest.Pytester) -> None:
     project.makepyfile(
         """

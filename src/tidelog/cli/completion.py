@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tidelog.cli.options import CONTEXT, examples
+from tidelog.cli.options import CONTEXT, examples, output_option
+from tidelog.cli.output import show_one
 
 
 @click.command(
@@ -16,8 +17,9 @@ from tidelog.cli.options import CONTEXT, examples
     ),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@output_option("script", "json")
 @click.pass_context
-def command(ctx: click.Context, shell: str) -> None:
+def command(ctx: click.Context, shell: str, output: str) -> None:
     """Print the script for shell completion.
 
     Topics and groups are asked of the broker that $TIDELOG_BOOTSTRAP names, or the one on localhost.
@@ -26,4 +28,5 @@ def command(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "tidelog", "_TIDELOG_COMPLETE").source())
+    script = kind(ctx.find_root().command, {}, "tidelog", "_TIDELOG_COMPLETE").source()
+    show_one({"shell": shell, "script": script}, output, lambda: click.echo(script))

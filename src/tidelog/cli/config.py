@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidelog.cli.complete import complete_any_setting, complete_broker_setting
-from tidelog.cli.options import confirm, connected, dry_run_option, examples, noun, output_option, pairs, yes_option
-from tidelog.cli.output import Column, Row, show, show_fields, show_one, tell, warn
+from tidelog.cli.options import (
+    confirm,
+    connected,
+    dry_run_option,
+    examples,
+    noun,
+    output_option,
+    setting_pairs,
+    yes_option,
+)
+from tidelog.cli.output import Column, Row, show, show_done, show_fields, show_one, tell, warn
 
 if TYPE_CHECKING:
     from tidelog.client import Client
@@ -53,20 +62,22 @@ flags_option = click.option(
 def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], everything: bool, output: str) -> None:
     """Show what a broker would start with here, and where each value comes from.
 
-    The same files, KAFKA_ variables and flags as for `tidelog serve` are looked at. No broker is asked.
+    The same files, KAFKA_ variables and flags as for `tidelog serve` are looked at. No broker is asked. Where `serve`
+    would refuse them, that is told last, and the exit code is 2.
     """
     from fnmatch import fnmatchcase
 
     from tidelog.config.definitions import BROKER_KEYS, broker_key
     from tidelog.config.sources import load
+    from tidelog.config.unkept import refuse_unkept
     from tidelog.config.values import to_text
-    from tidelog.server import configure
+    from tidelog.server import combine
 
     settings = load(files, os.environ, flags)
+    given = dict(settings.by_name)
+    config = combine(settings, None, None, None)
     for warning in settings.warnings:
         warn(warning)
-    given = set(settings.by_name)
-    config = configure(settings, None, None, None)
     names = {*BROKER_KEYS, *config.names_set()} if everything or pattern in BROKER_KEYS else set(config.names_set())
     rows: list[Row] = []
     for name in sorted(name for name in names if fnmatchcase(name, pattern)):
@@ -80,16 +91,17 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
                 "default": None if key is None else key.default,
             }
         )
-    if not rows and output in ("table", "wide"):
-        tell("nothing is set" if pattern == "*" else f"nothing that matches {pattern} is set; --all shows defaults too")
-        return
     columns = [
         Column("NAME", "name"),
         Column("VALUE", "value"),
         Column("FROM", "from"),
         Column("DEFAULT", "default", wide=True),
     ]
-    show(rows, columns, output)
+    if rows or output not in ("table", "wide"):
+        show(rows, columns, output)
+    else:
+        tell("nothing is set" if pattern == "*" else f"nothing that matches {pattern} is set; --all shows defaults too")
+    refuse_unkept(given, settings.ignored)
 
 
 @command.command(epilog=examples("tidelog config explain retention.ms", "tidelog config explain log.retention.ms"))
@@ -121,6 +133,7 @@ def _definitions() -> dict[str, Mapping[str, ConfigKey]]:
 
 def _explained(kind: str, key: ConfigKey) -> Row:
     from tidelog.config.definitions import GROUP_SYNONYMS, TOPIC_SYNONYMS, has_effect
+    from tidelog.config.unkept import has_no_keeper
     from tidelog.config.values import describe_valid
 
     row: Row = {
@@ -136,7 +149,9 @@ def _explained(kind: str, key: ConfigKey) -> Row:
         row["otherwise"] = f"the broker's {GROUP_SYNONYMS[key.name]}"
     if kind == "broker":
         row["changes"] = "while it runs" if key.dynamic else "only at the start"
-        if not has_effect(key.name):
+        if has_no_keeper(key.name):
+            row["effect"] = "not there yet: a broker for which it is set to anything but its default does not start"
+        elif not has_effect(key.name):
             row["effect"] = "none: it is accepted for Kafka's sake"
     return row
 
@@ -234,7 +249,7 @@ def _resource_name(kind: str, name: str) -> str:
 @command.command(
     "set",
     epilog=examples(
-        "tidelog config set topic orders retention.ms=86400000",
+        "tidelog config set topic orders retention.ms=7d retention.bytes=10GB",
         "tidelog config set broker default log.cleaner.threads=2",
         "tidelog config set group billing consumer.session.timeout.ms=60000",
         "tidelog config set topic orders cleanup.policy=compact --append",
@@ -246,20 +261,29 @@ def _resource_name(kind: str, name: str) -> str:
 @click.option("--append", is_flag=True, help="Add to a list instead of replacing it.")
 @click.option("--remove", is_flag=True, help="Take from a list instead of replacing it.")
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
 def set_config(
-    client: Client, kind: str, name: str, settings: tuple[str, ...], append: bool, remove: bool, dry_run: bool
+    client: Client,
+    kind: str,
+    name: str,
+    settings: tuple[str, ...],
+    append: bool,
+    remove: bool,
+    dry_run: bool,
+    output: str,
 ) -> None:
     """Set something for a topic, a broker (or "default" for all brokers), or a group."""
     if append and remove:
         raise click.UsageError("--append and --remove exclude each other.")
-    wanted = pairs(settings)
+    wanted = setting_pairs(settings)
     check_keys(kind, wanted)
     operation: Any = "append" if append else "subtract" if remove else "set"
     client.admin.alter_configs(kind, _resource_name(kind, name), validate_only=dry_run, **{operation: wanted})
     told = ", ".join(f"{key}={value}" for key, value in wanted.items())
     verb = {"set": "set", "append": "appended", "subtract": "removed"}[operation]
-    tell(f"{kind} {name}: {told} {'would be ' if dry_run else ''}{verb}")
+    done = {"kind": kind, "name": name, verb: wanted, "dry_run": dry_run}
+    show_done(done, output, f"{kind} {name}: {told} {'would be ' if dry_run else ''}{verb}")
 
 
 @command.command(
@@ -271,9 +295,10 @@ def set_config(
 @click.option("-a", "--all", "everything", is_flag=True, help="Whatever is set.")
 @yes_option
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
 def unset(
-    client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, yes: bool, dry_run: bool
+    client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, yes: bool, dry_run: bool, output: str
 ) -> None:
     """Go back to the value of a weaker source: the broker's, or the default."""
     from tidelog.config.describe import CLUSTER_WIDE
@@ -290,9 +315,9 @@ def unset(
     for key in keys:
         if key not in found:
             tell(f"{kind} {name}: {key} is not set")
-    if not found:
-        return
-    if everything and not dry_run:
+    if found and everything and not dry_run:
         confirm(f"Unset {', '.join(found)} of {kind} {name}?", yes)
-    client.admin.alter_configs(kind, resource, delete=found, validate_only=dry_run)
-    tell(f"{kind} {name}: {', '.join(found)} {'would be ' if dry_run else ''}unset")
+    if found:
+        client.admin.alter_configs(kind, resource, delete=found, validate_only=dry_run)
+    done = {"kind": kind, "name": name, "unset": found, "dry_run": dry_run}
+    show_done(done, output, f"{kind} {name}: {', '.join(found) or 'nothing'} {'would be ' if dry_run else ''}unset")

@@ -1,14 +1,16 @@
-"""`tidelog consume`: read records from a topic, from one place to another, or as they come."""
+"""`tidelog consume`: read records of topics, from one place to another, as they come, or as a member of a group."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.complete import complete_topic
+from tidelog.cli.complete import complete_group, complete_topic
+from tidelog.cli.consumption import GroupConsumption, Printer, consume_spans
 from tidelog.cli.formats import (
     NULL,
     Format,
@@ -16,19 +18,19 @@ from tidelog.cli.formats import (
     json_format,
     raw_format,
     template_format,
+    unescaped,
     value_format,
 )
 from tidelog.cli.options import CONTEXT, connected, examples, partitions_option, topic_of
-from tidelog.cli.output import on_terminal, tell, warn
+from tidelog.cli.output import on_terminal, tell
 from tidelog.cli.places import EARLIEST, LATEST, Ends, Place, ends_of, resolve, where
-from tidelog.cli.progress import Progress
 
 if TYPE_CHECKING:
     import re
 
     from tidelog.client import Client
+    from tidelog.client.group_member import Assignment
     from tidelog.client.reader import Isolation, Span
-    from tidelog.wire.records import Record
 
 
 @click.command(
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
         "tidelog consume orders --from -1h --until -30m -o json",
         "tidelog consume orders --from -10 --partition 0,2",
         "tidelog consume orders --grep 'customer.*42' -n 1",
+        "tidelog consume orders 'audit-*' --follow",
+        "tidelog consume orders --group billing --follow",
+        r"tidelog consume orders -o value --delimiter '\0'",
         r"tidelog consume orders -f '%p %o %k: %s\n'",
     )
     + """
@@ -58,13 +63,20 @@ Fields of a --format, as in kcat:
   %K length of the key  %S length of the value  %h headers; \\n \\t \\r \\0 \\xHH
 """,
 )
-@click.argument("topic", shell_complete=complete_topic)
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_topic)
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=complete_group,
+    help="Read as a member of this group: go on where it stands, share its partitions, and commit what was printed.",
+)
 @click.option(
     "--from",
     "first",
     type=where,
     metavar="PLACE",
-    help="Where to begin.  [default: earliest; with --follow latest]",
+    help="Where to begin; with --group, where the group has committed nothing.  "
+    "[default: earliest; with --follow and without --group latest]",
 )
 @click.option("--until", type=where, metavar="PLACE", help="Where to end, exclusive.  [default: the end as it is now]")
 @click.option("-n", "--max", "limit", type=click.IntRange(1), metavar="N", help="End after so many records.")
@@ -76,6 +88,12 @@ Fields of a --format, as in kcat:
     type=click.Choice(["table", "wide", "json", "value", "raw"]),
     help="table; wide with headers; json, a line each; value, a line each; raw, without anything between.  "
     "[default: table on a terminal, value elsewhere]",
+)
+@click.option(
+    "-d",
+    "--delimiter",
+    metavar="TEXT",
+    help=r"What stands behind each record of -o value or raw, such as \0.  [default: \n for value, nothing for raw]",
 )
 @click.option("-f", "--format", "template", metavar="TEMPLATE", help="What to print of each record; see below.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only records whose key or value matches.")
@@ -90,40 +108,91 @@ Fields of a --format, as in kcat:
 @connected
 def command(
     client: Client,
-    topic: str,
+    topics: tuple[str, ...],
+    group: str | None,
     first: Place | None,
     until: Place | None,
     limit: int | None,
     follow: bool,
     partitions: list[int] | None,
     output: str | None,
+    delimiter: str | None,
     template: str | None,
     pattern: str | None,
     null: str,
     isolation: Isolation,
 ) -> None:
-    """Read records from a topic.
+    """Read records from topics: names, or patterns with * and ?.
 
-    Without --follow it ends where the topic ends now. Records of one partition come in order; those of several are
+    Without --follow it ends where the topics end now. Records of one partition come in order; those of several are
     interleaved. Null and empty values are told apart: <null> and "" in tables, null and "" in JSON.
     """
     if follow and until is not None:
         raise click.UsageError("--follow has no end: leave out --until.")
     if output and template:
         raise click.UsageError("--output and --format exclude each other.")
+    if group is not None and (until is not None or partitions is not None):
+        raise click.UsageError("--group reads what is assigned to it, to the end: leave out --until and --partition.")
+    chosen = output or ("table" if on_terminal() and delimiter is None else "value")
+    if delimiter is not None and (template or chosen not in ("value", "raw")):
+        raise click.UsageError("--delimiter is for -o value and -o raw.")
     matches = _compiled(pattern)
-    templated = None if template is None else template_format(template, null)
-    topic_of(client, topic)
-    ends = ends_of(client, topic, partitions, isolation)
-    start = first or (LATEST if follow else EARLIEST)
-    spans = _spans(client, topic, ends, start, None if follow else until or LATEST)
-    chosen = output or ("table" if on_terminal() else "value")
-    form = templated or _format(chosen, ends, null)
-    out = sys.stdout.buffer
+    form = None if template is None else template_format(template, null)
+    behind = None if delimiter is None else unescaped(delimiter)
+    names = _chosen(client, topics)
+    ends = {name: ends_of(client, name, partitions, isolation) for name in names}
+    form = form or _format(chosen, ends, null, behind)
+    printer = Printer(sys.stdout.buffer, form, matches, limit)
     if isinstance(form, TableFormat):
         click.echo(click.style(form.header(), bold=True))
         sys.stdout.flush()
-    _Consumption(client, spans, isolation, form, matches, limit).run(out, follow)
+    if group is not None:
+        member = client.group_member(group, names)
+        spans_of = partial(_group_spans, client, group, first or EARLIEST, follow, isolation)
+        GroupConsumption(client, member, spans_of, isolation, printer, follow).run()
+        return
+    start = first or (LATEST if follow else EARLIEST)
+    stop = None if follow else until or LATEST
+    spans = [span for name in names for span in _spans(client, name, ends[name], start, stop)]
+    consume_spans(client, spans, isolation, printer, follow)
+
+
+def _chosen(client: Client, topics: tuple[str, ...]) -> list[str]:
+    """The topics that names and patterns mean; internal ones only by name."""
+    from fnmatch import fnmatchcase
+
+    from tidelog.client.errors import NotFound
+
+    names: dict[str, None] = {}
+    for text in topics:
+        if not {"*", "?"} & set(text):
+            topic_of(client, text)
+            names[text] = None
+            continue
+        known = client.describe().topics.values()
+        found = sorted(topic.name for topic in known if fnmatchcase(topic.name, text) and not topic.is_internal)
+        if not found:
+            raise NotFound(f"no topic matches {text}", hint="`tidelog topic list` shows what there is")
+        names.update(dict.fromkeys(found))
+    return list(names)
+
+
+def _group_spans(
+    client: Client, group: str, first: Place, follow: bool, isolation: Isolation, assigned: Assignment
+) -> list[Span]:
+    """From what the group has committed, as far as the partition still holds it, or `first`, to the end or without."""
+    from tidelog.client.reader import Span
+
+    committed = client.groups.offsets(group, sorted(assigned), require_stable=True)
+    spans = []
+    for topic in sorted({topic for topic, _ in assigned}):
+        ends = ends_of(client, topic, sorted(p for t, p in assigned if t == topic), isolation)
+        begins = resolve(client, topic, first, ends)
+        for partition, (low, high) in ends.items():
+            known = committed.get((topic, partition))
+            begin = min(max(begins[partition] if known is None else known.offset, low), high)
+            spans.append(Span(topic, partition, begin, None if follow else high))
+    return spans
 
 
 def _compiled(pattern: str | None) -> re.Pattern[bytes] | None:
@@ -146,95 +215,21 @@ def _spans(client: Client, topic: str, ends: dict[int, Ends], first: Place, unti
     for partition, (low, high) in ends.items():
         begin = min(max(begins[partition], low), high)
         if first.offset is not None and begin != first.offset:
-            tell(f"partition {partition} holds offsets {low} to {high}: beginning at {begin}")
+            tell(f"{topic}-{partition} holds offsets {low} to {high}: beginning at {begin}")
         stop = None if stops is None else min(stops[partition], high)
         spans.append(Span(topic, partition, begin, stop))
     return spans
 
 
-def _format(output: str, ends: dict[int, Ends], null: str) -> Format:
+def _format(output: str, ends: dict[str, dict[int, Ends]], null: str, delimiter: bytes | None) -> Format:
     if output == "json":
         return json_format
     if output == "raw":
-        return raw_format
+        return raw_format(delimiter or b"")
     if output == "value":
-        return value_format(null)
+        return value_format(null, b"\n" if delimiter is None else delimiter)
     columns = shutil.get_terminal_size().columns if on_terminal() else None
-    last = max((e.end for e in ends.values()), default=0)
-    return TableFormat(len(str(max(ends, default=0))), len(str(last)), output == "wide", columns, null)
-
-
-class _Consumption:
-    """One run: what was scanned, what was printed, and where each partition stands."""
-
-    def __init__(
-        self,
-        client: Client,
-        spans: list[Span],
-        isolation: Isolation,
-        form: Format,
-        matches: re.Pattern[bytes] | None,
-        limit: int | None,
-    ) -> None:
-        self._client = client
-        self._spans = spans
-        self._isolation: Isolation = isolation
-        self._form = form
-        self._matches = matches
-        self._limit = limit
-        self._scanned = 0
-        self._printed = 0
-
-    def run(self, out: BinaryIO, follow: bool) -> None:
-        from tidelog.client.errors import OffsetOutOfRange
-
-        total = None if follow else sum(max(0, (s.until or 0) - s.position) for s in self._spans)
-        # Where records go to the same terminal, they are the progress.
-        quiet = on_terminal() and self._matches is None
-        with Progress("scanned", total, shown=not quiet) as progress:
-            while True:
-                try:
-                    self._read(out, follow, progress)
-                    break
-                except OffsetOutOfRange as error:
-                    self._skip(error)
-        if self._matches is not None:
-            tell(f"{self._printed} of {self._scanned} records matched")
-
-    def _read(self, out: BinaryIO, follow: bool, progress: Progress) -> None:
-        from tidelog.client.reader import chunk_records
-
-        keen = follow or on_terminal()
-        for chunk in self._client.reader(self._spans, isolation=self._isolation).chunks():
-            topic, partition = chunk.span.topic, chunk.span.partition
-            for record in chunk_records(chunk):
-                self._scanned += 1
-                if self._scanned % 1000 == 0:
-                    progress.update(self._scanned)
-                if self._matches is not None and not self._wanted(record):
-                    continue
-                out.write(self._form(topic, partition, record))
-                self._printed += 1
-                if self._printed == self._limit:
-                    out.flush()
-                    return
-            if keen:
-                out.flush()
-            progress.update(self._scanned)
-        out.flush()
-
-    def _wanted(self, record: Record) -> bool:
-        assert self._matches is not None
-        return any(part is not None and self._matches.search(part) for part in (record.key, record.value))
-
-    def _skip(self, error: Exception) -> None:
-        """Retention was faster than we: go on with what is left."""
-        from tidelog.client.errors import OffsetOutOfRange
-
-        assert isinstance(error, OffsetOutOfRange)
-        behind = [span for span in self._spans if span.partition == error.partition and span.position < error.first]
-        if not behind:
-            raise error
-        for span in behind:
-            warn(f"{span.topic}-{span.partition}: offsets {span.position} to {error.first - 1} were deleted meanwhile")
-            span.position = error.first
+    last = max((e.end for found in ends.values() for e in found.values()), default=0)
+    highest = max((partition for found in ends.values() for partition in found), default=0)
+    topic_width = max(map(len, ends)) if len(ends) > 1 else None
+    return TableFormat(len(str(highest)), len(str(last)), output == "wide", columns, null, topic_width)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from tidelog import how_to_install
 from tidelog.cli.options import CONTEXT, broker_options, examples, output_option
 from tidelog.cli.output import show, size
 
@@ -83,7 +84,7 @@ def command(ctx: click.Context, data_dir: str, output: str, bootstrap: str, time
 
 def check_machine(data_dir: str) -> Iterator[Finding]:
     yield _python()
-    yield _kernel()
+    yield _kernels()
     yield _files()
     yield _disk(data_dir)
     yield _java()
@@ -96,17 +97,16 @@ def _python() -> Finding:
     return Finding(OK if fits else BAD, "Python", found, None if fits else "install Python 3.11 or newer")
 
 
-def _kernel() -> Finding:
-    from tidelog.wire import kernel
+def _kernels() -> Finding:
+    from tidelog.kernels import COMPILED, HOW_TO_BUILD, HOW_TO_REBUILD, STALE, states, summary
 
-    if not str(kernel.__file__).endswith(".py"):
-        return Finding(OK, "record kernel", "compiled")
-    return Finding(
-        NOTE,
-        "record kernel",
-        "pure Python: right, and several times slower",
-        "install a C compiler and reinstall: pip install --force-reinstall --no-binary tidelog tidelog",
-    )
+    found = states()
+    kinds = set(found.values())
+    if kinds == {COMPILED}:
+        return Finding(OK, "kernels", COMPILED)
+    if STALE in kinds:
+        return Finding(BAD, "kernels", summary(found), HOW_TO_REBUILD)
+    return Finding(NOTE, "kernels", f"{summary(found)}: right, and several times slower", HOW_TO_BUILD)
 
 
 def _files() -> Finding:
@@ -157,7 +157,9 @@ def _spark() -> Finding:
     try:
         return Finding(OK, "PySpark (optional)", version("pyspark"))
     except PackageNotFoundError:
-        return Finding(NOTE, "PySpark (optional)", "not installed", "only pipelines need it: pip install pyspark")
+        return Finding(
+            NOTE, "PySpark (optional)", "not installed", f"only pipelines need it: {how_to_install('spark')}"
+        )
 
 
 # --- the cluster ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from tidelog.cli.options import speaks_json
 from tidelog.client.errors import ClientError, Denied, NotFound, Refused, Unreachable
 from tidelog.config.errors import ConfigError
 
@@ -22,7 +23,10 @@ def explain(error: Exception) -> int:
         tell_error(str(error), error.hint)
         return exit_code(error)
     if isinstance(error, ConfigError):
-        tell_error(error.explain())
+        if speaks_json():
+            tell_error(f"{error.where}: {error}" if error.where else str(error), error.hint)
+        else:
+            tell_error(error.explain())
         return USAGE
     if isinstance(error, OSError) and error.strerror:
         tell_error(f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower())
@@ -32,6 +36,11 @@ def explain(error: Exception) -> int:
 
 
 def tell_error(message: str, hint: str | None = None) -> None:
+    if speaks_json():
+        from tidelog.cli.output import json_line
+
+        click.echo(json_line({"error": message, "hint": hint}), err=True)
+        return
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
     if hint:
         click.echo(f"  {hint}", err=True)

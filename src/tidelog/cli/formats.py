@@ -127,23 +127,36 @@ def json_format(topic: str, partition: int, record: Record) -> bytes:
     return json_line(to_json(topic, partition, record)).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def value_format(null: str) -> Format:
-    marker = null.encode() + b"\n"
+def value_format(null: str, delimiter: bytes = b"\n") -> Format:
+    marker = null.encode() + delimiter
 
     def line(topic: str, partition: int, record: Record) -> bytes:
-        return marker if record.value is None else record.value + b"\n"
+        return marker if record.value is None else record.value + delimiter
 
     return line
 
 
-def raw_format(topic: str, partition: int, record: Record) -> bytes:
-    return record.value or b""
+def raw_format(delimiter: bytes = b"") -> Format:
+    def piece(topic: str, partition: int, record: Record) -> bytes:
+        return (record.value or b"") + delimiter
+
+    return piece
 
 
 class TableFormat:
     """A line a record, cut to the width of the terminal where there is one."""
 
-    def __init__(self, partition_width: int, offset_width: int, wide: bool, columns: int | None, null: str) -> None:
+    def __init__(
+        self,
+        partition_width: int,
+        offset_width: int,
+        wide: bool,
+        columns: int | None,
+        null: str,
+        topic_width: int | None = None,
+    ) -> None:
+        #: None where there is one topic only
+        self._topic_width = None if topic_width is None else max(topic_width, len("TOPIC"))
         self._partition_width = max(partition_width, len("PARTITION"))
         self._offset_width = max(offset_width, len("OFFSET"))
         self._wide = wide
@@ -151,7 +164,8 @@ class TableFormat:
         self._null = null
 
     def header(self) -> str:
-        texts = [f"{'PARTITION':>{self._partition_width}}", f"{'OFFSET':>{self._offset_width}}"]
+        texts = [] if self._topic_width is None else [f"{'TOPIC':{self._topic_width}}"]
+        texts += [f"{'PARTITION':>{self._partition_width}}", f"{'OFFSET':>{self._offset_width}}"]
         texts += [f"{'TIME':{TIME_WIDTH}}", f"{'KEY':{KEY_WIDTH}}"]
         texts += [f"{'HEADERS':{HEADERS_WIDTH}}", "VALUE"] if self._wide else ["VALUE"]
         return "  ".join(texts)
@@ -160,7 +174,8 @@ class TableFormat:
         key = self._shown(record.key)
         if self._columns is not None:
             key = cut(key, KEY_WIDTH)
-        texts = [f"{partition:>{self._partition_width}}", f"{record.offset:>{self._offset_width}}"]
+        texts = [] if self._topic_width is None else [f"{topic:{self._topic_width}}"]
+        texts += [f"{partition:>{self._partition_width}}", f"{record.offset:>{self._offset_width}}"]
         texts += [f"{_local(record.timestamp):{TIME_WIDTH}}", key + " " * (KEY_WIDTH - width(key))]
         if self._wide:
             headers = ",".join(f"{printable(name)}={self._shown(value)}" for name, value in record.headers) or "-"

@@ -358,20 +358,24 @@ def _targets(
 )
 @yes_option
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
-def delete(client: Client, groups: tuple[str, ...], topics: tuple[str, ...], yes: bool, dry_run: bool) -> None:
+def delete(
+    client: Client, groups: tuple[str, ...], topics: tuple[str, ...], yes: bool, dry_run: bool, output: str
+) -> None:
     """Delete groups that have no members, with what they have committed."""
     wanted = _chosen(client, topics)
     kinds = {group: _described(client, group).type for group in groups}
+    rows: list[Row] = []
     for group, kind in kinds.items():
         committed = _positions(client, group, kind)
         lost = len(committed.keys() & wanted) if topics else len(committed)
+        rows.append({"group": group, "offsets": lost, "offsets_only": bool(topics), "deleted": not dry_run})
         tell(f"group {group}: {plural(lost, 'committed offset')}")
-    if dry_run:
-        return
     what = "the offsets of" if topics else ""
-    confirm(f"Delete {what} {', '.join(groups)}? This cannot be undone.".replace("  ", " "), yes)
-    for group, kind in kinds.items():
+    if not dry_run:
+        confirm(f"Delete {what} {', '.join(groups)}? This cannot be undone.".replace("  ", " "), yes)
+    for group, kind in () if dry_run else kinds.items():
         if topics and kind == SHARE:
             client.share_groups.forget(group, sorted({topic for topic, _ in wanted}))
         elif topics:
@@ -379,3 +383,5 @@ def delete(client: Client, groups: tuple[str, ...], topics: tuple[str, ...], yes
         else:
             client.groups.delete(group)
         tell(f"deleted {what} {group}".replace("  ", " "))
+    if output != "table":
+        show(rows, [], output)

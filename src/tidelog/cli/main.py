@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from tidelog.cli.options import debugging, suggest
+from tidelog.cli.options import debugging, note_format, speaks_json, suggest
 
 INTERRUPTED: Final = 130
 
@@ -66,6 +66,10 @@ class LateGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        note_format(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
@@ -73,11 +77,20 @@ class LateGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as error:
+            if not speaks_json():
+                raise
+            from tidelog.cli.failure import tell_error
+
+            tell_error(error.format_message())
+            ctx.exit(error.exit_code)
+        except (click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
+            from tidelog.cli.output import tell
+
             # Whatever was printed stays a whole line.
-            click.echo("interrupted", err=True)
+            tell("interrupted")
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             # Python flushes stdout once more at its end; it must find somebody who listens.
@@ -91,7 +104,18 @@ class LateGroup(click.Group):
             ctx.exit(explain(error))
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from tidelog.cli.version import headline
+
+        click.echo(headline())
+        ctx.exit()
+
+
 @click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 @click.option("--debug", is_flag=True, envvar="TIDELOG_DEBUG", help="Show where in the code an error comes from.")
 def tidelog(debug: bool) -> None:
     """A distributed commit log that speaks Kafka's protocol.

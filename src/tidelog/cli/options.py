@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
@@ -57,6 +58,17 @@ def debugging(ctx: click.Context) -> bool:
     """Whether --debug was given, before or behind the command."""
     found: bool = ctx.find_root().params.get("debug", False) or ctx.find_root().meta.get("debug", False)
     return found
+
+
+def note_format(ctx: click.Context, arguments: list[str]) -> None:
+    """Remembers whether -o json was given, before anything can go wrong: errors and notes are JSON then, too."""
+    asked = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(arguments))
+    ctx.meta["json"] = asked or not {"-ojson", "--output=json"}.isdisjoint(arguments)
+
+
+def speaks_json() -> bool:
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.find_root().meta.get("json"))
 
 
 def _note_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -147,6 +159,13 @@ def pairs(values: tuple[str, ...], what: str = "setting") -> dict[str, str]:
             raise click.UsageError(f"{text!r} is not a {what}: write key=value.")
         found[key.strip()] = value
     return found
+
+
+def setting_pairs(values: tuple[str, ...]) -> dict[str, str]:
+    """`key=value` settings; durations and sizes as the numbers that they mean."""
+    from tidelog.config.units import plain_number
+
+    return {name: plain_number(name, text) for name, text in pairs(values).items()}
 
 
 def partition_list(_: click.Context | None, __: click.Parameter | None, values: tuple[str, ...]) -> list[int] | None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from tidelog.cli.options import speaks_json
 from tidelog.cli.yaml import to_yaml
 
 MISSING: Final = "-"
@@ -127,12 +128,20 @@ def size(count: int | None) -> str | None:
     raise AssertionError
 
 
+def show_done(done: Row, output: str, message: str) -> None:
+    """Tells people what was done, and programs as data."""
+    show_one(done, output, lambda: tell(message))
+
+
 def tell(message: str) -> None:
     """Talk: what happened, for people, beside the data."""
-    click.echo(message, err=True)
+    click.echo(json_line({"note": message}) if speaks_json() else message, err=True)
 
 
 def warn(message: str) -> None:
+    if speaks_json():
+        click.echo(json_line({"warning": message}), err=True)
+        return
     click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {message}", err=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from tidelog import how_to_install
 from tidelog.cli.options import (
     confirm,
     debug_option,
@@ -22,7 +23,8 @@ from tidelog.cli.options import (
     yes_option,
 )
 from tidelog.cli.pipeline_load import load as load_command
-from tidelog.cli.places import EARLIEST, LATEST, Place, duration_ms, ends_of, resolve, where
+from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve, where
+from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
     from tidelog.pipeline.executor import Executor
@@ -57,7 +59,7 @@ def piped(function: DECORATED) -> DECORATED:
                 for problem in error.problems:
                     tell_error(f"{problem.where}: {problem.message}", problem.hint)
                 ctx.exit(USAGE)
-            hint = error.hint if isinstance(error, PipelineError) else "pip install 'tidelog[spark,schema]'"
+            hint = error.hint if isinstance(error, PipelineError) else how_to_install("spark", "schema")
             tell_error(str(error), hint)
             ctx.exit(FAILED)
 

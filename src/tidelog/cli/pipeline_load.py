@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog import how_to_install
 from tidelog.cli.complete import complete_topic
 from tidelog.cli.options import CONTEXT, broker_options, compression_option, debugging, dry_run_option, examples, pairs
 
@@ -160,7 +161,7 @@ def _explain(error: Exception) -> None:
     from tidelog.cli.failure import FAILED, tell_error
 
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in ("pyspark", "pyarrow"):
-        tell_error(str(error), "pip install 'tidelog[spark]'")
+        tell_error(str(error), how_to_install("spark"))
         ctx.exit(FAILED)
     if "tidelog.pipeline.errors" in sys.modules:
         from tidelog.pipeline.errors import PipelineError

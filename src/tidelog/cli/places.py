@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from tidelog.config.units import duration_ms
+
 if TYPE_CHECKING:
     from tidelog.client import Client
     from tidelog.client.reader import Isolation
 
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO: Final = re.compile(r"-((?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+)")
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
 _WORDS: Final = {"earliest": "earliest", "beginning": "earliest", "latest": "latest", "end": "latest"}
 
@@ -74,14 +74,6 @@ def parse_time(text: str, now: datetime) -> int:
             f"{text!r} is neither an offset nor a time; for example earliest, latest, 1200, -100 (the last hundred), "
             "-1h (an hour ago), 2026-01-31T12:00 or @1767225600000"
         ) from None
-
-
-def duration_ms(text: str) -> float:
-    """`90s`, `1h30m`; the units are ms, s, m, h, d, w."""
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration; for example 90s, 1h30m or 2d")
-    return sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
 
 
 def _ms(moment: datetime) -> int:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 1 << 16
 STDIN: Final = "-"
+#: the clock is looked at after so many
+PROGRESS_RECORDS: Final = 1000
 
 
 @click.command(
@@ -58,6 +60,9 @@ is not text in key and value is written as JSON, bytes go under key_base64 and v
     default="lines",
     show_default=True,
     help="A record is a line, a line of JSON, or a whole file.",
+)
+@click.option(
+    "-d", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help=r"What ends a line; for example \0."
 )
 @click.option("-K", "--key-separator", metavar="TEXT", help=r"A line is key, TEXT, value; for example : or \t.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record that has none.")
@@ -89,6 +94,7 @@ def command(
     topic: str,
     files: tuple[str, ...],
     kind: str,
+    delimiter: str,
     key_separator: str | None,
     key: str | None,
     headers: tuple[str, ...],
@@ -102,16 +108,15 @@ def command(
     output: str,
 ) -> None:
     """Write records to a topic, from FILES or standard input."""
-    recipe = Recipe(kind, key_separator, key, headers, timestamp, null)
+    recipe = Recipe(kind, delimiter, key_separator, key, headers, timestamp, null)
     _ensure_topic(client, topic, no_create)
     producer = client.producer(acks=acks, compression=compression, spread=spread)
     sources = files or (STDIN,)
-    total = _total_bytes(sources)
     try:
-        with Progress("bytes read:", total, shown=not sys.stdin.isatty()) as progress:
-            read = 0
+        with Progress("records sent:", _total_bytes(sources), shown=not sys.stdin.isatty()) as progress:
+            sending = Sending(producer, topic, recipe, partition, progress)
             for name in sources:
-                read = _send_source(producer, topic, name, recipe, partition, progress, read)
+                sending.send_source(name)
             producer.flush()
     finally:
         _report(topic, producer.delivered, output)
@@ -150,6 +155,7 @@ class Recipe:
     def __init__(
         self,
         kind: str,
+        delimiter: str,
         key_separator: str | None,
         key: str | None,
         headers: tuple[str, ...],
@@ -159,6 +165,9 @@ class Recipe:
         if key_separator is not None and kind != "lines":
             raise click.UsageError("--key-separator is for --input lines.")
         self.kind = kind
+        self.delimiter = unescaped(delimiter)
+        if not self.delimiter:
+            raise click.UsageError("--delimiter must not be empty; a whole file is --input file.")
         self._separator = None if key_separator is None else unescaped(key_separator)
         if self._separator == b"":
             raise click.UsageError("--key-separator must not be empty.")
@@ -198,56 +207,60 @@ class Recipe:
         )
 
 
-def _send_source(
-    producer: Producer,
-    topic: str,
-    name: str,
-    recipe: Recipe,
-    partition: int | None,
-    progress: Progress,
-    read: int,
-) -> int:
-    """Sends what one source holds; the bytes read so far."""
-    shown = "standard input" if name == STDIN else name
-    if name == STDIN and sys.stdin.isatty():
-        tell("one record a line; Ctrl-D ends")
-    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
-        if recipe.kind == "file":
-            content = stream.read()
-            _send(producer, topic, recipe, content, partition, shown)
-            return read + len(content)
-        for number, line in enumerate(_lines(stream, producer), 1):
-            _send(producer, topic, recipe, line, partition, f"{shown}, line {number}")
-            read += len(line) + 1
-            if number % 1000 == 0:
-                progress.update(read)
-    return read
+class Sending:
+    """What goes from the sources to the topic, and how far it is."""
+
+    def __init__(
+        self, producer: Producer, topic: str, recipe: Recipe, partition: int | None, progress: Progress
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._recipe = recipe
+        self._partition = partition
+        self._progress = progress
+        self._records = 0
+        self._bytes = 0
+
+    def send_source(self, name: str) -> None:
+        shown = "standard input" if name == STDIN else name
+        if name == STDIN and sys.stdin.isatty():
+            tell("one record a line; Ctrl-D ends")
+        with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
+            if self._recipe.kind == "file":
+                self._send(stream.read(), shown)
+                return
+            for number, line in enumerate(_lines(stream, self._producer, self._recipe.delimiter), 1):
+                self._send(line, f"{shown}, line {number}")
+
+    def _send(self, piece: bytes, place: str) -> None:
+        try:
+            message, named = self._recipe.record(piece)
+        except ValueError as error:
+            self._producer.flush()
+            raise click.ClickException(f"{place}: {error}") from None
+        self._producer.send(
+            self._topic,
+            message.value,
+            message.key,
+            message.headers,
+            partition=named if self._partition is None else self._partition,
+            timestamp_ms=message.timestamp_ms,
+        )
+        self._records += 1
+        self._bytes += len(piece) + 1
+        if self._records % PROGRESS_RECORDS == 0:
+            self._progress.update(self._records, self._bytes)
 
 
-def _send(producer: Producer, topic: str, recipe: Recipe, piece: bytes, partition: int | None, place: str) -> None:
-    try:
-        message, named = recipe.record(piece)
-    except ValueError as error:
-        producer.flush()
-        raise click.ClickException(f"{place}: {error}") from None
-    producer.send(
-        topic,
-        message.value,
-        message.key,
-        message.headers,
-        partition=named if partition is None else partition,
-        timestamp_ms=message.timestamp_ms,
-    )
-
-
-def _lines(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
+def _lines(stream: BinaryIO, producer: Producer, delimiter: bytes) -> Iterator[bytes]:
     """The lines without their ends; what was sent is flushed whenever nothing more is there to be read."""
     try:
         descriptor = stream.fileno()
         waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
     except (OSError, ValueError):
         # A stream without a descriptor is in memory.
-        yield from (line.removesuffix(b"\n") for line in stream)
+        *lines, rest = stream.read().split(delimiter)
+        yield from [*lines, rest] if rest else lines
         return
     rest = b""
     while True:
@@ -256,7 +269,7 @@ def _lines(stream: BinaryIO, producer: Producer) -> Iterator[bytes]:
         chunk = os.read(descriptor, CHUNK_BYTES)
         if not chunk:
             break
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, rest = (rest + chunk).split(delimiter)
         yield from lines
     if rest:
         yield rest

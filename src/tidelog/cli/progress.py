@@ -1,4 +1,4 @@
-"""Progress on a terminal: one line on stderr that is written over a few times a second, and nothing elsewhere."""
+"""Progress of long work, on stderr: a line that is written over on a terminal, and one now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import time
 from types import TracebackType
 from typing import Final
 
+from tidelog.cli.output import tell
+
 EVERY_S: Final = 0.2
+LINE_EVERY_S: Final = 10.0
 _CLEAR: Final = "\r\x1b[K"
 
 
 class Progress:
-    """`total` is None where it is not known. The line goes when the work is over."""
+    """`total` is None where it is not known. On a terminal the line goes when the work is over."""
 
     def __init__(self, what: str, total: int | None, shown: bool = True) -> None:
         self._what = what
         self._total = total
-        self._shown = shown and sys.stderr.isatty()
-        self._started = self._next = time.monotonic()
+        self._shown = shown
+        self._in_place = sys.stderr.isatty()
+        self._every_s = EVERY_S if self._in_place else LINE_EVERY_S
+        self._started = time.monotonic()
+        self._next = self._started if self._in_place else self._started + self._every_s
         self._written = False
 
     def __enter__(self) -> Progress:
@@ -31,17 +37,22 @@ class Progress:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
 
-    def update(self, done: int) -> None:
+    def update(self, done: int, part: int | None = None) -> None:
+        """So many are done; `part` is how much of the total that is, where the total counts something else."""
         if not self._shown:
             return
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + EVERY_S
-        rate = done / max(now - self._started, 0.001)
+        self._next = now + self._every_s
         line = f"{self._what} {done:,}"
         if self._total:
-            line += f" of {self._total:,} ({min(100, 100 * done // self._total)}%)"
-        sys.stderr.write(f"{_CLEAR}{line}, {rate:,.0f}/s")
-        sys.stderr.flush()
-        self._written = True
+            percent = min(100, 100 * (done if part is None else part) // self._total)
+            line += f" ({percent}%)" if part is not None else f" of {self._total:,} ({percent}%)"
+        line += f", {done / max(now - self._started, 0.001):,.0f}/s"
+        if self._in_place:
+            sys.stderr.write(_CLEAR + line)
+            sys.stderr.flush()
+            self._written = True
+        else:
+            tell(line)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.options import CONTEXT, debug_option, examples
+from tidelog.cli.options import CONTEXT, debug_option, examples, output_option
+
+if TYPE_CHECKING:
+    from tidelog.server import BrokerServer
 
 
 @click.command(
@@ -33,6 +37,7 @@ from tidelog.cli.options import CONTEXT, debug_option, examples
 @click.option(
     "-X", "flags", multiple=True, metavar="KEY=VALUE", help="Any of Kafka's broker settings; may be repeated."
 )
+@output_option("line", "json")
 @debug_option
 @click.pass_context
 def command(
@@ -42,6 +47,7 @@ def command(
     port: int | None,
     files: tuple[str, ...],
     flags: tuple[str, ...],
+    output: str,
 ) -> None:
     """Run a broker.
 
@@ -49,22 +55,57 @@ def command(
     Ctrl-C does not wait for clients. Settings come from flags, KAFKA_ variables and files, in this order of strength:
     `tidelog config show` tells what is in force and `tidelog config explain` what a setting means.
     """
+    _check_kernels(ctx)
     from tidelog.config.sources import load
     from tidelog.server import BrokerServer, StartFailed, configure
 
     settings = load(files, os.environ, flags)
+    config = configure(settings, data_dir, host, port)
     for warning in settings.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        _warn(warning)
     try:
-        server = BrokerServer(configure(settings, data_dir, host, port))
+        server = BrokerServer(config)
         server.start()
     except StartFailed as error:
         from tidelog.cli.failure import FAILED, tell_error
 
         tell_error(str(error))
         ctx.exit(FAILED)
-    server.run(lambda ready: click.echo(ready.describe()))
+    server.run(lambda ready: _say_ready(ready, output))
     if server.failure is not None:
         from tidelog.cli.failure import FAILED
 
         ctx.exit(FAILED)
+
+
+def _say_ready(server: BrokerServer, output: str) -> None:
+    if output != "json":
+        click.echo(server.describe())
+        return
+    from tidelog.cli.output import json_line
+
+    host, port = server.addresses[0]
+    about = {"host": host, "port": port, "broker": server.broker.id, "cluster": server.broker.cluster_id}
+    click.echo(json_line({"ready": True, **about, "data": [os.path.abspath(path) for path in server.config.log_dirs]}))
+
+
+def _warn(message: str) -> None:
+    # Late: a broker starts sooner without, and hardly ever warns.
+    from tidelog.cli.output import warn
+
+    warn(message)
+
+
+def _check_kernels(ctx: click.Context) -> None:
+    """What was compiled must fit its source; where nothing was compiled, that is told. Before anything is imported."""
+    from tidelog.kernels import BROKER_KERNELS, HOW_TO_BUILD, HOW_TO_REBUILD, PURE, STALE, states
+
+    found = states(BROKER_KERNELS)
+    if stale := [name for name, state in found.items() if state == STALE]:
+        from tidelog.cli.failure import FAILED, tell_error
+
+        tell_error(f"the compiled kernel of {', '.join(stale)} is {STALE}", HOW_TO_REBUILD)
+        ctx.exit(FAILED)
+    if slow := [name for name, state in found.items() if state == PURE]:
+        what = f"runs without compiled kernels ({', '.join(slow)}): right, and several times slower"
+        _warn(f"{what}. To have them, {HOW_TO_BUILD}")

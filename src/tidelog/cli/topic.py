@@ -14,12 +14,12 @@ from tidelog.cli.options import (
     examples,
     noun,
     output_option,
-    pairs,
     partitions_option,
+    setting_pairs,
     topic_of,
     yes_option,
 )
-from tidelog.cli.output import Column, Row, plural, show, show_fields, show_one, show_table, size, tell
+from tidelog.cli.output import Column, Row, plural, show, show_done, show_fields, show_one, show_table, size, tell
 from tidelog.cli.places import Place, ends_of, iso, resolve, where
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _sizes(client: Client, topic: TopicInfo) -> dict[int, int]:
     epilog=examples(
         "tidelog topic create orders",
         "tidelog topic create orders --partitions 6 --replication-factor 3",
-        "tidelog topic create latest-prices -c cleanup.policy=compact -c segment.ms=3600000",
+        "tidelog topic create latest-prices -c cleanup.policy=compact -c segment.ms=1h",
     )
 )
 @click.argument("name")
@@ -161,7 +161,8 @@ def _sizes(client: Client, topic: TopicInfo) -> dict[int, int]:
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=complete_topic_setting,
-    help="A setting of the topic; may be repeated. `tidelog config explain` knows them.",
+    help="A setting of the topic, such as retention.ms=7d or segment.bytes=64MiB; may be repeated. "
+    "`tidelog config explain` knows them.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Be content where the topic exists.")
 @dry_run_option
@@ -183,7 +184,7 @@ def create(
 
     try:
         created = client.admin.create_topic(
-            name, partitions or -1, replication_factor or -1, pairs(configs), validate_only=dry_run
+            name, partitions or -1, replication_factor or -1, setting_pairs(configs), validate_only=dry_run
         )
     except Exists as error:
         if if_not_exists:
@@ -207,14 +208,30 @@ def create(
     show_one(row, output, people)
 
 
-@command.command(epilog=examples("tidelog topic delete orders", "tidelog topic delete old-orders new-orders --yes"))
+@command.command(
+    epilog=examples(
+        "tidelog topic delete orders",
+        "tidelog topic delete old-orders new-orders --yes",
+        "tidelog topic delete __consumer_offsets --internal --dry-run",
+    )
+)
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--if-exists", is_flag=True, help="Be content where a topic does not exist.")
+@click.option(
+    "--internal", is_flag=True, help="Internal topics too, with all committed offsets or open transactions in them."
+)
 @yes_option
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
-def delete(client: Client, names: tuple[str, ...], if_exists: bool, yes: bool, dry_run: bool) -> None:
-    """Delete topics with everything in them."""
+def delete(
+    client: Client, names: tuple[str, ...], if_exists: bool, internal: bool, yes: bool, dry_run: bool, output: str
+) -> None:
+    """Delete topics with everything in them.
+
+    The brokers keep the offsets of all groups and the state of all transactions in internal topics, such as
+    __consumer_offsets: these are deleted with --internal only, whether --yes is given or not.
+    """
     known = client.describe().topics
     missing = [name for name in names if name not in known]
     for name in missing:
@@ -226,17 +243,21 @@ def delete(client: Client, names: tuple[str, ...], if_exists: bool, yes: bool, d
         ends = ends_of(client, name, [p.partition for p in known[name].partitions.values() if p.leader >= 0])
         offsets = sum(e.end - e.first for e in ends.values())
         tell(f"topic {name}: {plural(len(known[name].partitions), 'partition')}, about {plural(offsets, 'record')}")
-    if not present or dry_run:
-        return
-    confirm(f"Delete {', '.join(present)}? This cannot be undone.", yes)
-    client.admin.delete_topics(present)
-    tell(f"deleted {', '.join(present)}")
+    own = [name for name in present if known[name].is_internal]
+    if own and not internal:
+        why = "the brokers keep the offsets of groups or their transactions there, and all of it would be lost"
+        raise click.UsageError(f"{', '.join(own)}: {why}. Say --internal as well to delete internal topics.")
+    if present and not dry_run:
+        confirm(f"Delete {', '.join(present)}? This cannot be undone.", yes)
+        client.admin.delete_topics(present)
+    done = {"deleted": [] if dry_run else present, "would_delete": present if dry_run else [], "missing": missing}
+    show_done(done, output, f"{'would delete' if dry_run else 'deleted'} {', '.join(present) or 'nothing'}")
 
 
 @command.command(
     epilog=examples(
         "tidelog topic alter orders --partitions 12",
-        "tidelog topic alter orders --set retention.ms=86400000 --unset segment.ms",
+        "tidelog topic alter orders --set retention.ms=7d --set retention.bytes=10GB --unset segment.ms",
     )
 )
 @name_argument
@@ -244,6 +265,7 @@ def delete(client: Client, names: tuple[str, ...], if_exists: bool, yes: bool, d
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", shell_complete=complete_topic_setting)
 @click.option("--unset", multiple=True, metavar="KEY", help="Go back to the broker's value.")
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
 def alter(
     client: Client,
@@ -252,6 +274,7 @@ def alter(
     settings: tuple[str, ...],
     unset: tuple[str, ...],
     dry_run: bool,
+    output: str,
 ) -> None:
     """Add partitions to a topic, or change its settings.
 
@@ -260,17 +283,19 @@ def alter(
     if partitions is None and not settings and not unset:
         raise click.UsageError("Say what to change: --partitions, --set or --unset.")
     topic = topic_of(client, name)
+    wanted = setting_pairs(settings)
     if settings or unset:
         from tidelog.cli.config import check_keys
 
-        check_keys("topic", [*pairs(settings), *unset])
-        client.admin.alter_configs("topic", name, set=pairs(settings), delete=unset, validate_only=dry_run)
+        check_keys("topic", [*wanted, *unset])
+        client.admin.alter_configs("topic", name, set=wanted, delete=unset, validate_only=dry_run)
     if partitions is not None:
         client.admin.create_partitions(name, partitions, validate_only=dry_run)
-    changes = [*(f"{key}={value}" for key, value in pairs(settings).items()), *(f"{key} unset" for key in unset)]
+    changes = [*(f"{key}={value}" for key, value in wanted.items()), *(f"{key} unset" for key in unset)]
     if partitions is not None:
         changes.append(f"partitions {len(topic.partitions)} → {partitions}")
-    tell(f"topic {name} {'would be changed' if dry_run else 'changed'}: {', '.join(changes)}")
+    done = {"name": name, "set": wanted, "unset": list(unset), "partitions": partitions, "dry_run": dry_run}
+    show_done(done, output, f"topic {name} {'would be changed' if dry_run else 'changed'}: {', '.join(changes)}")
 
 
 @command.command(

@@ -21,7 +21,8 @@ from tidelog.cli.options import (
     yes_option,
 )
 from tidelog.cli.output import Column, Row, plural, show, show_fields, show_one, show_table, tell
-from tidelog.cli.places import duration_ms, iso
+from tidelog.cli.places import iso
+from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
     from tidelog.client import Client
@@ -230,6 +231,7 @@ def _row(txn: OpenTransaction, now_ms: int) -> Row:
 @click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins, as find-hanging shows.")
 @yes_option
 @dry_run_option
+@output_option("table", "json", "yaml")
 @connected
 def abort(
     client: Client,
@@ -239,6 +241,7 @@ def abort(
     start_offset: int | None,
     yes: bool,
     dry_run: bool,
+    output: str,
 ) -> None:
     """Abort a transaction.
 
@@ -249,24 +252,29 @@ def abort(
     if (transactional_id is None) == (place == (None, None, None)):
         raise click.UsageError("Say which: an ID, or --topic, --partition and --start-offset.")
     if transactional_id is not None:
-        _abort_known(client, transactional_id, yes, dry_run)
+        was_open = _abort_known(client, transactional_id, yes, dry_run)
+        done = {"transactional_id": transactional_id, "aborted": was_open and not dry_run}
+        show_one(done, output, lambda: None)
         return
     if topic is None or partition is None or start_offset is None:
         raise click.UsageError("A transaction that hangs is named by --topic, --partition and --start-offset together.")
     _abort_hanging(client, topic, partition, start_offset, yes, dry_run)
+    hanging = {"topic": topic, "partition": partition, "start_offset": start_offset, "aborted": not dry_run}
+    show_one(hanging, output, lambda: None)
 
 
-def _abort_known(client: Client, transactional_id: str, yes: bool, dry_run: bool) -> None:
+def _abort_known(client: Client, transactional_id: str, yes: bool, dry_run: bool) -> bool:
+    """Whether there was a transaction to abort."""
     about = _described(client, transactional_id)
     if not about.is_open:
         tell(f"{transactional_id} has no transaction open (its state is {about.state})")
-        return
+        return False
     tell(f"{transactional_id}: {about.state} in {plural(len(about.partitions), 'partition')}")
-    if dry_run:
-        return
-    confirm(f"Abort the transaction of {transactional_id}, and fence its producer?", yes)
-    client.transactions.abort(transactional_id)
-    tell(f"aborted the transaction of {transactional_id}")
+    if not dry_run:
+        confirm(f"Abort the transaction of {transactional_id}, and fence its producer?", yes)
+        client.transactions.abort(transactional_id)
+        tell(f"aborted the transaction of {transactional_id}")
+    return True
 
 
 def _abort_hanging(client: Client, topic: str, partition: int, start_offset: int, yes: bool, dry_run: bool) -> None:

@@ -15,18 +15,22 @@ from tidelog.cli.output import show_one
 @output_option("table", "json", "yaml")
 def command(output: str) -> None:
     """Show the version of Tidelog and what it speaks."""
-    from tidelog.wire import kernel
+    from tidelog.kernels import states, summary
 
-    compiled = not str(kernel.__file__).endswith(".py")
+    kernels = states()
     about = {
         "tidelog": __version__,
         "protocol": "Apache Kafka 4.3",
         "python": platform.python_version(),
-        "kernel": "compiled" if compiled else "pure Python",
+        "kernels": kernels,
     }
 
     def people() -> None:
-        click.echo(f"tidelog {__version__} (Kafka protocol as of Apache Kafka 4.3)")
-        click.echo(f"Python {about['python']}, record kernel {about['kernel']}")
+        click.echo(headline())
+        click.echo(f"Python {about['python']}, kernels {summary(kernels)}")
 
     show_one(about, output, people)
+
+
+def headline() -> str:
+    return f"tidelog {__version__} (Kafka protocol as of Apache Kafka 4.3)"

@@ -34,6 +34,7 @@ from tidelog.wire.records import Record
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin
+    from tidelog.client.group_member import GroupMember
     from tidelog.client.groups import Groups
     from tidelog.client.share_groups import ShareGroups
     from tidelog.client.transactional import TransactionalProducer
@@ -97,6 +98,12 @@ class Client:
         from tidelog.client.groups import Groups  # late, as above
 
         return Groups(self.cluster)
+
+    def group_member(self, group_id: str, topics: Iterable[str]) -> GroupMember:
+        """A member of a group, which joins when it is first polled."""
+        from tidelog.client.group_member import GroupMember  # late, as above
+
+        return GroupMember(self.cluster, group_id, list(topics))
 
     @cached_property
     def share_groups(self) -> ShareGroups:

@@ -59,8 +59,9 @@ class Refused(ClientError):
 class OffsetOutOfRange(ClientError):
     """`first` and `end` are the offsets that can be read at the moment: `first` <= offset < `end`."""
 
-    def __init__(self, message: str, partition: int, first: int, end: int) -> None:
+    def __init__(self, message: str, topic: str, partition: int, first: int, end: int) -> None:
         super().__init__(message, ErrorCode.OFFSET_OUT_OF_RANGE, "read from an offset that the partition holds")
+        self.topic = topic
         self.partition = partition
         self.first = first
         self.end = end

@@ -153,8 +153,14 @@ class Groups:
 
         return self._cluster.retrying(attempt)
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:
-        """Moves a group that has no members."""
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | Committed],
+        member_id: str = "",
+        member_epoch: int = -1,
+    ) -> None:
+        """Moves a group that has no members, or commits what a member of it has read."""
         request = messages.OffsetCommitRequest
         wanted = {where: c if isinstance(c, Committed) else Committed(c) for where, c in offsets.items()}
 
@@ -174,7 +180,9 @@ class Groups:
                     for partition in partitions
                 ]
                 topics.append(request.OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=rows))
-            message = request(group_id=group_id, topics=topics)
+            message = request(
+                group_id=group_id, topics=topics, member_id=member_id, generation_id_or_member_epoch=member_epoch
+            )
             at_most = _LAST_COMMIT_WITH_NAMES if by_name else NEWEST
             answer = self._cluster.coordinator(group_id).call(ApiKey.OFFSET_COMMIT, message, at_most)
             names = {topic.topic_id: topic.name for topic in topics}

@@ -306,6 +306,7 @@ class Reader:
             f"{span.topic}-{span.partition} does not hold offset {span.position}: it holds {ends[0]} to {ends[1] - 1}"
             if ends[0] < ends[1]
             else f"{span.topic}-{span.partition} does not hold offset {span.position}: it is empty at offset {ends[1]}",
+            span.topic,
             span.partition,
             *ends,
         )

@@ -36,6 +36,7 @@ from tidelog.config.definitions import (
 )
 from tidelog.config.errors import INVALID_REQUEST, ConfigError, unknown_key
 from tidelog.config.sources import DEFAULT, START, Setting, Settings
+from tidelog.config.unkept import refuse_unkept
 from tidelog.config.values import Value, default_value, parse
 
 # Sources as DescribeConfigs numbers them.
@@ -187,11 +188,9 @@ class BrokerConfig:
 
     @property
     def broker_id(self) -> int:
-        """This broker's number: the one given, else 0; -1 where ZooKeeper is to give one."""
+        """This broker's number: the one given, else 0. Never -1, which clients take for "no leader"."""
         given: int = self.get("broker.id")
-        if given >= 0:
-            return given
-        return -1 if self.get("zookeeper.connect") and self.get("broker.id.generation.enable") else 0
+        return max(0, given)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -238,6 +237,8 @@ class BrokerConfig:
         """Whether `texts` may become the dynamic layer of this broker, or of all brokers; ConfigError where not."""
         try:
             self._check_names(texts, per_broker)
+            altered = {name: Setting(name, text, START, "altered") for name, text in texts.items()}
+            refuse_unkept({**self._static, **altered})
             layers = (self._default, dict(texts)) if per_broker else (dict(texts), self._dynamic)
             check_altered(self._trial(self._static, *layers))
         except ConfigError as error:

@@ -105,7 +105,7 @@ OWN_DEFAULTS: dict[str, tuple[str | None, str]] = {
         "data does not belong where the system cleans up; relative to where the broker starts",
     ),
     "max.connections": ("2147483647", "a flood of connections must not take the broker down"),
-    "node.id": (None, "a single broker is number 0, and a broker with ZooKeeper may be given a number"),
+    "node.id": (None, "a single broker is number 0"),
     "process.roles": (None, "a broker needs no separate controller"),
     "ssl.keystore.type": ("JKS", "keys are read as PEM; a Java key store cannot be read"),
     "ssl.truststore.type": ("JKS", "certificates are read as PEM; a Java trust store cannot be read"),
@@ -131,18 +131,15 @@ DYNAMIC_ONLY = frozenset(
 )
 
 # Accepted, checked and described, so that a file written for Kafka loads, but nothing here listens to them: they
-# concern KRaft's quorum, tiered storage, Java plug-ins and thread pools, and mechanisms that are not offered.
+# concern KRaft's quorum, tiered storage and thread pools. What would protect is refused instead, by `unkept.py`.
 WITHOUT_EFFECT: tuple[str, ...] = (
-    "alter.config.policy.class.name",
     "background.threads",
     "broker.heartbeat.interval.ms",
     "broker.session.timeout.ms",
-    "client.quota.callback.class",
     "config.providers",
     "controller.listener.names",
     "controller.performance.",
     "controller.quorum.",
-    "create.topic.policy.class.name",
     "delete.records.purgatory.",
     "early.start.listeners",
     "fetch.purgatory.",
@@ -158,24 +155,12 @@ WITHOUT_EFFECT: tuple[str, ...] = (
     "metric.reporters",
     "num.io.threads",
     "num.network.threads",
-    "principal.builder.class",
     "process.roles",
     "producer.purgatory.",
     "remote.",
-    "sasl.client.callback.handler.class",
-    "sasl.kerberos.",
-    "sasl.login.",
-    "sasl.mechanism.controller.protocol",
-    "sasl.server.callback.handler.class",
-    "security.providers",
     "server.max.startup.time.ms",
     "share.coordinator.threads",
     "share.fetch.purgatory.",
-    "ssl.engine.factory.class",
-    "ssl.keymanager.algorithm",
-    "ssl.provider",
-    "ssl.secure.random.implementation",
-    "ssl.trustmanager.algorithm",
 )
 
 # Broker keys that a listener may have of its own, and those that it may have per SASL mechanism.

@@ -17,7 +17,7 @@ reserved.broker.max.id                       int      1000 >=0 medium read-only
 broker.rack                                  string   null - medium read-only
     Where this broker stands; replicas are spread over racks, and readers may prefer their own.
 zookeeper.connect                            string   null - high read-only
-    ZooKeeper servers as host:port,host:port/chroot; without it a broker keeps its own embedded store.
+    ZooKeeper servers as host:port,host:port/chroot; refused until there are clusters, a broker keeps its own store.
 zookeeper.session.timeout.ms                 int      18000 - high read-only
     Silence after which ZooKeeper takes a broker for dead.
 zookeeper.connection.timeout.ms              int      null - high read-only
@@ -73,13 +73,13 @@ controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only
 controller.socket.timeout.ms                 int      30000 - medium read-only
     How long the controller waits for a broker's answer.
 process.roles                                list     "" set:broker,controller high read-only
-    Roles of a KRaft node; accepted so that such a file loads, a broker here is always both.
+    Roles of a KRaft node; a broker here is always both, and broker or controller alone is refused.
 controller.listener.names                    list     "" set high read-only
     Listeners of a KRaft controller; they are not offered to clients.
 controller.quorum.voters                     list     "" - high read-only
-    KRaft voters.
+    KRaft voters; refused where they are others than this node.
 controller.quorum.bootstrap.servers          list     "" - high read-only
-    KRaft controllers to start from.
+    KRaft controllers to start from; refused where they are on other hosts than this node.
 controller.quorum.auto.join.enable           boolean  false - low read-only
     Whether a KRaft controller joins the voters by itself.
 controller.quorum.append.linger.ms           int      25 >=0 medium read-only

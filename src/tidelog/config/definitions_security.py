@@ -1,11 +1,11 @@
-"""Broker configuration of authentication, TLS, authorization.
+"""Broker configuration of authentication, TLS, authorization: none of it is there yet, and `unkept.py` refuses it.
 
 definitions.py explains the columns. Most can be set per listener, as `listener.name.<listener>.<name>`.
 """
 
 TABLE = """
 authorizer.class.name                        string   "" - low read-only
-    Turns authorization on: the name of Kafka's StandardAuthorizer is recognised; empty means no authorization.
+    Class that decides who may do what; empty means that everybody may do everything, the only choice so far.
 security.inter.broker.protocol               string   \
 PLAINTEXT in:PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL medium read-only
     Security protocol between brokers, where inter.broker.listener.name is not set.

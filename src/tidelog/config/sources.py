@@ -6,7 +6,8 @@ later file over an earlier one, and anything over the default. Names that say th
 and `log.retention.ms`) compete across sources too: an hours flag hides the milliseconds of a file.
 
 A name that nobody knows is reported with the name it was probably meant to be: as a warning from a file or the
-environment, because Kafka ignores such names too and files are shared with other tools; as an error from a flag.
+environment, because Kafka ignores such names too and files are shared with other tools; as an error from a flag. It is
+kept in `ignored` all the same: `unkept.py` looks whether it asks for protection.
 
 Text is taken as it stands: nothing in it is expanded, looked up or run.
 """
@@ -25,6 +26,7 @@ from tidelog.config.definitions import (
 )
 from tidelog.config.errors import ConfigError, nearest, unknown_key
 from tidelog.config.properties import parse_properties
+from tidelog.config.units import plain_number
 
 FLAG = "flag"
 ENVIRONMENT = "environment"
@@ -63,15 +65,17 @@ class Setting:
 class Settings:
     """What all sources together say. `warnings` are for the operator; nothing in them is fatal."""
 
-    __slots__ = ("by_name", "warnings")
+    __slots__ = ("by_name", "ignored", "warnings")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Setting] = {}
+        #: settings under names that nobody knows
+        self.ignored: list[Setting] = []
         self.warnings: list[str] = []
 
     def overlay(self, settings: Iterable[Setting]) -> None:
         """Settings of a stronger source: they replace their names, and the other names for the same setting."""
-        layer = {setting.name: setting for setting in settings}
+        layer = {setting.name: _plain_setting(setting) for setting in settings}
         for name in layer:
             for other in same_setting(name):
                 if other not in layer:
@@ -83,9 +87,10 @@ def load(files: Iterable[str] = (), environ: Mapping[str, str] | None = None, fl
     """Settings of `files` (in order), the KAFKA_ variables of `environ` and `flags` (`key=value` each)."""
     settings = Settings()
     for path in files:
-        settings.overlay(_known(read_file(path), settings.warnings))
+        settings.overlay(_known(read_file(path), settings))
     if environ is not None:
-        settings.overlay(_known(read_environment(environ), settings.warnings))
+        settings.overlay(_known(read_environment(environ), settings))
+        settings.ignored += _java_logins(environ)
     settings.overlay(read_flags(flags))
     idle = sorted(setting.name for setting in settings.by_name.values() if not has_effect(setting.name))
     if idle:
@@ -164,16 +169,32 @@ def read_flags(flags: Iterable[str]) -> list[Setting]:
     return list(settings.values())
 
 
-def _known(settings: Iterable[Setting], warnings: list[str]) -> list[Setting]:
+def _java_logins(environ: Mapping[str, str]) -> list[Setting]:
+    """Login files that are given to Kafka's Java process, which is where a broker's SASL users often stand."""
+    option = "java.security.auth.login.config"
+    variables = [name for name in sorted(environ) if name.startswith(ENVIRONMENT_PREFIX) and name.endswith("_OPTS")]
+    return [Setting(option, environ[name], ENVIRONMENT, name) for name in variables if f"-D{option}=" in environ[name]]
+
+
+def _known(given: Iterable[Setting], settings: Settings) -> list[Setting]:
     known = []
-    for setting in settings:
+    for setting in given:
         if broker_key(setting.name) is not None:
             known.append(setting)
             continue
+        settings.ignored.append(setting)
         suggestion = nearest(setting.name, _candidates(setting.name))
         meant = f"; did you mean {suggestion}?" if suggestion else ""
-        warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
+        settings.warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
     return known
+
+
+def _plain_setting(setting: Setting) -> Setting:
+    """Durations and sizes as the numbers that they mean."""
+    try:
+        return Setting(setting.name, plain_number(setting.name, setting.text), setting.kind, setting.where)
+    except ConfigError as error:
+        raise error.at(setting.where) from None
 
 
 def _candidates(name: str) -> Iterable[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from tidelog import how_to_install
 from tidelog.client import ClientError
 from tidelog.pipeline import places, session
 from tidelog.pipeline.errors import PipelineError
@@ -28,9 +29,8 @@ def findings(pipeline: Pipeline, timeout_s: float, with_spark: bool = False) -> 
     yield Finding("file", True, pipeline.file)
     missing = [name for name in _modules(pipeline) if find_spec(name) is None]
     if missing:
-        yield Finding(
-            "packages", False, f"{', '.join(missing)} is not installed", "pip install 'tidelog[spark,schema]'"
-        )
+        advice = how_to_install("spark", "schema")
+        yield Finding("packages", False, f"{', '.join(missing)} is not installed", advice)
         return
     yield from _brokers(pipeline, timeout_s)
     yield from _schema(pipeline)

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from tidelog import how_to_install
 from tidelog.pipeline.errors import NotReady
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def check_pyspark() -> None:
 
     missing = [name for name in ("pyspark", "pyarrow", "deltalake") if find_spec(name) is None]
     if missing:
-        raise NotReady(f"{', '.join(missing)} is not installed", "pip install 'tidelog[spark]'")
+        raise NotReady(f"{', '.join(missing)} is not installed", how_to_install("spark"))
 
 
 def check_java() -> str:

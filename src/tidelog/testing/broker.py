@@ -145,14 +145,20 @@ class RunningBroker:
     def close(self) -> None:
         """Stops the broker and removes its data, unless the data directory was given."""
         try:
-            if self._expected_to_run and not self.running:
-                code = self._ended()
-                raise BrokerFailed(self._told(f"the broker ended by itself with exit code {code}"))
+            failure = self.failure()
+            if failure is not None:
+                raise BrokerFailed(failure)
             self.stop()
         finally:
             self._expected_to_run = False
             _running.discard(self)
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def failure(self) -> str | None:
+        """How the broker ended and its last words, if it ended by itself; None if it runs or was stopped."""
+        if self.running or not self._expected_to_run:
+            return None
+        return self._told(f"the broker ended by itself with exit code {self._ended()}")
 
     def stderr(self, lines: int = _TAIL_LINES) -> str:
         """The last lines that the broker wrote to its standard error."""

@@ -4,7 +4,8 @@
         producer = Producer({"bootstrap.servers": tidelog_broker.bootstrap})
 
 - `tidelog_broker`: a fresh broker for each test.
-- `tidelog_broker_session`: one broker for the whole run; tests share its topics.
+- `tidelog_broker_session`: one broker for the whole run; tests share its topics. If it dies, the test in which it died
+  fails with its last words, and it is started again.
 - `tidelog_broker_factory(config=None, data_dir=None)`: as many as a test likes, each with its own configuration.
 - `tidelog_broker_config`: override it to configure the first two; by default a broker that does not wait for further
   members before it balances a new group, which is right for tests and wrong for production.
@@ -49,7 +50,25 @@ def tidelog_broker_session(tidelog_broker_config: Mapping[str, str]) -> Iterator
     from tidelog.testing.broker import RunningBroker
 
     with RunningBroker({**TEST_DEFAULTS, **tidelog_broker_config}) as broker:
+        _shared.append(broker)
         yield broker
+        _shared.remove(broker)
+
+
+#: the session's broker, while there is one
+_shared: list[RunningBroker] = []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """The death of the session's broker is told by the test in which it died, and the next one finds it alive."""
+    for broker in _shared:
+        if broker.running:
+            continue
+        failure = broker.failure()
+        broker.start()
+        if failure is not None:
+            pytest.fail(f"{failure}\nIt was started again, on its data, for the tests that follow.", pytrace=False)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidelog import how_to_install
 from tidelog.pipeline.values.ddl import SchemaError
 from tidelog.pipeline.values.decoded import (
     DEAD_LETTERS,
@@ -63,7 +64,7 @@ def decoder_for(decode: DecodeSpec, pinned: Any = None) -> ValueDecoder:
 
             return protobuf_decoder(decode)
     except ModuleNotFoundError as error:
-        hint = "pip install 'tidelog[schema]'"
+        hint = how_to_install("schema")
         raise SchemaError(f"decode.format: {decode.format} needs {error.name}, which is not there: {hint}") from error
     raise SchemaError(f"decode.format: {decode.format!r} is none of json, avro, protobuf, text, raw")
 

@@ -1,0 +1,48 @@
+"""Which kernels are compiled: the loops over bytes run several times faster when a C compiler was there to build them.
+
+A kernel is a module in pure Python that may stand compiled beside itself, and Python then takes the compiled one. In a
+checkout the compiled one can be older than its source: it would do what the source did before, or lack a function when
+it is needed. Nothing is imported here to find out.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import Final
+
+COMPILED: Final = "compiled"
+PURE: Final = "pure Python"
+STALE: Final = "older than its source"
+
+#: what a broker runs on, and what only pipelines need
+BROKER_KERNELS: Final = ("wire", "log")
+PIPELINE_KERNELS: Final = ("pipeline", "pipeline/encoding", "pipeline/values/forms", "pipeline/values/shred")
+#: an installer writes the two files in any order, one right after the other
+_SLACK_S: Final = 60
+
+HOW_TO_BUILD: Final = "install a C compiler, then `pip install --force-reinstall --no-deps .` in a checkout of tidelog"
+HOW_TO_REBUILD: Final = "build it again with `make setup` or `python setup.py build_ext --inplace`, or delete it"
+
+
+def states(kernels: tuple[str, ...] = (*BROKER_KERNELS, *PIPELINE_KERNELS)) -> dict[str, str]:
+    """Kernel, as `wire` or `pipeline/encoding` -> COMPILED, PURE or STALE."""
+    root = os.path.dirname(os.path.abspath(__file__))
+    return {name: _state(f"{root}/{name}") for name in kernels}
+
+
+def summary(found: dict[str, str]) -> str:
+    """In a few words; which ones, where they differ."""
+    kinds = set(found.values())
+    if len(kinds) == 1:
+        return kinds.pop()
+    return "; ".join(f"{kind}: {', '.join(n for n, k in found.items() if k == kind)}" for kind in sorted(kinds))
+
+
+def _state(directory: str) -> str:
+    compiled = next(filter(os.path.exists, (f"{directory}/kernel{suffix}" for suffix in EXTENSION_SUFFIXES)), None)
+    if compiled is None:
+        return PURE
+    built = os.path.getmtime(compiled)
+    sources = filter(os.path.exists, (f"{directory}/kernel.py", f"{directory}/kernel.pxd"))
+    return STALE if any(os.path.getmtime(source) > built + _SLACK_S for source in sources) else COMPILED

@@ -14,21 +14,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tidelog.log.disk import Disk, put_in_place, replace_file, write_beside
-from tidelog.log.segment import NO_ROOM
+from tidelog.log.disk import PASSING, Disk, put_in_place, replace_file, write_beside
 
 
 class FlushWork:
-    __slots__ = ("_disk", "_replacements", "_syncs", "end_offset", "epoch_changes", "error", "refused", "truncations")
+    __slots__ = (
+        "_disk",
+        "_replacements",
+        "_syncs",
+        "active_base_offset",
+        "end_offset",
+        "epoch_changes",
+        "error",
+        "names_given",
+        "refused",
+        "truncations",
+    )
 
-    def __init__(self, disk: Disk, end_offset: int, truncations: int, epoch_changes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        end_offset: int,
+        active_base_offset: int,
+        truncations: int,
+        epoch_changes: int,
+        names_given: int,
+    ) -> None:
         self._disk = disk
         #: what the recovery point becomes
         self.end_offset = end_offset
+        #: of the segment that still grew when the work was collected: its indexes are not covered
+        self.active_base_offset = active_base_offset
         #: the log's count of truncations when the work was collected; bytes written after one are not covered
         self.truncations = truncations
         #: up to which change the leader epochs are written with it
         self.epoch_changes = epoch_changes
+        #: up to which name that was given the directories are synced with it
+        self.names_given = names_given
         self.error: OSError | None = None
         #: there was no room for a file to be replaced: nothing is lost, and nothing was flushed
         self.refused: OSError | None = None
@@ -59,7 +81,7 @@ class FlushWork:
             for path, data in self._replacements.items():
                 _if_there(partial(replace_file, self._disk, path, data))
         except OSError as error:
-            if error.errno in NO_ROOM:
+            if error.errno in PASSING:
                 self.refused = error
             else:
                 self.error = error

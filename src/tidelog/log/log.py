@@ -22,14 +22,12 @@ from tidelog.log.append import AppendInfo, runs_of
 from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
 from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk, replace_file
+from tidelog.log.disk import PASSING, Disk, replace_file
 from tidelog.log.errors import (
     InconsistentTopicId,
     OffsetOutOfRange,
     RecordListTooLarge,
-    StorageError,
     UnexpectedAppendOffset,
-    WriteRefused,
 )
 from tidelog.log.flush import FlushWork
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
@@ -38,7 +36,7 @@ from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
 from tidelog.log.rules import roll_jitter_ms, rules_of
-from tidelog.log.segment import NO_ROOM, FileSlice, Segment
+from tidelog.log.segment import FileSlice, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
@@ -62,7 +60,7 @@ R = TypeVar("R")
 
 
 def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[Log, P], R]:
-    """An OSError in the method takes the log's directory offline."""
+    """An OSError in the method is judged by the log's directory: most take it offline."""
 
     @wraps(method)
     def guarded(log: Log, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,7 +69,7 @@ def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[L
         try:
             return method(log, *args, **kwargs)
         except OSError as error:
-            raise log.directory.fail(error) from error
+            raise log.directory.refuse(error, log.name) from error
 
     return guarded
 
@@ -81,6 +79,8 @@ class Log:
         "_config",
         "_dirty_since_ms",
         "_disk",
+        "_names_given",
+        "_names_synced",
         "_rules",
         "cleaned_offset",
         "directory",
@@ -119,6 +119,10 @@ class Log:
         self.truncations = 0
         #: when the first append since the last flush was made; -1 where there was none
         self._dirty_since_ms = -1
+        #: counts names that were given to the directory and to segments that were swapped in; those up to `_synced`
+        #: are on the device
+        self._names_given = 0
+        self._names_synced = 0
         self.config = config
 
     @property
@@ -207,6 +211,9 @@ class Log:
         info.duplicate = True
         info.log_append_time_ms = known.timestamp
         info.log_start_offset = self.log_start_offset
+        if known.last_offset >= self.recovery_point and self.unflushed_messages >= self._config.flush_messages:
+            # It is no more acknowledged before its flush than the first attempt is.
+            info.flush_due = True
         return info
 
     def _note_producer(self, header: BatchHeader, marker: EndTxnMarker | None, now_ms: int) -> None:
@@ -222,6 +229,7 @@ class Log:
                 self.segments.active.txn_index.append(aborted)
             except OSError as error:
                 # The marker is written, its index entry is not: recovery brings it back. Until then nothing is stable.
+                # A full disk does not come here: the entry then waits in memory.
                 raise self.directory.fail(error) from error
         self.producers.complete(completed)
 
@@ -288,7 +296,8 @@ class Log:
                 segment = self.roll(now_ms, first_offset)
             position = segment.append(records, last_offset, info.max_timestamp, spans)
         except OSError as error:
-            raise self._refused(error) from error
+            # On a full disk the next append may find room.
+            raise self.directory.refuse(error, self.name) from error
         self.log_end_offset = last_offset + 1
         self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
@@ -298,12 +307,6 @@ class Log:
             info.flush_due = True
             self.directory.flushes.add(self)
 
-    def _refused(self, error: OSError) -> StorageError:
-        """What an append raises when the disk does: a full one is no reason to go offline."""
-        if error.errno in NO_ROOM:
-            return WriteRefused(f"there is no room for {self.name}: {error.strerror}")
-        return self.directory.fail(error)
-
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and opens the next one; an empty one that begins there already stays."""
         if base_offset is None:
@@ -311,18 +314,26 @@ class Log:
         old = self.segments.active
         if old.base_offset == base_offset:
             return old
+        self._trust_no_further_than(old)
+        old.seal()
+        segment = self._begin_segment(base_offset, now_ms)
+        self.directory.flushes.add(self)
+        self.snapshots.write(base_offset, self.producers.snapshot())
+        return segment
+
+    def _trust_no_further_than(self, active: Segment) -> None:
+        """The active segment is about to be followed by another."""
         if self.directory.recovery_points_stale:
             # Sealed segments below the recovery point are trusted after a crash, so it may not lie any longer.
             self.directory.checkpoint_recovery_points()
-        old.seal()
         # Its batches may be on the device, its indexes as they are now are not.
-        self.recovery_point = min(self.recovery_point, old.base_offset)
+        self.recovery_point = min(self.recovery_point, active.base_offset)
+
+    def _begin_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
-        self.directory.flushes.add(self)
         self.producers.end_offset = base_offset
-        self.snapshots.write(base_offset, self.producers.snapshot())
         return segment
 
     # --- reading
@@ -347,7 +358,7 @@ class Log:
         try:
             return self._read(offset, max_bytes, max_offset, min_one_batch)
         except OSError as error:
-            raise self.directory.fail(error) from error
+            raise self.directory.refuse(error, self.name) from error
 
     def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> FileSlice | None:
         segments = self.segments
@@ -478,6 +489,8 @@ class Log:
         self._discard(old)
         cleaned.rename_to_log()
         self.segments.replace(old, cleaned.segment(self._config))
+        self.named_anew()
+        self.directory.flushes.add(self)
         for segment in old[1:]:
             if segment.base_offset in self.snapshots.offsets:
                 self.snapshots.remove(segment.base_offset)
@@ -504,13 +517,25 @@ class Log:
 
     @_guarded
     def remove_oldest(self, count: int, now_ms: int) -> None:
-        """Takes the `count` oldest segments out; the log rolls first where that would leave none."""
+        """Takes the `count` oldest segments out; where that would leave none, an empty one follows them first."""
         if count == len(self.segments):
-            self.roll(now_ms)
+            self._follow_with_empty(now_ms)
         dropped = self.segments.drop_first(count)
         self.advance_log_start_offset(self.segments.first_base_offset)
         self._discard(dropped)
         self.snapshots.drop_below(self.segments.first_base_offset)
+
+    def _follow_with_empty(self, now_ms: int) -> None:
+        """A roll that does not seal, since the active segment goes at once: on a full disk it must be able to."""
+        self._trust_no_further_than(self.segments.active)
+        self._begin_segment(self.log_end_offset, now_ms)
+        self.directory.flushes.add(self)
+        try:
+            self.snapshots.write(self.log_end_offset, self.producers.snapshot())
+        except OSError as error:
+            # A crash would then bring back what an older one knows; the next roll or stop writes a newer one.
+            if error.errno not in PASSING:
+                raise
 
     # --- flushing
 
@@ -527,9 +552,9 @@ class Log:
         self.directory.flushes.discard(self)
         self._dirty_since_ms = -1
         point = self.recovery_point
-        if point >= self.log_end_offset and not self.leader_epochs.dirty:
+        if point >= self.log_end_offset and not self.leader_epochs.dirty and not self._names_pending:
             return None
-        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
+        work = self._new_work()
         active = self.segments.active
         for segment in self.segments.since(point):
             work.add(segment.file.sync)
@@ -539,20 +564,39 @@ class Log:
                 work.add_files(self.snapshots.file_path(segment.base_offset))
         if self.leader_epochs.dirty:
             work.add_replacement(f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
-        if active.base_offset >= point:
+        if active.base_offset >= point or self._names_pending:
             work.add_files(f"{self.path}/{PARTITION_METADATA}")
             work.add_directory(self.path)
+        if self._names_pending:
+            work.add_directory(self.directory.path)
         return work
+
+    def _new_work(self) -> FlushWork:
+        return FlushWork(
+            self._disk,
+            self.log_end_offset,
+            self.segments.active.base_offset,
+            self.truncations,
+            self.leader_epochs.changes,
+            self._names_given,
+        )
 
     def flush_done(self, work: FlushWork) -> None:
         """Takes note of work that ran; raises if it failed."""
         if work.refused is not None:
-            raise WriteRefused(f"there is no room to flush {self.name}: {work.refused.strerror}") from work.refused
+            raise self.directory.refuse(work.refused, self.name) from work.refused
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
         self.leader_epochs.written = work.epoch_changes
-        if work.truncations == self.truncations and work.end_offset > self.recovery_point:
-            self.recovery_point = work.end_offset
+        self._names_synced = work.names_given
+        if work.truncations != self.truncations:
+            return
+        end_offset = work.end_offset
+        if work.active_base_offset != self.segments.active.base_offset:
+            # The segment was sealed meanwhile: its batches are on the device, its indexes as they are now are not.
+            end_offset = work.active_base_offset
+        if end_offset > self.recovery_point:
+            self.recovery_point = end_offset
 
     def flush(self) -> None:
         """Synchronous: the log is on the device when this returns."""
@@ -563,9 +607,18 @@ class Log:
 
     # --- leaving
 
+    def named_anew(self) -> None:
+        """The log, or a segment of it, got its name: the next flush makes sure that it is on the device."""
+        self._names_given += 1
+
+    @property
+    def _names_pending(self) -> bool:
+        return self._names_synced != self._names_given
+
     def move(self, path: str) -> None:
         """Renames the log's directory; the log goes on under the new name."""
         self._disk.rename(self.path, path)
+        self.named_anew()
         self.path = path
         self.snapshots.path = path
         for segment in self.segments:
@@ -582,7 +635,7 @@ class Log:
         snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
         if snapshot:
             self.snapshots.write(end_offset, self.producers.snapshot())
-        work = self.flush_work() or FlushWork(self._disk, end_offset, self.truncations, self.leader_epochs.changes)
+        work = self.flush_work() or self._new_work()
         if sealed:
             work.add(active.file.sync)
             work.add_files(*active.index_paths)

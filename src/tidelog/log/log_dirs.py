@@ -29,7 +29,7 @@ from tidelog.log.checkpoints import (
     write_offsets,
 )
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
+from tidelog.log.disk import NO_ROOM, Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
@@ -38,7 +38,6 @@ from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_log
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.segment import NO_ROOM
 
 PROBE: Final = ".tidelog-probe"
 #: from how many logs on it is cheaper to sync a volume than its files

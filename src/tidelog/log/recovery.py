@@ -65,6 +65,7 @@ def create_log(
     topic, partition = key
     path = f"{directory.path}/{topic}-{partition}{suffix}"
     log = Log(directory, path, topic, partition, config)
+    was_there = directory.disk.exists(path)
     try:
         directory.disk.mkdir(path)
         if topic_id is not None:
@@ -73,8 +74,21 @@ def create_log(
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
         log.segments = Segments([Segment.create(directory.disk, path, 0, config, now_ms)])
     except OSError as error:
-        raise directory.fail(error) from error
+        if not was_there:
+            _forget_half_made(directory.disk, path)
+        raise directory.refuse(error, f"the new partition {log.name}") from error
+    log.named_anew()
     return log
+
+
+def _forget_half_made(disk: Disk, path: str) -> None:
+    """Clears what a creation left that did not come to its end, as far as the disk lets it."""
+    try:
+        for entry in disk.list(path):
+            disk.remove(f"{path}/{entry.name}")
+        disk.remove_dir(path)
+    except OSError:
+        return
 
 
 def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, claim: Claim, now_ms: int) -> Log:

@@ -134,6 +134,10 @@ class StoreFailed(Refusal):
     transaction that was ever acknowledged. The one that met the failure may or may not be among them."""
 
 
+class NoRoom(Refusal):
+    """The disk was full (`path` says where): nothing happened, and the store goes on. Try again when there is room."""
+
+
 SubmitResult = Committed | Refusal
 GetResult = Node | Refusal
 ExistsResult = Node | None | Refusal

@@ -41,6 +41,7 @@ from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producers import AppendOrigin
 from tidelog.metadata.store import Refusal, SessionExpired
 from tidelog.moving import Moves
+from tidelog.placing import Placing
 from tidelog.producer_ids import ProducerIds
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
@@ -181,6 +182,7 @@ class Broker:
         #: told when the level is altered below which nothing is said
         self.on_log_level: Callable[[str], None] = lambda level: None
         self._log_level = "INFO"
+        self.placing = Placing(self)
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
@@ -367,7 +369,7 @@ class Broker:
             errors = {result.name: result.error.code for result in results if result.error.is_failure}
             done({**invalid, **{name: _auto_create_error(code) for name, code in errors.items()}})
 
-        self.decide(lambda controller: controller.create_topics(wanted), created)
+        self.placing.create_topics(wanted, created)
 
     def coordination_of(self, key_type: int) -> tuple[str, Callable[[str], int]] | None:
         """The topic that coordinators of this kind live on, and the partition of it that a key belongs to."""
@@ -382,8 +384,7 @@ class Broker:
         if name in self.image.topics:
             done()
             return
-        topic = self._internal_topic(name)
-        self.decide(lambda controller: controller.create_topics([topic]), lambda results: done())
+        self.placing.create_topics([self._internal_topic(name)], lambda results: done())
 
     def _internal_topic(self, name: str) -> NewTopic:
         alive = len(self.image.brokers)
@@ -449,13 +450,10 @@ class Broker:
             coordination.sized(len(topic.partitions))
         for assigned in assignments:
             if self.id in assigned.replicas:
-                try:
-                    self._place(topic, assigned)
-                except LogError as error:
-                    # The partition stays known and offline; its requests are answered with a storage error.
-                    self.report(f"{topic.name}-{assigned.partition_index} cannot be opened", error)
+                self.placing.place(topic, assigned)
 
-    def _place(self, topic: Topic, assigned: Assignment) -> None:
+    def place(self, topic: Topic, assigned: Assignment) -> None:
+        """Brings a partition that is assigned to this broker into service; raises LogError where it cannot."""
         key = (topic.name, assigned.partition_index)
         partition = self.replicas.partitions.get(key)
         if partition is None:
@@ -474,6 +472,7 @@ class Broker:
             coordination.sized(None)
         for assigned in topic.partitions:
             key = (topic.name, assigned.partition_index)
+            self.placing.forget(key)
             if coordination is not None:
                 coordination.removed(assigned.partition_index)
             if self.replicas.remove(*key) is not None and key in self.logs.logs:

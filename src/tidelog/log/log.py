@@ -14,9 +14,7 @@ full disk the log goes on as soon as there is room; any other error takes the di
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Final
 
 from tidelog.log.append import AppendInfo, runs_of
 from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
@@ -29,8 +27,8 @@ from tidelog.log.errors import (
     RecordListTooLarge,
     UnexpectedAppendOffset,
 )
-from tidelog.log.flush import FlushWork
-from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
+from tidelog.log.flush import FlushWork, collect, settle
+from tidelog.log.guarding import guarded
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
@@ -55,38 +53,20 @@ from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
 _ANY_EPOCH: Final = (1 << 31) - 1
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[Log, P], R]:
-    """An OSError in the method is judged by the log's directory: most take it offline."""
-
-    @wraps(method)
-    def guarded(log: Log, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if log.directory.failure is not None:
-            raise log.directory.offline()
-        try:
-            return method(log, *args, **kwargs)
-        except OSError as error:
-            raise log.directory.refuse(error, log.name) from error
-
-    return guarded
-
 
 class Log:
     __slots__ = (
         "_config",
         "_dirty_since_ms",
         "_disk",
-        "_names_given",
-        "_names_synced",
         "_rules",
         "cleaned_offset",
         "directory",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "names_given",
+        "names_synced",
         "partition",
         "path",
         "producers",
@@ -119,10 +99,10 @@ class Log:
         self.truncations = 0
         #: when the first append since the last flush was made; -1 where there was none
         self._dirty_since_ms = -1
-        #: counts names that were given to the directory and to segments that were swapped in; those up to `_synced`
-        #: are on the device
-        self._names_given = 0
-        self._names_synced = 0
+        #: counts names that were given to the directory and to segments that were swapped in; those up to
+        #: `names_synced` are on the device
+        self.names_given = 0
+        self.names_synced = 0
         self.config = config
 
     @property
@@ -142,7 +122,7 @@ class Log:
     def size_bytes(self) -> int:
         return self.segments.size_bytes
 
-    @_guarded
+    @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Writes down whose partition this is; on the device with the next flush."""
         if self.topic_id not in (None, topic_id):
@@ -391,12 +371,12 @@ class Log:
         # The bound lies in a later segment: all of this one may be read.
         return segment.size, self.segments.next_base_offset(segment) or max_offset
 
-    @_guarded
+    @guarded
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after a time, not before the log's start; None if there is none."""
         return first_at_or_after(self.segments, timestamp, self.log_start_offset)
 
-    @_guarded
+    @guarded
     def max_timestamp_offset(self) -> TimestampedOffset | None:
         """The first record that has the largest timestamp in the log; None in a log without timestamps."""
         return first_of_largest(self.segments)
@@ -409,7 +389,7 @@ class Log:
         unstable = self.producers.first_unstable_offset()
         return unstable if unstable is None else max(unstable, self.log_start_offset)
 
-    @_guarded
+    @guarded
     def aborted_transactions(self, offset: int, end_offset: int, now_ms: int = 0) -> list[AbortedTxn]:
         """The aborted transactions that have records from `offset` to below `end_offset`."""
         aborted: list[AbortedTxn] = []
@@ -426,7 +406,7 @@ class Log:
 
     # --- cutting at the end
 
-    @_guarded
+    @guarded
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Cuts everything from `offset` on; returns whether there was anything. A batch that holds it goes whole."""
         if offset < 0:
@@ -458,7 +438,7 @@ class Log:
             self.producers.end_offset = self.log_end_offset
         return True
 
-    @_guarded
+    @guarded
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Drops everything; the log is empty and begins at `offset`."""
         self._discard(list(self.segments))
@@ -482,7 +462,7 @@ class Log:
             self.directory.recovery_points_stale = True
         self.segments.forget()
 
-    @_guarded
+    @guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
         """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""
         cleaned.rename_to_swap()
@@ -515,7 +495,7 @@ class Log:
         self.producers.on_log_start_offset(offset)
         return True
 
-    @_guarded
+    @guarded
     def remove_oldest(self, count: int, now_ms: int) -> None:
         """Takes the `count` oldest segments out; where that would leave none, an empty one follows them first."""
         if count == len(self.segments):
@@ -551,35 +531,7 @@ class Log:
         """What must be synced for the whole log to be on the device; None if it is already."""
         self.directory.flushes.discard(self)
         self._dirty_since_ms = -1
-        point = self.recovery_point
-        if point >= self.log_end_offset and not self.leader_epochs.dirty and not self._names_pending:
-            return None
-        work = self._new_work()
-        active = self.segments.active
-        for segment in self.segments.since(point):
-            work.add(segment.file.sync)
-            if segment is not active:
-                work.add_files(*segment.index_paths)
-            if segment.base_offset >= point:
-                work.add_files(self.snapshots.file_path(segment.base_offset))
-        if self.leader_epochs.dirty:
-            work.add_replacement(f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
-        if active.base_offset >= point or self._names_pending:
-            work.add_files(f"{self.path}/{PARTITION_METADATA}")
-            work.add_directory(self.path)
-        if self._names_pending:
-            work.add_directory(self.directory.path)
-        return work
-
-    def _new_work(self) -> FlushWork:
-        return FlushWork(
-            self._disk,
-            self.log_end_offset,
-            self.segments.active.base_offset,
-            self.truncations,
-            self.leader_epochs.changes,
-            self._names_given,
-        )
+        return collect(self)
 
     def flush_done(self, work: FlushWork) -> None:
         """Takes note of work that ran; raises if it failed."""
@@ -587,16 +539,7 @@ class Log:
             raise self.directory.refuse(work.refused, self.name) from work.refused
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
-        self.leader_epochs.written = work.epoch_changes
-        self._names_synced = work.names_given
-        if work.truncations != self.truncations:
-            return
-        end_offset = work.end_offset
-        if work.active_base_offset != self.segments.active.base_offset:
-            # The segment was sealed meanwhile: its batches are on the device, its indexes as they are now are not.
-            end_offset = work.active_base_offset
-        if end_offset > self.recovery_point:
-            self.recovery_point = end_offset
+        settle(self, work)
 
     def flush(self) -> None:
         """Synchronous: the log is on the device when this returns."""
@@ -609,11 +552,7 @@ class Log:
 
     def named_anew(self) -> None:
         """The log, or a segment of it, got its name: the next flush makes sure that it is on the device."""
-        self._names_given += 1
-
-    @property
-    def _names_pending(self) -> bool:
-        return self._names_synced != self._names_given
+        self.names_given += 1
 
     def move(self, path: str) -> None:
         """Renames the log's directory; the log goes on under the new name."""
@@ -624,7 +563,7 @@ class Log:
         for segment in self.segments:
             segment.moved(path)
 
-    @_guarded
+    @guarded
     def close_work(self) -> FlushWork:
         """Seals the log, so that the next opening need not scan; what must be synced for that to be true."""
         active = self.segments.active
@@ -635,7 +574,7 @@ class Log:
         snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
         if snapshot:
             self.snapshots.write(end_offset, self.producers.snapshot())
-        work = self.flush_work() or self._new_work()
+        work = self.flush_work() or FlushWork(self)
         if sealed:
             work.add(active.file.sync)
             work.add_files(*active.index_paths)

@@ -29,7 +29,7 @@ from tidelog.log.checkpoints import (
     write_offsets,
 )
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import NO_ROOM, Disk, Lock, Usage, read_file, replace_file
+from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
@@ -40,6 +40,7 @@ from tidelog.log.recovery import Claim, create_log, open_log
 from tidelog.log.retention import delete_old_segments
 
 PROBE: Final = ".tidelog-probe"
+_PROBE_BYTES: Final = 1 << 16
 #: from how many logs on it is cheaper to sync a volume than its files
 _MANY: Final = 4
 
@@ -173,7 +174,7 @@ class LogDirs:
         try:
             future.move(f"{directory.path}/{name_of(key)}")
         except OSError as error:
-            raise directory.fail(error) from error
+            raise directory.refuse(error, future.path) from error
         del self.futures[key]
         self._add(future, "")
 
@@ -294,7 +295,7 @@ class LogDirs:
         try:
             log.move(path)
         except OSError as error:
-            raise directory.fail(error) from error
+            raise directory.refuse(error, log.path) from error
         log.abandon()
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
@@ -373,6 +374,23 @@ class LogDirs:
             directory.flushes.clear()
         return wanting
 
+    def has_room(self, directory: LogDir) -> bool:
+        """Whether a directory that was full takes a write again."""
+        path = f"{directory.path}/{PROBE}"
+        try:
+            self.disk.open(path, create=True, empty=True).write(bytes(_PROBE_BYTES), 0)
+        except OSError:
+            return False
+        finally:
+            self._drop_probe(path)
+        return True
+
+    def _drop_probe(self, path: str) -> None:
+        try:
+            self.disk.remove(path)
+        except OSError:
+            return
+
     def lose_failed(self) -> list[str]:
         """Takes the logs of directories that failed meanwhile out of service; returns the paths of these."""
         failed = [directory for directory in self.dirs if directory.failure is not None and directory.logs]
@@ -387,9 +405,11 @@ class LogDirs:
                 try:
                     self._checkpoint(directory, high_watermarks)
                 except OSError as error:
-                    # The checkpoints of before are still true, only older.
-                    if error.errno not in NO_ROOM:
-                        self._lose(directory, error)
+                    # The checkpoints of before are still true, only older. Who is to hear of it asks `lose_failed`.
+                    if error.errno in PASSING:
+                        directory.refuse(error, directory.path)
+                    else:
+                        directory.fail(error)
 
     def _checkpoint(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False

@@ -21,9 +21,9 @@ removed at opening, and this removal is written with the first sync.
 A full disk takes back what was to be written: the file is cut to where it ended, the tree is read again from it, and
 every transaction that waited is answered with `NoRoom`. The next one may find room.
 
-Any other write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the kernel may
-have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`; opening
-again is the way back.
+Any other write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the
+kernel may have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`;
+opening again is the way back.
 """
 
 from __future__ import annotations

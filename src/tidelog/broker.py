@@ -232,6 +232,8 @@ class Broker:
             found = adoption.written_by(self._disk, self.config.log_dirs)
             cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(self._new_id))
             self.logs.open(self.id, cluster_id, self.clock.wall_ms())
+            for notice in self.logs.take_notices():
+                self.notice(notice)
             if known is not None:
                 done(None)
                 return

@@ -135,10 +135,9 @@ class Housekeeping:
     # --- full disks, and what else somebody should hear of ------------------------------------------
 
     def watch_disks(self) -> None:
+        for notice in self._broker.logs.take_notices():
+            self._broker.notice(notice)
         for directory in self._broker.logs.dirs:
-            notices, directory.notices = directory.notices, []
-            for notice in notices:
-                self._broker.notice(notice)
             self._watch_room(directory)
         self._broker.placing.try_again()
 

@@ -28,6 +28,7 @@ from tidelog.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
+from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
@@ -36,7 +37,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
-from tidelog.log.recovery import Claim, create_log, open_log
+from tidelog.log.recovery import Claim, create_log, open_if_possible
 from tidelog.log.retention import delete_old_segments
 
 PROBE: Final = ".tidelog-probe"
@@ -140,7 +141,9 @@ class LogDirs:
         marker = f"{path}/{CLEAN_SHUTDOWN}"
         clean = disk.exists(marker)
         clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
+        stopped = read_clean_stop(disk, path) if clean else {}
         if clean:
+            disk.remove(f"{path}/{CLEAN_STOP}")
             disk.remove(marker)
             disk.sync_dir(path)
         recovery_points = self._offsets(f"{path}/{RECOVERY_POINTS}")
@@ -157,9 +160,12 @@ class LogDirs:
                 directory.deletions.append(PendingDeletion(disk, [], delay_ms, f"{path}/{entry.name}"))
                 directory.deleted.add(key)
             elif kind != STRAY:
-                claim = Claim(clean, recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key))
+                offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
+                claim = Claim(clean, *offsets, stopped.get(entry.name))
                 config = self._config_for(key[0])
-                self._add(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), kind)
+                log = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
+                if log is not None:
+                    self._add(log, kind)
         return clean_epoch
 
     def _complete_exchanges(self) -> None:
@@ -185,6 +191,7 @@ class LogDirs:
             raise LogDirNotFound(f"{path} is no log directory of this broker that failed")
         self._lose(directory, directory.failure)
         directory.failure = None
+        directory.unopened.clear()
         try:
             # A disk that was full must take a write again, not only be read.
             replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
@@ -248,6 +255,9 @@ class LogDirs:
             if topic_id is not None and topic_id != log.topic_id:
                 log.assign_topic_id(topic_id)
             return log
+        for directory in self.dirs:
+            if key in directory.unopened:
+                raise StorageError(f"{name_of(key)} cannot be opened: {directory.unopened[key]}")
         if not is_new:
             for directory in self.dirs:
                 if directory.failure is not None:
@@ -374,6 +384,13 @@ class LogDirs:
             directory.flushes.clear()
         return wanting
 
+    def take_notices(self) -> list[str]:
+        """What somebody should hear of; each is told once."""
+        taken = [notice for directory in self.dirs for notice in directory.notices]
+        for directory in self.dirs:
+            directory.notices.clear()
+        return taken
+
     def has_room(self, directory: LogDir) -> bool:
         """Whether a directory that was full takes a write again."""
         path = f"{directory.path}/{PROBE}"
@@ -466,5 +483,6 @@ class LogDirs:
             log.flush_done(work)
             log.abandon()
         self._checkpoint(directory, high_watermarks, closed=True)
+        write_clean_stop(self.disk, directory.path, (log for log, _ in works))
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

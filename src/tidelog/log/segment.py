@@ -23,7 +23,7 @@ from tidelog.log.disk import PASSING, AppendedFile, Disk, File
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from tidelog.log.txn_index import TxnIndex
-from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
+from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_matches
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -90,6 +90,7 @@ class Segment:
         "dirty",
         "first_timestamp",
         "offset_index",
+        "preallocated",
         "roll_jitter_ms",
         "size",
         "time_index",
@@ -118,6 +119,8 @@ class Segment:
         self._txn_file = AppendedFile(disk, stem + TXN_INDEX)
         self.txn_index = TxnIndex(self._txn_file, base_offset, txn_bytes)
         self._index_interval_bytes = config.index_interval_bytes
+        #: the file may be longer than what was written to it, and the rest is no loss
+        self.preallocated = config.preallocate
         self._bytes_since_index = 0
         #: the index files were looked at: what comes from an earlier life is not trusted unseen
         self._checked = False
@@ -457,6 +460,23 @@ class Segment:
             offset = header.next_offset
         return offset
 
+    def whole_end(self) -> int | None:
+        """As `next_offset`, or None where the last batches do not fill the file, or the very last one is damaged."""
+        if self.size == 0:
+            return self.base_offset
+        position = self.offset_index.last_position(self.size)
+        if position is None:
+            self.rebuild_indexes()
+            position = self.offset_index.last_position(self.size) or 0
+        last = None
+        for at, header in self.headers(position):
+            last = header
+            position = at + header.size_bytes
+        if last is None or position != self.size:
+            return None
+        data = self.file.pread(last.size_bytes, position - last.size_bytes)
+        return last.next_offset if crc_matches(data, 0, last) else None
+
     def _corrupt(self, position: int, what: str) -> CorruptMessage:
         return CorruptMessage(f"{self.log_path} at position {position}: {what}")
 
@@ -514,13 +534,11 @@ class Segment:
             raise
         self._half_rebuilt = False
 
-    def cut_at(self, size: int, file_bytes: int) -> bool:
-        """Ends the segment at `size` and the file with it; True if the file was longer."""
+    def cut_at(self, size: int, file_bytes: int) -> None:
+        """Ends the segment at `size` and the file with it."""
         self.size = size
-        if file_bytes == size:
-            return False
-        self.file.truncate(size)
-        return True
+        if file_bytes != size:
+            self.file.truncate(size)
 
     def readmit(self, position: int, header: BatchHeader) -> None:
         """Counts a batch that recovery found good, which lies at the end of what was counted before."""

@@ -232,13 +232,18 @@ class Broker:
             found = adoption.written_by(self._disk, self.config.log_dirs)
             cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(self._new_id))
             self.logs.open(self.id, cluster_id, self.clock.wall_ms())
-            for notice in self.logs.take_notices():
+            taking = adoption.Adoption(self.id, self._new_id, self._disk, self._internal_config)
+            found_logs = self.logs.logs.values()
+            if known is None:
+                ops = taking.all_of(cluster_id, found_logs)
+            else:
+                ops = taking.missing_from(tree, found_logs) if self._store.losses else []
+            for notice in [*self._store.losses, *self.logs.take_notices(), *taking.notices]:
                 self.notice(notice)
-            if known is not None:
+            if ops:
+                self._store.submit(ops, lambda result: done(result.path if isinstance(result, Refusal) else None))
+            else:
                 done(None)
-                return
-            ops = adoption.adopt(cluster_id, self.id, self.logs.logs.values(), self._new_id, self._disk)
-            self._store.submit(ops, lambda result: done(result.path if isinstance(result, Refusal) else None))
 
         self._store.tree("/", loaded)
 
@@ -388,8 +393,12 @@ class Broker:
             return
         self.placing.create_topics([self._internal_topic(name)], lambda results: done())
 
+    def _internal_config(self, name: str) -> Mapping[str, str]:
+        configs = self._internal_topic(name).configs if name in self._coordinations else {}
+        return {key: value for key, value in configs.items() if value is not None}
+
     def _internal_topic(self, name: str) -> NewTopic:
-        alive = len(self.image.brokers)
+        alive = max(len(self.image.brokers), 1)
         config, values = self.config, self.values
         if name == TRANSACTIONS_TOPIC:
             factor = config.internal_topic("transaction.state.log.replication.factor", alive)

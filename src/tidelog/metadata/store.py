@@ -164,6 +164,9 @@ class Watch(Protocol):
 
 
 class MetadataStore(Protocol):
+    #: what was found to be missing when the store was opened, in words
+    losses: list[str]
+
     @property
     def session_id(self) -> int:
         """Owner of the ephemeral nodes that this store creates."""

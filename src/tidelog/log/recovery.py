@@ -52,6 +52,7 @@ from tidelog.log.txn_index import CorruptIndex
 from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, InvalidBatch, crc_matches
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class Claim(NamedTuple):
@@ -145,7 +146,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log_end_offset = recovery.end_offset
     if log_end_offset is None:
         log_end_offset = segments[-1].next_offset() if segments else 0
-    vouched = max(claim.recovery_point, claim.log_start_offset)
+    vouched = max(claim.recovery_point, claim.log_start_offset, log.snapshots.latest(MAX_OFFSET) or 0)
     last_file = segments[-1].log_path if segments else path
     for loss in lost_at_the_end(recovery.losses, log_end_offset, vouched, last_file):
         directory.tell(loss.tell(log))
@@ -337,6 +338,9 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
             break
         if not last:
             segment.seal()
+    behind = segments[-1].base_offset if segments else -1
+    for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
+        losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
     return _Recovery(segments[first_unflushed:], losses, after_holes, [])
 
 

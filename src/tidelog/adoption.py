@@ -5,12 +5,15 @@ transaction, before the broker starts: the cluster id from `meta.properties`, a 
 the id in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
 topics' configurations from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
 
-A directory that has a store is ours, and the store says what belongs into it (`placement_of`).
+A store that has lost its end (`store.losses`) may not know the youngest topics any more, whose records are there
+nevertheless: they are taken up in the same way.
+
+A directory that has a whole store is ours, and the store says what belongs into it (`placement_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.control import nodes
@@ -52,7 +55,7 @@ def known_cluster_id(tree: Iterable[tuple[str, Node]]) -> str | None:
     return None
 
 
-def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int) -> Placement:
+def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int, whole: bool = True) -> Placement:
     """What a store says of the partitions of a broker."""
     topic_ids: dict[TopicPartition, bytes | None] = {}
     known = set()
@@ -67,28 +70,69 @@ def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int) -> Placement:
             for index, replicas in enumerate(topic.replicas):
                 if broker_id in replicas:
                     topic_ids[(path.rpartition("/")[2], index)] = topic.topic_id
-    return Placement(topic_ids, frozenset(known), version)
+    return Placement(topic_ids, frozenset(known), version, whole)
 
 
 def new_cluster_id(new_id: Callable[[], bytes]) -> str:
     return nodes.to_base64(draw_id(new_id))
 
 
-def adopt(cluster_id: str, broker_id: int, logs: Iterable[Log], new_id: Callable[[], bytes], disk: Disk) -> list[Op]:
-    """The transaction that makes an empty store know everything that was found."""
-    ops: list[Op] = [Create(path) for path in nodes.PERSISTENT_PATHS]
-    ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(cluster_id)))
+class Adoption:
+    """`defaults_of` gives the overrides of a topic that lives without any word of its own, as internal topics do."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        new_id: Callable[[], bytes],
+        disk: Disk,
+        defaults_of: Callable[[str], Mapping[str, str]] = lambda topic: {},
+    ) -> None:
+        self._broker_id = broker_id
+        self._new_id = new_id
+        self._disk = disk
+        self._defaults_of = defaults_of
+        #: what somebody should hear of
+        self.notices: list[str] = []
+
+    def all_of(self, cluster_id: str, logs: Collection[Log]) -> list[Op]:
+        """The transaction that makes an empty store know everything that was found."""
+        ops: list[Op] = [Create(path) for path in nodes.PERSISTENT_PATHS]
+        ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(cluster_id)))
+        by_topic = _by_topic(logs)
+        directories = dict.fromkeys(log.directory.path for log in logs)
+        configs = kafka_topic_configs(self._disk, directories)
+        if by_topic and not any(self._disk.exists(f"{path}/{KRAFT_LOG}") for path in directories):
+            self.notices.append(
+                f"no metadata was found for {len(by_topic)} topics in {', '.join(directories)}: they are taken up "
+                "from their files, with the default configuration. Restore tidelog-metadata.journal and "
+                "tidelog-metadata.snapshot from a copy to have their own back"
+            )
+        for topic, found in by_topic.items():
+            ops += self._take_up(topic, found, configs.get(topic))
+        return ops
+
+    def missing_from(self, tree: Iterable[tuple[str, Node]], logs: Collection[Log]) -> list[Op]:
+        """The transaction that gives topics back to a store that has lost them; none where it knows all."""
+        known = {path for path, _ in tree}
+        ops: list[Op] = []
+        for topic, found in _by_topic(logs).items():
+            if nodes.topic_path(topic) not in known:
+                ops += self._take_up(topic, found, None)
+                self.notices.append(f"topic {topic}, unknown to the metadata, is taken up from its files")
+        return ops
+
+    def _take_up(self, topic: str, found: dict[int, Log], config: Mapping[str, str] | None) -> Iterator[Op]:
+        yield from _topic(topic, found, self._broker_id, self._new_id)
+        config = config or self._defaults_of(topic)
+        if config:
+            yield Create(nodes.config_path("topics", topic), nodes.encode_config(dict(config)))
+
+
+def _by_topic(logs: Iterable[Log]) -> dict[str, dict[int, Log]]:
     by_topic: dict[str, dict[int, Log]] = {}
-    directories: dict[str, None] = {}
     for log in logs:
         by_topic.setdefault(log.topic, {})[log.partition] = log
-        directories[log.directory.path] = None
-    configs = kafka_topic_configs(disk, directories)
-    for topic, found in by_topic.items():
-        ops += _topic(topic, found, broker_id, new_id)
-        if configs.get(topic):
-            ops.append(Create(nodes.config_path("topics", topic), nodes.encode_config(configs[topic])))
-    return ops
+    return by_topic
 
 
 def _topic(topic: str, found: dict[int, Log], broker_id: int, new_id: Callable[[], bytes]) -> Iterator[Op]:

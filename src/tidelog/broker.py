@@ -41,6 +41,7 @@ from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producers import AppendOrigin
 from tidelog.metadata.store import Refusal, SessionExpired
 from tidelog.moving import Moves
+from tidelog.placing import Placing
 from tidelog.producer_ids import ProducerIds
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.partition import Partition
@@ -163,7 +164,7 @@ class Broker:
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
-        self.logs = LogDirs(config.log_dirs, disk, self.log_config, notice=notice)
+        self.logs = LogDirs(config.log_dirs, disk, self.log_config)
         self.moves = Moves(self)
         self.replicas = Replicas(self.id)
         properties = Properties(config)
@@ -191,6 +192,7 @@ class Broker:
         #: told when the level is altered below which nothing is said
         self.on_log_level: Callable[[str], None] = lambda level: None
         self._log_level = "INFO"
+        self.placing = Placing(self)
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
@@ -239,13 +241,20 @@ class Broker:
             known = adoption.known_cluster_id(tree)
             found = adoption.written_by(self._disk, self.config.log_dirs)
             cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(self._new_id))
-            placement = None if known is None else adoption.placement_of(tree, self.id)
+            placement = None if known is None else adoption.placement_of(tree, self.id, whole=not self._store.losses)
             self.logs.open(self.id, cluster_id, self.clock.wall_ms(), placement)
-            if known is not None:
+            taking = adoption.Adoption(self.id, self._new_id, self._disk, self._internal_config)
+            found_logs = self.logs.logs.values()
+            if known is None:
+                ops = taking.all_of(cluster_id, found_logs)
+            else:
+                ops = taking.missing_from(tree, found_logs) if self._store.losses else []
+            for notice in [*self._store.losses, *self.logs.take_notices(), *taking.notices]:
+                self.notice(notice)
+            if ops:
+                self._store.submit(ops, lambda result: done(result.path if isinstance(result, Refusal) else None))
+            else:
                 done(None)
-                return
-            ops = adoption.adopt(cluster_id, self.id, self.logs.logs.values(), self._new_id, self._disk)
-            self._store.submit(ops, lambda result: done(result.path if isinstance(result, Refusal) else None))
 
         self._store.tree("/", loaded)
 
@@ -372,7 +381,7 @@ class Broker:
             errors = {result.name: result.error.code for result in results if result.error.is_failure}
             done({**invalid, **{name: _auto_create_error(code) for name, code in errors.items()}})
 
-        self.decide(lambda controller: controller.create_topics(wanted), created)
+        self.placing.create_topics(wanted, created)
 
     def coordination_of(self, key_type: int) -> tuple[str, Callable[[str], int]] | None:
         """The topic that coordinators of this kind live on, and the partition of it that a key belongs to."""
@@ -387,11 +396,14 @@ class Broker:
         if name in self.image.topics:
             done()
             return
-        topic = self._internal_topic(name)
-        self.decide(lambda controller: controller.create_topics([topic]), lambda results: done())
+        self.placing.create_topics([self._internal_topic(name)], lambda results: done())
+
+    def _internal_config(self, name: str) -> Mapping[str, str]:
+        configs = self._internal_topic(name).configs if name in self._coordinations else {}
+        return {key: value for key, value in configs.items() if value is not None}
 
     def _internal_topic(self, name: str) -> NewTopic:
-        alive = len(self.image.brokers)
+        alive = max(len(self.image.brokers), 1)
         config, values = self.config, self.values
         if name == TRANSACTIONS_TOPIC:
             factor = config.internal_topic("transaction.state.log.replication.factor", alive)
@@ -458,13 +470,10 @@ class Broker:
             coordination.sized(len(topic.partitions))
         for assigned in assignments:
             if self.id in assigned.replicas:
-                try:
-                    self._place(topic, assigned)
-                except LogError as error:
-                    # The partition stays known and offline; its requests are answered with a storage error.
-                    self.report(f"{topic.name}-{assigned.partition_index} cannot be opened", error)
+                self.placing.place(topic, assigned)
 
-    def _place(self, topic: Topic, assigned: Assignment) -> None:
+    def place(self, topic: Topic, assigned: Assignment) -> None:
+        """Brings a partition that is assigned to this broker into service; raises LogError where it cannot."""
         key = (topic.name, assigned.partition_index)
         partition = self.replicas.partitions.get(key)
         if partition is None and key in self.logs.offline:
@@ -485,6 +494,7 @@ class Broker:
             coordination.sized(None)
         for assigned in topic.partitions:
             key = (topic.name, assigned.partition_index)
+            self.placing.forget(key)
             if coordination is not None:
                 coordination.removed(assigned.partition_index)
             self.logs.offline.discard(key)

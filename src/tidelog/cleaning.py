@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.log.cleaner import Cleaner
 from tidelog.log.compaction import CleanerConfig
-from tidelog.log.errors import LogError
+from tidelog.log.errors import LogError, WriteRefused
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
@@ -64,10 +64,14 @@ class Cleaning:
         self._task = broker.timer.add(deadline_ms, self.look)
 
     def look(self) -> None:
-        """Starts the next step, or rests where there is none."""
+        """Starts the next step, or rests where there is none. Whatever is wrong with one log, the others are next."""
         if self._stopped:
             return
-        work = self.cleaner.next_work(self._broker.clock.wall_ms())
+        work = None
+        try:
+            work = self.cleaner.next_work(self._broker.clock.wall_ms())
+        except Exception as failure:
+            self._tell(failure)
         if work is None:
             self._rest()
             return
@@ -75,9 +79,17 @@ class Cleaning:
         def finished(_: Any, error: BaseException | None) -> None:
             try:
                 self.cleaner.done(work, error)
-            except LogError as failure:
-                self._broker.report("a log could not be compacted", failure)
+            except Exception as failure:
+                self._tell(failure)
             self._broker.on_housekeeping_due()
             self.look()
 
         self._broker.workers.in_worker(work, finished)
+
+    def _tell(self, failure: Exception) -> None:
+        if isinstance(failure, LogError):
+            # A full disk is told of once, for all that it refuses.
+            if not isinstance(failure, WriteRefused):
+                self._broker.notice(f"a log could not be compacted: {failure}")
+        else:
+            self._broker.report("a log could not be compacted", failure)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidelog.log.errors import LogError
-from tidelog.wire.errors import ErrorCode
+from tidelog.log.errors import LogError, WriteRefused
 
 if TYPE_CHECKING:
     from tidelog.broker import Workers
@@ -36,10 +35,13 @@ class Flushing:
 
     def _start(self, log: Log) -> None:
         asked = self._waiting.pop(log)
-        work = log.flush_work()
+        try:
+            work = log.flush_work()
+        except (LogError, OSError) as failure:
+            self._answer(asked, self._failed(log, failure))
+            return
         if work is None:
-            for done in asked:
-                done(0)
+            self._answer(asked, 0)
             return
 
         def finished(_: Any, error: BaseException | None) -> None:
@@ -50,12 +52,23 @@ class Flushing:
                     raise error
                 log.flush_done(work)
             except (LogError, OSError) as failure:
-                self._report(f"{log.name} could not be flushed", failure)
-                code = failure.code if isinstance(failure, LogError) else int(ErrorCode.KAFKA_STORAGE_ERROR)
-            for done in asked:
-                done(code)
+                code = self._failed(log, failure)
+            self._answer(asked, code)
             if log in self._waiting:
                 self._start(log)
 
         self._running.add(log)
         self._workers.in_worker(work, finished)
+
+    def _failed(self, log: Log, failure: LogError | OSError) -> int:
+        """Tells of it, and what it does to the directory; the code to answer with."""
+        refusal = log.directory.refuse(failure, log.name) if isinstance(failure, OSError) else failure
+        # A full disk is told of once, for all that it refuses.
+        if not isinstance(refusal, WriteRefused):
+            self._report(f"{log.name} could not be flushed", refusal)
+        return refusal.code
+
+    @staticmethod
+    def _answer(asked: list[Done], code: int) -> None:
+        for done in asked:
+            done(code)

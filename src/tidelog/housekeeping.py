@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.log.errors import LogError
+from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.retention import delete_old_segments
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
-    from tidelog.log.log_dir import PendingDeletion
+    from tidelog.log.log_dir import LogDir, PendingDeletion
     from tidelog.timer.wheel import TimerTask
 
 FIRST_RETENTION_MS: Final = 30_000
 FLUSH_CHECK_MS: Final = 1000
+DISK_CHECK_MS: Final = 1000
+#: for so long nothing may be refused for want of room before a directory counts as no longer full
+ROOM_QUIET_MS: Final = 5000
 
 
 class Housekeeping:
@@ -26,6 +29,8 @@ class Housekeeping:
         self._broker = broker
         self._tasks: dict[str, TimerTask] = {}
         self._deleting: list[TimerTask] = []
+        #: directories that are full, by path: when something was last refused
+        self._full: dict[str, int] = {}
 
     def start(self) -> None:
         self._broker.on_housekeeping_due = self.catch_up
@@ -38,6 +43,7 @@ class Housekeeping:
             self.checkpoint_high_watermarks,
         )
         self._every("flush", self._flush_interval_ms, self.flush_due)
+        self._every("disks", lambda: DISK_CHECK_MS, self.watch_disks)
         self._every("producers", lambda: values.producer_id_expiration_check_interval_ms, self.expire_producers)
 
     def stop(self) -> None:
@@ -71,6 +77,9 @@ class Housekeeping:
         for partition in list(self._broker.replicas.partitions.values()):
             try:
                 delete_old_segments(partition.log, now_ms, partition.high_watermark)
+            except WriteRefused:
+                # A full disk is told of once, for all that it refuses; the next round tries again.
+                continue
             except LogError as error:
                 self._broker.report(f"retention of {partition.log.name} failed", error)
         self.delete_later()
@@ -119,11 +128,42 @@ class Housekeeping:
             self._broker.flushing.flush(log)
 
     def checkpoint(self) -> None:
-        self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
-        for path in self._broker.logs.lose_failed():
-            self._broker.report(f"log directory {path} has failed: its partitions are offline", None)
-        if all(directory.failure is not None for directory in self._broker.logs.dirs):
-            self._broker.on_fatal("every log directory has failed: the broker stops. See that the disks work")
+        logs = self._broker.logs
+        logs.checkpoint(self._broker.replicas.high_watermarks())
+        failures = {directory.path: directory.failure for directory in logs.dirs}
+        for path in logs.lose_failed():
+            self._broker.report(f"log directory {path} has failed ({failures[path]}): its partitions are offline", None)
+        if None not in failures.values():
+            why = "; ".join(f"{path}: {failure}" for path, failure in failures.items())
+            self._broker.on_fatal(f"every log directory has failed: the broker stops. See that the disks work ({why})")
 
     def checkpoint_high_watermarks(self) -> None:
         self._broker.logs.checkpoint_high_watermarks(self._broker.replicas.high_watermarks())
+
+    # --- full disks, and what else somebody should hear of ------------------------------------------
+
+    def watch_disks(self) -> None:
+        for notice in self._broker.logs.take_notices():
+            self._broker.notice(notice)
+        for directory in self._broker.logs.dirs:
+            self._watch_room(directory)
+        self._broker.placing.try_again()
+
+    def _watch_room(self, directory: LogDir) -> None:
+        """Says once that a directory is full, and once that it is over: writes are tried whatever is said here."""
+        path, now_ms = directory.path, self._broker.clock.monotonic_ms()
+        if directory.no_room is not None:
+            directory.no_room = None
+            if path not in self._full:
+                self._broker.notice(
+                    f"log directory {path} is full: writes are refused until there is room; "
+                    "reads, retention and deletions go on"
+                )
+            self._full[path] = now_ms
+        elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and self._broker.logs.has_room(directory):
+            del self._full[path]
+            self._broker.notice(f"log directory {path} has room again: writes are taken")
+            # Sealed segments whose flush was refused.
+            behind = (log for log in directory.logs.values() if log.recovery_point < log.segments.active.base_offset)
+            directory.flushes.update(behind)
+            self.flush()

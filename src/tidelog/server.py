@@ -115,7 +115,7 @@ class BrokerServer:
     def _open_store(self) -> EmbeddedStore:
         directory = self._store_directory
         try:
-            return EmbeddedStore(directory, self._execute)
+            return EmbeddedStore(directory, self._execute, on_no_room=self._store_full)
         except StoreLocked:
             raise StartFailed(
                 f"another broker uses the data directory {directory}. Stop it, or give this one a directory of its own"
@@ -124,6 +124,10 @@ class BrokerServer:
             raise StartFailed(f"the metadata in {directory} is damaged: {error}. Restore it from a copy") from error
         except OSError as error:
             raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
+
+    def _store_full(self, error: OSError) -> None:
+        """The store lives in the first log directory, which tells of it."""
+        self.broker.logs.dirs[0].no_room = error
 
     def _execute(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
         if self._started:

@@ -6,12 +6,13 @@ import errno
 from random import Random
 
 import pytest
-from logkit import KEY, NOW_MS, append, new_log, reopened, values
+from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import StorageError
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.wire.records import build_batch
 
 
 def test_without_a_policy_flushing_is_the_operating_systems() -> None:
@@ -160,3 +161,59 @@ def test_checkpoints_that_find_no_room_leave_those_of_before() -> None:
     dirs.checkpoint({KEY: 99})
     assert dirs.dirs[0].failure is None
     assert disk.content("/data/replication-offset-checkpoint") == before
+
+
+def idempotent(sequence: int) -> memoryview:
+    record = (1000, None, b"v" * 50, None)
+    return memoryview(build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+
+def test_a_retry_waits_for_the_flush_of_what_it_repeats() -> None:
+    log = new_log(MemoryDisk(), "/data", LogConfig(flush_messages=1))
+    assert log.append_as_leader(idempotent(0), 0, NOW_MS).flush_due
+    retried = log.append_as_leader(idempotent(0), 0, NOW_MS)
+    assert retried.duplicate and retried.flush_due
+    log.flush()
+    retried = log.append_as_leader(idempotent(0), 0, NOW_MS)
+    assert retried.duplicate and not retried.flush_due
+
+
+@pytest.mark.parametrize("rolls", [1, 2])
+def test_a_flush_in_flight_does_not_vouch_for_the_indexes_of_a_segment_that_is_sealed_meanwhile(rolls: int) -> None:
+    config = LogConfig(index_interval_bytes=100)
+    for seed in range(20):
+        disk = MemoryDisk()
+        dirs = LogDirs(["/data"], disk, lambda topic: config)
+        dirs.open(1, "c", NOW_MS)
+        log = dirs.create(KEY, NOW_MS)
+        for number in range(100):
+            log.append_as_leader(produced(1, 1000 + number, b"v" * 100), 0, NOW_MS)
+        work = log.flush_work()
+        assert work is not None
+        for _ in range(rolls):
+            log.roll(NOW_MS)
+            append(log, 1, timestamp=1100)
+        work()
+        log.flush_done(work)
+        dirs.checkpoint()
+        disk.crash(Random(seed))
+        again = LogDirs(["/data"], disk, lambda topic: config)
+        again.open(1, "c", NOW_MS)
+        recovered = again.logs[KEY]
+        for number in range(100):
+            found = recovered.offset_for_timestamp(1000 + number)
+            assert found is not None and found.offset == number
+
+
+def test_the_names_of_a_new_partition_are_on_the_device_with_its_first_flush() -> None:
+    disk = MemoryDisk()
+    dirs = LogDirs(["/data"], disk, lambda topic: LogConfig())
+    dirs.open(1, "c", NOW_MS)
+    log = dirs.create(KEY, NOW_MS)
+    append(log, 1)
+    log.flush()
+    assert not disk.unsynced_dirs & {"/data", log.path}
+    append(log, 1)
+    synced = disk.counts["sync_dir"]
+    log.flush()
+    assert disk.counts["sync_dir"] == synced

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from logkit import NOW_MS, append, values
 
+from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
 from tidelog.log.directory_set import DIRECTORY_SET, Placement
 from tidelog.log.errors import DuplicateLog, StorageError
@@ -23,22 +24,21 @@ class Broker:
         self.config = config or LogConfig()
         self.placed: dict[tuple[str, int], bytes | None] = {}
         self.version = 1
-        self.notices: list[str] = []
         self.start(*(paths or ("/a", "/b")))
 
-    def start(self, *paths: str) -> None:
-        self.dirs = LogDirs(paths, self.disk, lambda topic: self.config, notice=self.notices.append)
+    def start(self, *paths: str, whole: bool = True) -> None:
+        self.dirs = LogDirs(paths, self.disk, lambda topic: self.config)
         known = frozenset(topic_id for topic_id in self.placed.values() if topic_id)
-        self.dirs.open(1, "c", NOW_MS, Placement(self.placed, known, self.version))
+        self.dirs.open(1, "c", NOW_MS, Placement(self.placed, known, self.version, whole))
         self.version += 1
         self.dirs.remember(self.version)
+        self.notices = self.dirs.take_notices()
 
-    def restart(self, *paths: str, clean: bool = False) -> None:
+    def restart(self, *paths: str, clean: bool = False, whole: bool = True) -> None:
         if clean:
             self.dirs.close(1)
         self.disk.locked.clear()
-        self.notices.clear()
-        self.start(*(paths or ("/a", "/b")))
+        self.start(*(paths or ("/a", "/b")), whole=whole)
 
     def create(self, key: tuple[str, int], topic_id: bytes, path: str | None = None, records: int = 0) -> None:
         self.placed[key] = topic_id
@@ -146,6 +146,26 @@ def test_a_log_of_a_deleted_topic_is_removed_at_the_next_start() -> None:
     for deletion in it.dirs.take_deletions():
         deletion()
     assert it.names("/a") == []
+
+
+def test_a_log_whose_id_may_be_torn_is_set_aside_and_not_removed() -> None:
+    """The power went before the id was on the device: what is read of it now is nobody's."""
+    it = Broker()
+    it.create(T, T_ID, "/a", records=1)
+    it.disk.content(f"/a/t-0/{PARTITION_METADATA}")[:] = format_partition_metadata(NEW_ID)
+    it.restart()
+    assert it.dirs.take_deletions() == []
+    assert [name.endswith("-stray") for name in it.names("/a")] == [True]
+
+
+def test_metadata_that_lost_its_end_removes_nothing() -> None:
+    """The journal was torn: it has forgotten the youngest topic, whose records are there."""
+    it = Broker()
+    it.create(T, T_ID, "/a", records=1)
+    it.create(U, U_ID, "/a", records=2)
+    del it.placed[U]
+    it.restart(whole=False)
+    assert len(values(it.dirs.logs[U])) == 2 and it.dirs.take_deletions() == []
 
 
 def test_metadata_from_an_old_copy_removes_nothing() -> None:

@@ -241,3 +241,64 @@ def test_a_torn_epoch_file_is_rebuilt_from_what_is_recovered(tmp_path: Path) -> 
     log.close()
     (Path(log.path) / "leader-epoch-checkpoint").write_bytes(b"0\n3\n0 0\n1")
     assert reopened(log).leader_epochs.entries() == [(0, 0), (1, 4), (2, 8)]
+
+
+def told(log: Log) -> list[str]:
+    return log.directory.notices
+
+
+def test_a_flipped_bit_tells_what_it_costs(tmp_path: Path) -> None:
+    log = filled(tmp_path, 20)
+    path = Path(log.segments.active.log_path)
+    content = bytearray(path.read_bytes())
+    spans = [(position, header) for position, header in iter_headers(bytes(content))]
+    content[spans[3][0] + 70] ^= 1
+    path.write_bytes(content)
+    again = reopened(log)
+    assert again.log_end_offset == 6
+    (line,) = told(again)
+    assert "partition 0 of topic t has lost offsets 6 to 39:" in line
+    assert str(path) in line and f"at byte {spans[3][0]}" in line
+
+
+def test_segments_that_are_dropped_are_told(tmp_path: Path) -> None:
+    log = filled(tmp_path, 20, LogConfig(segment_bytes=500))
+    second = log.segments[1]
+    path = Path(second.log_path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    again = reopened(log)
+    (line,) = told(again)
+    assert f"has lost offsets {again.log_end_offset} to 39:" in line
+    assert str(path) in line and log.segments[2].log_path in line
+
+
+@pytest.mark.parametrize("fate", ["missing", "log file missing", "empty"])
+def test_a_hole_in_what_was_flushed_is_told_and_kept(tmp_path: Path, fate: str) -> None:
+    log = filled(tmp_path, 20, LogConfig(segment_bytes=500))
+    log.flush()
+    second, third = log.segments[1], log.segments[2]
+    for path in Path(log.path).glob(f"{second.base_offset:020d}.*"):
+        if fate == "empty" and path.suffix == ".log":
+            path.write_bytes(b"")
+        elif (fate == "missing" and path.suffix != ".snapshot") or (fate != "empty" and path.suffix == ".log"):
+            path.unlink()
+    again = reopened(log, recovery_point=log.segments.active.base_offset)
+    (line,) = told(again)
+    assert f"has lost offsets {second.base_offset} to {third.base_offset - 1}:" in line and second.log_path in line
+    left = [offset for offset, _ in values(again)]
+    assert left == [*range(second.base_offset), *range(third.base_offset, 40)]
+
+
+def test_what_the_recovery_point_vouched_for_is_told(tmp_path: Path) -> None:
+    log = filled(tmp_path, 6)
+    path = Path(log.segments.active.log_path)
+    path.write_bytes(b"")
+    (line,) = told(reopened(log, recovery_point=12))
+    assert "has lost offsets 0 to 11:" in line and str(path) in line
+
+
+def test_a_crash_that_cost_nothing_tells_nothing(tmp_path: Path) -> None:
+    assert told(reopened(filled(tmp_path, 20, LogConfig(segment_bytes=500)), recovery_point=10)) == []
+    assert told(reopened(filled(tmp_path / "x", 6, LogConfig(preallocate=True, segment_bytes=4000)))) == []

@@ -9,6 +9,7 @@ from tidelog.wire import messages
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.control.errors import ApiError
 
 
 def handle(body: Any, request: Request) -> Any:
@@ -27,12 +28,18 @@ def handle(body: Any, request: Request) -> Any:
             response(
                 results=[
                     response.CreatePartitionsTopicResult(
-                        name=result.name, error_code=result.error.code, error_message=result.error.message
+                        name=result.name, error_code=error.code, error_message=error.message
                     )
-                    for result in results
+                    for result, error in zip(results, map(why, results), strict=True)
                 ]
             )
         )
+
+    def why(result: TopicResult) -> ApiError:
+        """Partitions that are decided but could not be made here are made as soon as there is room."""
+        if result.error.is_failure or body.validate_only:
+            return result.error
+        return request.broker.placing.why_refused(result.name) or result.error
 
     request.broker.decide(
         lambda controller: controller.create_partitions(wanted, validate_only=body.validate_only), request.guard(answer)

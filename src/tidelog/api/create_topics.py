@@ -33,9 +33,7 @@ def handle(body: Any, request: Request) -> Any:
             messages.CreateTopicsResponse(topics=[_result(result, configs[result.name], request) for result in results])
         )
 
-    request.broker.decide(
-        lambda controller: controller.create_topics(wanted, validate_only=body.validate_only), request.guard(answer)
-    )
+    request.broker.placing.create_topics(wanted, request.guard(answer), validate_only=body.validate_only)
 
 
 def _result(result: TopicCreation, overrides: Any, request: Request) -> Any:

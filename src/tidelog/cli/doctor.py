@@ -1,7 +1,7 @@
 """`tidelog doctor`: is this machine fit, can the broker be reached, and what to do where not.
 
-A check gives findings: `ok`, `note` (works, could be better) or `bad` (will hurt). Checks of this machine come first
-and need no broker; those of the cluster come after, from the first broker that answers.
+A check gives findings: `ok`, `note` (works, could be better) or `bad` (will hurt). Checks of this machine and of a data
+directory come first and need no broker; those of the cluster come after, from the first broker that answers.
 """
 
 from __future__ import annotations
@@ -46,23 +46,29 @@ class Finding(NamedTuple):
     epilog=examples(
         "tidelog doctor",
         "tidelog doctor --bootstrap kafka-1.example:9092",
-        "tidelog doctor --data-dir /var/lib/tidelog",
+        "tidelog doctor --data-dir /var/lib/tidelog --deep",
     ),
 )
 @click.option(
     "--data-dir", metavar="DIR", default="tidelog-data", show_default=True, help="Where a broker here keeps data."
 )
+@click.option("--deep", is_flag=True, help="Read every record batch of the data directory and check it.")
 @output_option("table", "json", "yaml")
 @broker_options
 @click.pass_context
-def command(ctx: click.Context, data_dir: str, output: str, bootstrap: str, timeout: float) -> None:
-    """Check this machine and a broker, and say what to do.
+def command(ctx: click.Context, data_dir: str, deep: bool, output: str, bootstrap: str, timeout: float) -> None:
+    """Check this machine, a data directory and a broker, and say what to do.
 
-    The exit code is 0 where nothing is bad, 3 where no broker can be reached, 1 for anything else that is bad.
+    The data directory of a broker that does not run is only read: whatever a start would lose is told beforehand.
+
+    The exit code is 0 where nothing is bad, 1 where data is damaged, 3 where no broker can be reached, 1 for anything
+    else that is bad.
     """
     from tidelog.cli.failure import FAILED, UNREACHABLE
 
     findings = list(check_machine(data_dir))
+    about_data = list(check_data_directory(data_dir, deep))
+    findings += about_data
     reached, about_cluster = check_cluster(bootstrap, min(timeout, 10.0))
     findings += about_cluster
     if output == "table":
@@ -73,7 +79,7 @@ def command(ctx: click.Context, data_dir: str, output: str, bootstrap: str, time
                 click.echo(f"{'':28}→ {finding.advice}")
     else:
         show([finding._asdict() for finding in findings], [], output)
-    if not reached:
+    if not reached and not any(finding.state == BAD for finding in about_data):
         ctx.exit(UNREACHABLE)
     if any(finding.state == BAD for finding in findings):
         ctx.exit(FAILED)
@@ -160,6 +166,32 @@ def _spark() -> Finding:
         return Finding(
             NOTE, "PySpark (optional)", "not installed", f"only pipelines need it: {how_to_install('spark')}"
         )
+
+
+# --- its data ---------------------------------------------------------------------------------------
+
+
+def check_data_directory(data_dir: str, deep: bool) -> Iterator[Finding]:
+    """What a start on the directory would find; nothing where there is none."""
+    from tidelog.checkup import check_data, is_data_directory, is_in_use
+
+    path = os.path.abspath(data_dir)
+    if not is_data_directory(path):
+        return
+    if is_in_use(path):
+        yield Finding(OK, "data", f"{path} is in use: the broker that runs on it has told what it found")
+        return
+    try:
+        found = check_data(path, deep)
+    except OSError as error:
+        yield Finding(BAD, "data", f"{path} cannot be read: {error}", "look into the disk, or change the owner")
+        return
+    advice = "copy the directory before a broker starts on it: what is cut off then cannot be brought back"
+    for damage in found.damages:
+        yield Finding(BAD, "data", damage, advice)
+    if not found.damages:
+        how = "after a clean stop" if found.clean else "after a crash: a start reads what was not flushed"
+        yield Finding(OK, "data", f"{found.partitions} partitions in {path}, {how}")
 
 
 # --- the cluster ------------------------------------------------------------------------------------

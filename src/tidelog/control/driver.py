@@ -37,6 +37,7 @@ from tidelog.metadata.store import (
     ExistsResult,
     MetadataStore,
     Node,
+    NoRoom,
     Refusal,
     SessionExpired,
     StoreFailed,
@@ -158,6 +159,8 @@ class Driver:
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 refuse(KAFKA_STORAGE_ERROR)
+            elif isinstance(result, NoRoom):
+                refuse(KAFKA_STORAGE_ERROR, f"The metadata store has no room ({result.path}): try again later.")
             elif isinstance(result, ConnectionLoss) and was_active:
                 refresh(lambda: refuse(REQUEST_TIMED_OUT))
             elif attempt == MAX_ATTEMPTS:
@@ -198,6 +201,9 @@ class Driver:
                 self._work(then)
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
+                then()
+            elif isinstance(result, NoRoom):
+                # It follows from the image as well when the next plan is through.
                 then()
             else:
                 self._load(lambda: self._work(then))

@@ -103,8 +103,8 @@ def format_id(value: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    value = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if len(value) != 16:
+    value = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if len(value) != 16 or format_id(value) != text:
         raise ValueError(f"{text!r} is not an id of 16 bytes")
     return value
 

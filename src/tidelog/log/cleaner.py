@@ -18,9 +18,7 @@ touched again (`uncleanable`); a full disk, or too little memory, only ends the 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, TopicPartition, read_offsets, write_offsets
@@ -28,20 +26,20 @@ from tidelog.log.cleaner_throttle import Cancelled, Throttle
 from tidelog.log.compaction import CleanerConfig, CleanerStats, Compaction, Job
 from tidelog.log.compaction_plan import LogToClean, Source, dirtiest, measure, sources
 from tidelog.log.disk import Disk
-from tidelog.log.errors import LogError, StorageError
+from tidelog.log.errors import LogError, StorageError, WriteRefused
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producer_recovery import rebuild_txn_index
-from tidelog.log.segment import NO_ROOM
 from tidelog.log.txn_index import CorruptIndex
-
-#: not the disk's fault, or not for long: the round is tried again
-_TRANSIENT: Final = frozenset((*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class CleaningFailed(LogError):
     """A round was given up; the message names the log and the reason."""
+
+
+class CleaningRefused(CleaningFailed, WriteRefused):
+    """The disk was full, or something else passes: the round is tried again."""
 
 
 class CompactionWork:
@@ -118,6 +116,7 @@ class Cleaner:
     # --- what to do next
 
     def next_work(self, now_ms: int) -> Work | None:
+        """Raises LogError where a log cannot be compacted; the others are next."""
         if self._under_way is not None or self._throttle.cancelled.is_set():
             return None
         if self._rests:
@@ -163,8 +162,9 @@ class Cleaner:
         try:
             job = _job(chosen, now_ms)
         except OSError as error:
-            _take_offline(log.directory, error)
-            return None
+            raise log.directory.refuse(error, log.name) from error
+        except Exception as error:
+            raise self._leave_alone(log, error) from error
         self._round = CompactionWork(log, Compaction(job, self._config, self._throttle), job.sources)
         return self._round
 
@@ -172,10 +172,15 @@ class Cleaner:
         try:
             return measure(log, stable_offset, now_ms)
         except OSError as error:
-            _take_offline(log.directory, error)
-        except LogError as error:
-            self.uncleanable[log] = str(error)
+            log.directory.refuse(error, log.name)
+        except Exception as error:
+            log.directory.tell(str(self._leave_alone(log, error)))
         return None
+
+    def _leave_alone(self, log: Log, error: Exception) -> CleaningFailed:
+        """A log that compaction cannot get through is not tried again; the others are."""
+        self.uncleanable[log] = str(error)
+        return CleaningFailed(f"{log.name} is not compacted any more: {error}")
 
     def _is_here(self, log: Log) -> bool:
         return self._logs.logs.get((log.topic, log.partition)) is log
@@ -190,14 +195,15 @@ class Cleaner:
                 self._on_disk[work.directory.path] = work.offsets
                 return None
             self._rests = True
-            if isinstance(error, OSError) and error.errno not in _TRANSIENT:
-                raise work.directory.fail(error) from error
-            raise CleaningFailed(f"{work.directory.path}/{CLEANED_OFFSETS} was not written: {error}") from error
+            where = f"{work.directory.path}/{CLEANED_OFFSETS}"
+            if isinstance(error, OSError):
+                raise _refusal(work.directory, error, where, f"{where} was not written: {error}") from error
+            raise CleaningFailed(f"{where} was not written: {error}") from error
         failure = error
         if failure is None:
             try:
                 return self._advance(work)
-            except (LogError, Cancelled) as raised:
+            except (LogError, OSError, Cancelled) as raised:
                 failure = raised
         self._round = None
         self._rests = True
@@ -249,12 +255,12 @@ class Cleaner:
             return
         if isinstance(failure, FileNotFoundError) and self._left(log, work.sources) < len(work.sources):
             return
-        if isinstance(failure, OSError) and failure.errno not in _TRANSIENT:
-            raise log.directory.fail(failure) from failure
-        if isinstance(failure, OSError | MemoryError):
+        if isinstance(failure, OSError):
+            told = f"{log.name} was not compacted: {failure}"
+            raise _refusal(log.directory, failure, log.name, told) from failure
+        if isinstance(failure, MemoryError) or not isinstance(failure, Exception):
             raise CleaningFailed(f"{log.name} was not compacted: {failure}") from failure
-        self.uncleanable[log] = str(failure)
-        raise CleaningFailed(f"{log.name} is not compacted any more: {failure}") from failure
+        raise self._leave_alone(log, failure) from failure
 
     @staticmethod
     def _mend(work: CompactionWork) -> None:
@@ -267,9 +273,10 @@ class Cleaner:
                 rebuild_txn_index(log.segments, log.snapshots, source.segment, 0)
 
 
-def _take_offline(directory: LogDir, error: OSError) -> None:
-    if error.errno not in _TRANSIENT:
-        directory.fail(error)
+def _refusal(directory: LogDir, error: OSError, where: str, told: str) -> LogError:
+    """What to raise for an error of the disk; only one that passes is told in the words of the compactor."""
+    refusal = directory.refuse(error, where)
+    return CleaningRefused(told) if isinstance(refusal, WriteRefused) else refusal
 
 
 def _job(plan: LogToClean, now_ms: int) -> Job:

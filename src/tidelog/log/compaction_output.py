@@ -33,17 +33,16 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 class CleanedSegment:
     """A finished segment that waits under the name `.cleaned`."""
 
-    __slots__ = ("_disk", "_index_bytes", "_size", "_stem", "_suffixes", "_time_bytes", "base_offset")
+    __slots__ = ("_disk", "_sizes", "_stem", "_suffixes", "base_offset")
 
     def __init__(
-        self, disk: Disk, stem: str, base_offset: int, size: int, index_bytes: int, time_bytes: int, suffixes: list[str]
+        self, disk: Disk, stem: str, base_offset: int, sizes: tuple[int, int, int, int], suffixes: list[str]
     ) -> None:
         self._disk = disk
         self._stem = stem
         self._suffixes = suffixes
-        self._size = size
-        self._index_bytes = index_bytes
-        self._time_bytes = time_bytes
+        #: of the log file and of the three indexes
+        self._sizes = sizes
         self.base_offset = base_offset
 
     def rename_to_swap(self) -> None:
@@ -59,8 +58,7 @@ class CleanedSegment:
 
     def segment(self, config: LogConfig) -> Segment:
         """As a part of the log, under its final name."""
-        sizes = self._size, self._index_bytes, self._time_bytes
-        return Segment(self._disk, self._stem, self.base_offset, config, *sizes)
+        return Segment(self._disk, self._stem, self.base_offset, config, *self._sizes)
 
     def remove(self) -> None:
         """It is not wanted after all. For a worker."""
@@ -134,8 +132,8 @@ class Output:
             file = self._disk.open(self._stem + suffix + CLEANED, create=True, empty=True)
             file.write(content, 0)
             file.sync()
-        sizes = self.size, len(self._offset_entries), len(self._time_entries)
-        return CleanedSegment(self._disk, self._stem, self._base_offset, *sizes, [LOG, *files])
+        sizes = self.size, len(self._offset_entries), len(self._time_entries), len(transactions)
+        return CleanedSegment(self._disk, self._stem, self._base_offset, sizes, [LOG, *files])
 
     def remove(self) -> None:
         for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX):

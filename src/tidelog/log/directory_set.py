@@ -36,6 +36,8 @@ class Placement(NamedTuple):
     known_topics: frozenset[bytes]
     #: grows with every life of the metadata
     version: int
+    #: nothing of the metadata is known to be lost
+    whole: bool = True
 
     def places(self, key: TopicPartition, topic_id: bytes | None) -> bool:
         """Whether a log of this name and topic id belongs here; one without an id goes by its name."""

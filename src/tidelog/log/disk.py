@@ -9,6 +9,7 @@ Durable is only what `sync` was called for: the file for its bytes, the director
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -20,6 +21,13 @@ from tidelog.log.residents import Residents
 #: well below the usual vm.max_map_count
 _MAX_MAPS: Final = 30_000
 _BESIDE: Final = ".tmp"
+
+#: a disk that is full, not broken: the next write may find room again
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+#: whatever passes by itself: it refuses what was asked, and takes nothing offline
+PASSING: Final = NO_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+#: something is wrong with one file, not with the disk that it lies on
+OF_ONE_FILE: Final = frozenset((errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR))
 
 
 class Entry(NamedTuple):

@@ -13,22 +13,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from tidelog.log.disk import Disk, put_in_place, replace_file, write_beside
-from tidelog.log.segment import NO_ROOM
+from tidelog.log.checkpoints import PARTITION_METADATA
+from tidelog.log.disk import PASSING, Disk, put_in_place, replace_file, write_beside
+from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
+
+if TYPE_CHECKING:
+    from tidelog.log.log import Log
 
 
 class FlushWork:
-    __slots__ = ("_disk", "_replacements", "_syncs", "end_offset", "epoch_changes", "error", "refused", "truncations")
+    __slots__ = (
+        "_disk",
+        "_replacements",
+        "_syncs",
+        "active_base_offset",
+        "end_offset",
+        "epoch_changes",
+        "error",
+        "names_given",
+        "refused",
+        "truncations",
+    )
 
-    def __init__(self, disk: Disk, end_offset: int, truncations: int, epoch_changes: int) -> None:
-        self._disk = disk
+    def __init__(self, log: Log) -> None:
+        self._disk = log.directory.disk
         #: what the recovery point becomes
-        self.end_offset = end_offset
+        self.end_offset = log.log_end_offset
+        #: of the segment that still grew when the work was collected: its indexes are not covered
+        self.active_base_offset = log.segments.active.base_offset
         #: the log's count of truncations when the work was collected; bytes written after one are not covered
-        self.truncations = truncations
+        self.truncations = log.truncations
         #: up to which change the leader epochs are written with it
-        self.epoch_changes = epoch_changes
+        self.epoch_changes = log.leader_epochs.changes
+        #: up to which name that was given the directories are synced with it
+        self.names_given = log.names_given
         self.error: OSError | None = None
         #: there was no room for a file to be replaced: nothing is lost, and nothing was flushed
         self.refused: OSError | None = None
@@ -59,7 +79,7 @@ class FlushWork:
             for path, data in self._replacements.items():
                 _if_there(partial(replace_file, self._disk, path, data))
         except OSError as error:
-            if error.errno in NO_ROOM:
+            if error.errno in PASSING:
                 self.refused = error
             else:
                 self.error = error
@@ -70,6 +90,43 @@ class FlushWork:
         except OSError as error:
             # A sync that fails, even for want of room, may have dropped what it should have written.
             self.error = error
+
+
+def collect(log: Log) -> FlushWork | None:
+    """What must be synced for the whole log to be on the device; None if it is already."""
+    point = log.recovery_point
+    epochs, named = log.leader_epochs, log.names_synced != log.names_given
+    if point >= log.log_end_offset and not epochs.dirty and not named:
+        return None
+    work = FlushWork(log)
+    active = log.segments.active
+    for segment in log.segments.since(point):
+        work.add(segment.file.sync)
+        if segment is not active:
+            work.add_files(*segment.index_paths)
+        if segment.base_offset >= point:
+            work.add_files(log.snapshots.file_path(segment.base_offset))
+    if epochs.dirty:
+        work.add_replacement(f"{log.path}/{LEADER_EPOCH_FILE}", epochs.format())
+    if active.base_offset >= point or named:
+        work.add_files(f"{log.path}/{PARTITION_METADATA}")
+        work.add_directory(log.path)
+    if named:
+        work.add_directory(log.directory.path)
+    return work
+
+
+def settle(log: Log, work: FlushWork) -> None:
+    """What is known of the log now that the work is done."""
+    log.leader_epochs.written = work.epoch_changes
+    log.names_synced = work.names_given
+    if work.truncations != log.truncations:
+        return
+    end_offset = work.end_offset
+    if work.active_base_offset != log.segments.active.base_offset:
+        # The segment was sealed meanwhile: its batches are on the device, its indexes as they are now are not.
+        end_offset = work.active_base_offset
+    log.recovery_point = max(log.recovery_point, end_offset)
 
 
 def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:

@@ -40,6 +40,14 @@ class LeaderEpochs:
         epochs.written = epochs.changes
         return epochs
 
+    def below(self, offset: int) -> LeaderEpochs:
+        """A copy of what is known of offsets below this one."""
+        copy = LeaderEpochs()
+        for epoch, start_offset in self.entries():
+            if start_offset < offset:
+                copy.assign(epoch, start_offset)
+        return copy
+
     @property
     def dirty(self) -> bool:
         return self.written != self.changes

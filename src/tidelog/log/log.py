@@ -14,31 +14,27 @@ full disk the log goes on as soon as there is room; any other error takes the di
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Final
 
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
 from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
 from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk, replace_file
+from tidelog.log.disk import PASSING, Disk, replace_file
 from tidelog.log.errors import (
     InconsistentTopicId,
     OffsetOutOfRange,
     RecordListTooLarge,
-    StorageError,
     UnexpectedAppendOffset,
-    WriteRefused,
 )
-from tidelog.log.flush import FlushWork
-from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
+from tidelog.log.flush import FlushWork, collect, settle
+from tidelog.log.guarding import guarded
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
 from tidelog.log.rules import roll_jitter_ms, rules_of
-from tidelog.log.segment import NO_ROOM, FileSlice, Segment
+from tidelog.log.segment import FileSlice, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
@@ -57,24 +53,6 @@ from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
 _ANY_EPOCH: Final = (1 << 31) - 1
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _guarded(method: Callable[Concatenate[Log, P], R]) -> Callable[Concatenate[Log, P], R]:
-    """An OSError in the method takes the log's directory offline."""
-
-    @wraps(method)
-    def guarded(log: Log, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if log.directory.failure is not None:
-            raise log.directory.offline()
-        try:
-            return method(log, *args, **kwargs)
-        except OSError as error:
-            raise log.directory.fail(error) from error
-
-    return guarded
-
 
 class Log:
     __slots__ = (
@@ -87,6 +65,8 @@ class Log:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "names_given",
+        "names_synced",
         "notes",
         "partition",
         "path",
@@ -121,6 +101,10 @@ class Log:
         self.truncations = 0
         #: when the first append since the last flush was made; -1 where there was none
         self._dirty_since_ms = -1
+        #: counts names that were given to the directory and to segments that were swapped in; those up to
+        #: `names_synced` are on the device
+        self.names_given = 0
+        self.names_synced = 0
         self.config = config
 
     @property
@@ -140,7 +124,7 @@ class Log:
     def size_bytes(self) -> int:
         return self.segments.size_bytes
 
-    @_guarded
+    @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Writes down whose partition this is; on the device with the next flush."""
         if self.topic_id not in (None, topic_id):
@@ -225,6 +209,9 @@ class Log:
         info.duplicate = True
         info.log_append_time_ms = known.timestamp
         info.log_start_offset = self.log_start_offset
+        if known.last_offset >= self.recovery_point and self.unflushed_messages >= self._config.flush_messages:
+            # It is no more acknowledged before its flush than the first attempt is.
+            info.flush_due = True
         return info
 
     def _note_producer(self, header: BatchHeader, marker: EndTxnMarker | None, now_ms: int) -> None:
@@ -240,6 +227,7 @@ class Log:
                 self.segments.active.txn_index.append(aborted)
             except OSError as error:
                 # The marker is written, its index entry is not: recovery brings it back. Until then nothing is stable.
+                # A full disk does not come here: the entry then waits in memory.
                 raise self.directory.fail(error) from error
         self.producers.complete(completed)
 
@@ -270,7 +258,7 @@ class Log:
             try:
                 self.note(self.notes._replace(gaps=True))
             except OSError as error:
-                raise self._refused(error) from error
+                raise self.directory.refuse(error, self.name) from error
         start = 0
         for run in runs_of(placed, self._config.segment_bytes):
             stop = run[-1][0] + run[-1][1].size_bytes
@@ -311,7 +299,8 @@ class Log:
                 segment = self.roll(now_ms, first_offset)
             position = segment.append(records, last_offset, info.max_timestamp, spans)
         except OSError as error:
-            raise self._refused(error) from error
+            # On a full disk the next append may find room.
+            raise self.directory.refuse(error, self.name) from error
         self.log_end_offset = last_offset + 1
         self.segments.remember(first_offset, segment, position)
         info.log_start_offset = self.log_start_offset
@@ -321,12 +310,6 @@ class Log:
             info.flush_due = True
             self.directory.flushes.add(self)
 
-    def _refused(self, error: OSError) -> StorageError:
-        """What an append raises when the disk does: a full one is no reason to go offline."""
-        if error.errno in NO_ROOM:
-            return WriteRefused(f"there is no room for {self.name}: {error.strerror}")
-        return self.directory.fail(error)
-
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and opens the next one; an empty one that begins there already stays."""
         if base_offset is None:
@@ -334,18 +317,26 @@ class Log:
         old = self.segments.active
         if old.base_offset == base_offset:
             return old
+        self._trust_no_further_than(old)
+        old.seal()
+        segment = self._begin_segment(base_offset, now_ms)
+        self.directory.flushes.add(self)
+        self.snapshots.write(base_offset, self.producers.snapshot())
+        return segment
+
+    def _trust_no_further_than(self, active: Segment) -> None:
+        """The active segment is about to be followed by another."""
         if self.directory.recovery_points_stale:
             # Sealed segments below the recovery point are trusted after a crash, so it may not lie any longer.
             self.directory.checkpoint_recovery_points()
-        old.seal()
         # Its batches may be on the device, its indexes as they are now are not.
-        self.recovery_point = min(self.recovery_point, old.base_offset)
+        self.recovery_point = min(self.recovery_point, active.base_offset)
+
+    def _begin_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
-        self.directory.flushes.add(self)
         self.producers.end_offset = base_offset
-        self.snapshots.write(base_offset, self.producers.snapshot())
         return segment
 
     # --- reading
@@ -370,7 +361,7 @@ class Log:
         try:
             return self._read(offset, max_bytes, max_offset, min_one_batch)
         except OSError as error:
-            raise self.directory.fail(error) from error
+            raise self.directory.refuse(error, self.name) from error
 
     def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> FileSlice | None:
         segments = self.segments
@@ -403,12 +394,12 @@ class Log:
         # The bound lies in a later segment: all of this one may be read.
         return segment.size, self.segments.next_base_offset(segment) or max_offset
 
-    @_guarded
+    @guarded
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after a time, not before the log's start; None if there is none."""
         return first_at_or_after(self.segments, timestamp, self.log_start_offset)
 
-    @_guarded
+    @guarded
     def max_timestamp_offset(self) -> TimestampedOffset | None:
         """The first record that has the largest timestamp in the log; None in a log without timestamps."""
         return first_of_largest(self.segments)
@@ -421,7 +412,7 @@ class Log:
         unstable = self.producers.first_unstable_offset()
         return unstable if unstable is None else max(unstable, self.log_start_offset)
 
-    @_guarded
+    @guarded
     def aborted_transactions(self, offset: int, end_offset: int, now_ms: int = 0) -> list[AbortedTxn]:
         """The aborted transactions that have records from `offset` to below `end_offset`."""
         aborted: list[AbortedTxn] = []
@@ -438,7 +429,7 @@ class Log:
 
     # --- cutting at the end
 
-    @_guarded
+    @guarded
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Cuts everything from `offset` on; returns whether there was anything. A batch that holds it goes whole."""
         if offset < 0:
@@ -470,7 +461,7 @@ class Log:
             self.producers.end_offset = self.log_end_offset
         return True
 
-    @_guarded
+    @guarded
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Drops everything; the log is empty and begins at `offset`."""
         self._discard(list(self.segments))
@@ -494,7 +485,7 @@ class Log:
             self.directory.recovery_points_stale = True
         self.segments.forget()
 
-    @_guarded
+    @guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
         """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""
         self.note(self.notes._replace(gaps=True))
@@ -502,6 +493,8 @@ class Log:
         self._discard(old)
         cleaned.rename_to_log()
         self.segments.replace(old, cleaned.segment(self._config))
+        self.named_anew()
+        self.directory.flushes.add(self)
         for segment in old[1:]:
             if segment.base_offset in self.snapshots.offsets:
                 self.snapshots.remove(segment.base_offset)
@@ -526,15 +519,27 @@ class Log:
         self.producers.on_log_start_offset(offset)
         return True
 
-    @_guarded
+    @guarded
     def remove_oldest(self, count: int, now_ms: int) -> None:
-        """Takes the `count` oldest segments out; the log rolls first where that would leave none."""
+        """Takes the `count` oldest segments out; where that would leave none, an empty one follows them first."""
         if count == len(self.segments):
-            self.roll(now_ms)
+            self._follow_with_empty(now_ms)
         dropped = self.segments.drop_first(count)
         self.advance_log_start_offset(self.segments.first_base_offset)
         self._discard(dropped)
         self.snapshots.drop_below(self.segments.first_base_offset)
+
+    def _follow_with_empty(self, now_ms: int) -> None:
+        """A roll that does not seal, since the active segment goes at once: on a full disk it must be able to."""
+        self._trust_no_further_than(self.segments.active)
+        self._begin_segment(self.log_end_offset, now_ms)
+        self.directory.flushes.add(self)
+        try:
+            self.snapshots.write(self.log_end_offset, self.producers.snapshot())
+        except OSError as error:
+            # A crash would then bring back what an older one knows; the next roll or stop writes a newer one.
+            if error.errno not in PASSING:
+                raise
 
     # --- flushing
 
@@ -550,33 +555,15 @@ class Log:
         """What must be synced for the whole log to be on the device; None if it is already."""
         self.directory.flushes.discard(self)
         self._dirty_since_ms = -1
-        point = self.recovery_point
-        if point >= self.log_end_offset and not self.leader_epochs.dirty:
-            return None
-        work = FlushWork(self._disk, self.log_end_offset, self.truncations, self.leader_epochs.changes)
-        active = self.segments.active
-        for segment in self.segments.since(point):
-            work.add(segment.file.sync)
-            if segment is not active:
-                work.add_files(*segment.index_paths)
-            if segment.base_offset >= point:
-                work.add_files(self.snapshots.file_path(segment.base_offset))
-        if self.leader_epochs.dirty:
-            work.add_replacement(f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.format())
-        if active.base_offset >= point:
-            work.add_files(f"{self.path}/{PARTITION_METADATA}")
-            work.add_directory(self.path)
-        return work
+        return collect(self)
 
     def flush_done(self, work: FlushWork) -> None:
         """Takes note of work that ran; raises if it failed."""
         if work.refused is not None:
-            raise WriteRefused(f"there is no room to flush {self.name}: {work.refused.strerror}") from work.refused
+            raise self.directory.refuse(work.refused, self.name) from work.refused
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
-        self.leader_epochs.written = work.epoch_changes
-        if work.truncations == self.truncations and work.end_offset > self.recovery_point:
-            self.recovery_point = work.end_offset
+        settle(self, work)
 
     def flush(self) -> None:
         """Synchronous: the log is on the device when this returns."""
@@ -587,15 +574,20 @@ class Log:
 
     # --- leaving
 
+    def named_anew(self) -> None:
+        """The log, or a segment of it, got its name: the next flush makes sure that it is on the device."""
+        self.names_given += 1
+
     def move(self, path: str) -> None:
         """Renames the log's directory; the log goes on under the new name."""
         self._disk.rename(self.path, path)
+        self.named_anew()
         self.path = path
         self.snapshots.path = path
         for segment in self.segments:
             segment.moved(path)
 
-    @_guarded
+    @guarded
     def close_work(self) -> FlushWork:
         """Seals the log, so that the next opening need not scan; what must be synced for that to be true."""
         active = self.segments.active
@@ -606,7 +598,7 @@ class Log:
         snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
         if snapshot:
             self.snapshots.write(end_offset, self.producers.snapshot())
-        work = self.flush_work() or FlushWork(self._disk, end_offset, self.truncations, self.leader_epochs.changes)
+        work = self.flush_work() or FlushWork(self)
         if sealed:
             work.add(active.file.sync)
             work.add_files(*active.index_paths)

@@ -1,11 +1,13 @@
 """One log directory: the logs in it, whether it still works, and what its logs want done later.
 
 Logs do not reach for a timer or a thread. They leave word here, and the broker, when it next looks, gives `flushes` to
-a worker and `deletions` to the timer. A disk error in any log takes the whole directory offline, as the disk is one.
+a worker, `deletions` to the timer, and says what stands in `notices`. An error of the disk in any log takes the whole
+directory offline, as the disk is one; a full disk, too few descriptors or a file that is missing do not (`refuse`).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,8 +20,8 @@ from tidelog.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from tidelog.log.disk import Disk
-from tidelog.log.errors import StorageError
+from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk
+from tidelog.log.errors import StorageError, WriteRefused
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
@@ -42,16 +44,31 @@ class PendingDeletion:
             paths = self._paths
             if self._directory is not None:
                 paths = [f"{self._directory}/{entry.name}" for entry in self._disk.list(self._directory)]
-            for path in paths:
-                self._disk.remove(path)
-            if self._directory is not None:
-                self._disk.remove_dir(self._directory)
+            else:
+                # What has taken the place of the files is on the device before they are gone.
+                for parent in {os.path.dirname(path) for path in paths}:
+                    self._disk.sync_dir(parent)
         except OSError:
+            return
+        for path in paths:
+            self._remove(path)
+        if self._directory is not None:
+            try:
+                self._disk.remove_dir(self._directory)
+            except OSError:
+                return
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._disk.remove(path)
+        except OSError:
+            # The others are tried nevertheless: each gives room back.
             return
 
 
 class LogDir:
     __slots__ = (
+        "_said",
         "deletions",
         "departed",
         "directory_id",
@@ -60,8 +77,11 @@ class LogDir:
         "flushes",
         "high_watermarks",
         "logs",
+        "no_room",
+        "notices",
         "path",
         "recovery_points_stale",
+        "unopened",
     )
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -80,6 +100,37 @@ class LogDir:
         #: as last written, None before that
         self.high_watermarks: Mapping[TopicPartition, int] | None = None
         self.directory_id = bytes(16)
+        #: what somebody should hear of: losses, files that are missing
+        self.notices: list[str] = []
+        self._said: set[str] = set()
+        #: the last error of a full disk since somebody took note of it
+        self.no_room: OSError | None = None
+        #: partitions whose files cannot be opened, and why; they must not be begun anew
+        self.unopened: dict[TopicPartition, str] = {}
+
+    def tell(self, notice: str) -> None:
+        """Leaves word, once, however often it is met with."""
+        if notice not in self._said:
+            self._said.add(notice)
+            self.notices.append(notice)
+
+    def refuse(self, error: OSError, where: str) -> StorageError:
+        """What to raise for an error of the disk that was met with at `where`: a log's name, or a path.
+
+        What passes by itself, or is wrong with one file only, refuses what was asked for. Anything else takes the
+        directory offline.
+        """
+        if error.filename is None:
+            error.filename = where
+        if error.errno in NO_ROOM:
+            self.no_room = error
+            return WriteRefused(f"there is no room for {where}: {error.strerror}")
+        if error.errno in PASSING:
+            return WriteRefused(f"not possible for {where} now: {error.strerror}")
+        if error.errno in OF_ONE_FILE:
+            self.tell(f"{error.filename} cannot be opened ({error.strerror}): {where} is served without it")
+            return StorageError(f"{error.filename}: {error.strerror}")
+        return self.fail(error)
 
     def fail(self, error: OSError) -> StorageError:
         """Takes the directory offline; returns what to raise."""

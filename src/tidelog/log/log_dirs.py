@@ -33,6 +33,7 @@ from tidelog.log.checkpoints import (
     parse_clean_shutdown,
     write_offsets,
 )
+from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
 from tidelog.log.directory_set import (
     DIRECTORY_SET,
@@ -42,18 +43,18 @@ from tidelog.log.directory_set import (
     read_directory_set,
     write_directory_set,
 )
-from tidelog.log.disk import Disk, Lock, Usage, read_file, replace_file
-from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError, WriteRefused
+from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
+from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
-from tidelog.log.recovery import Claim, create_log, open_log, read_topic_id
+from tidelog.log.recovery import Claim, create_log, open_if_possible, read_topic_id
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.segment import NO_ROOM
 
 PROBE: Final = ".tidelog-probe"
+_PROBE_BYTES: Final = 1 << 16
 #: from how many logs on it is cheaper to sync a volume than its files
 _MANY: Final = 4
 
@@ -75,7 +76,7 @@ class LogDirs:
         "_locks",
         "_moves",
         "_new_id",
-        "_notice",
+        "_notices",
         "clean_broker_epoch",
         "dirs",
         "disk",
@@ -91,7 +92,6 @@ class LogDirs:
         disk: Disk,
         config_for: Callable[[str], LogConfig],
         new_id: Callable[[], bytes] = lambda: os.urandom(16),
-        notice: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.disk = disk
         self.dirs = [LogDir(disk, path) for path in paths]
@@ -107,8 +107,7 @@ class LogDirs:
         self.clean_broker_epoch = -1
         self._config_for = config_for
         self._new_id = new_id
-        #: told what an operator may want to know
-        self._notice = notice
+        self._notices: list[str] = []
         self._locks: list[Lock] = []
         #: the directories that belong together, with those that are missing
         self._known = DirectorySet({}, 0)
@@ -187,7 +186,9 @@ class LogDirs:
         marker = f"{path}/{CLEAN_SHUTDOWN}"
         clean = disk.exists(marker)
         clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
+        stopped = read_clean_stop(disk, path) if clean else {}
         if clean:
+            disk.remove(f"{path}/{CLEAN_STOP}")
             disk.remove(marker)
             disk.sync_dir(path)
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
@@ -205,13 +206,17 @@ class LogDirs:
             elif kind == FUTURE:
                 if placement is not None and is_cut_short(entry.name):
                     key = placement.whole_name(key, read_topic_id(disk, f"{path}/{entry.name}"))
-                log = open_log(directory, f"{path}/{entry.name}", key, config, Claim(clean), now_ms)
-                self._add_future(log, placement)
+                claim = Claim(clean, stopped=stopped.get(entry.name))
+                copy = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
+                if copy is not None:
+                    self._add_future(copy, placement)
             elif kind != STRAY:
-                gaps = foreign or key in cleaned_offsets
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
-                claim = Claim(clean, *offsets, gaps)
-                self._add_found(open_log(directory, f"{path}/{entry.name}", key, config, claim, now_ms), placement)
+                gaps = foreign or key in cleaned_offsets
+                claim = Claim(clean, *offsets, gaps, stopped.get(entry.name))
+                found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
+                if found is not None:
+                    self._add_found(found, placement)
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:
@@ -231,7 +236,7 @@ class LogDirs:
         fate = self._fate(log, placement)
         if fate is not None:
             done = "removed: its topic was deleted" if fate == DELETE else "set aside: it is not placed here any more"
-            self._notice(f"{log.path} is {done}")
+            self._notices.append(f"{log.path} is {done}")
             self._rename(log, fate)
             return
         other = self.logs.get((log.topic, log.partition))
@@ -252,8 +257,15 @@ class LogDirs:
         """What is to be done with a log that the metadata does not place here; None where it does."""
         if placement is None or placement.places((log.topic, log.partition), log.topic_id):
             return None
+        if not placement.whole:
+            # The youngest topics may be forgotten, and those that were deleted still be there.
+            return STRAY if any(topic == log.topic for topic, _ in placement.topic_ids) else None
         deleted = log.topic_id is not None and log.topic_id not in placement.known_topics
-        return DELETE if deleted and placement.version >= self._known.metadata_version else STRAY
+        key = (log.topic, log.partition)
+        # An id that was never synced may be torn, where a partition of that name belongs here and was not found yet.
+        doubtful = key in placement.topic_ids and key not in self.logs and log.recovery_point == 0
+        is_sure = deleted and not doubtful and placement.version >= self._known.metadata_version
+        return DELETE if is_sure else STRAY
 
     def _find_missing(self, blank: list[LogDir], placement: Placement | None) -> None:
         """What a missing directory may hold is offline. Where no partition is missing, no directory is missed."""
@@ -263,13 +275,13 @@ class LogDirs:
         absent = set() if placement is None else placement.topic_ids.keys() - self.logs.keys()
         if absent and places:
             self.offline = absent
-            self._notice(
+            self._notices.append(
                 f"log directory {', '.join(sorted(places))} is missing: these partitions are offline until it is back: "
                 f"{listed(absent)}. If it is lost for good, remove its line from {DIRECTORY_SET} in the other log "
                 "directories: they then begin anew, empty"
             )
         elif absent:
-            self._notice(f"found in no log directory, and made anew, empty: {listed(absent)}")
+            self._notices.append(f"found in no log directory, and made anew, empty: {listed(absent)}")
         for directory in blank:
             if self.offline and directory.path in places:
                 what = "it is empty, and partitions are missing. Is its disk mounted?"
@@ -297,6 +309,7 @@ class LogDirs:
             raise LogDirNotFound(f"{path} is no log directory of this broker that failed")
         self._lose(directory, directory.failure)
         directory.failure = None
+        directory.unopened.clear()
         try:
             # A disk that was full must take a write again, not only be read.
             replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
@@ -348,6 +361,9 @@ class LogDirs:
             if topic_id is not None and topic_id != log.topic_id:
                 log.assign_topic_id(topic_id)
             return log
+        for directory in self.dirs:
+            if key in directory.unopened:
+                raise StorageError(f"{name_of(key)} cannot be opened: {directory.unopened[key]}")
         if key in self.offline:
             raise StorageError(f"{name_of(key)} is offline: the log directory that it lies in is missing")
         directory = self._dir_for(path)
@@ -362,9 +378,7 @@ class LogDirs:
         try:
             directory.forget(key)
         except OSError as error:
-            if error.errno in NO_ROOM:
-                raise WriteRefused(f"there is no room for {name_of(key)}: {error.strerror}") from error
-            raise directory.fail(error) from error
+            raise directory.refuse(error, f"the new partition {name_of(key)}") from error
 
     def directory(self, path: str) -> LogDir:
         """A directory of this broker by its path; raises where there is none, and where it has failed."""
@@ -402,7 +416,7 @@ class LogDirs:
         try:
             self._rename(log, kind)
         except OSError as error:
-            raise directory.fail(error) from error
+            raise directory.refuse(error, log.path) from error
 
     def _rename(self, log: Log, kind: str) -> None:
         """Takes a log out of service: gives its directory a name that says what is to become of it."""
@@ -449,14 +463,14 @@ class LogDirs:
         except OSError as error:
             # How much of this is on the device nobody knows: it must not be taken for the partition later.
             current.note(current.notes._replace(moves=current.notes.moves + 2))
-            raise future.directory.fail(error) from error
+            raise future.directory.refuse(error, future.path) from error
         del self.futures[key]
         future.cleaned_offset = move.cleaned_offset
         try:
             self._retire(key, DELETE)
         except StorageError as error:
             # When it is back, the count of moves tells that what is there is out of date.
-            self._notice(f"{name_of(key)} has left a directory that fails: {error}")
+            self._notices.append(f"{name_of(key)} has left a directory that fails: {error}")
         self._add(future)
         self._try_to_checkpoint(future.directory, None)
         return future
@@ -469,7 +483,7 @@ class LogDirs:
             try:
                 self._rename(future, DELETE)
             except OSError as error:
-                raise future.directory.fail(error) from error
+                raise future.directory.refuse(error, future.path) from error
 
     # --- what must be done from time to time
 
@@ -507,6 +521,31 @@ class LogDirs:
             directory.flushes.clear()
         return wanting
 
+    def take_notices(self) -> list[str]:
+        """What somebody should hear of; each is told once."""
+        taken, self._notices = self._notices, []
+        for directory in self.dirs:
+            taken += directory.notices
+            directory.notices.clear()
+        return taken
+
+    def has_room(self, directory: LogDir) -> bool:
+        """Whether a directory that was full takes a write again."""
+        path = f"{directory.path}/{PROBE}"
+        try:
+            self.disk.open(path, create=True, empty=True).write(bytes(_PROBE_BYTES), 0)
+        except OSError:
+            return False
+        finally:
+            self._drop_probe(path)
+        return True
+
+    def _drop_probe(self, path: str) -> None:
+        try:
+            self.disk.remove(path)
+        except OSError:
+            return
+
     def lose_failed(self) -> list[str]:
         """Takes the logs of directories that failed meanwhile out of service; returns the paths of these."""
         failed = [directory for directory in self.dirs if directory.failure is not None and directory.logs]
@@ -530,16 +569,21 @@ class LogDirs:
                 try:
                     directory.checkpoint_high_watermarks(high_watermarks, sync=False)
                 except OSError as error:
-                    if error.errno not in NO_ROOM:
-                        self._lose(directory, error)
+                    self._note_old_checkpoints(directory, error)
 
     def _try_to_checkpoint(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
         try:
             self._checkpoint(directory, high_watermarks)
         except OSError as error:
-            # The checkpoints of before are still true, only older.
-            if error.errno not in NO_ROOM:
-                self._lose(directory, error)
+            self._note_old_checkpoints(directory, error)
+
+    @staticmethod
+    def _note_old_checkpoints(directory: LogDir, error: OSError) -> None:
+        """The checkpoints of before are still true, only older. Who is to hear of a failure asks `lose_failed`."""
+        if error.errno in PASSING:
+            directory.refuse(error, directory.path)
+        else:
+            directory.fail(error)
 
     def _checkpoint(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
@@ -595,5 +639,6 @@ class LogDirs:
             log.flush_done(work)
             log.abandon()
         self._checkpoint(directory, high_watermarks, closed=True)
+        write_clean_stop(self.disk, directory.path, (log for log, _ in works))
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

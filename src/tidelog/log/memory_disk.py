@@ -7,6 +7,8 @@ What survives `crash` follows what a journaling file system gives:
     file bytes  what was synced is there; appended bytes that were not may be there in part, be zeros or be garbage;
                 bytes overwritten since (an index mapping) are the old or the new ones, page by page
 
+`unsynced_dirs` is stricter than that: directories in which names changed since they themselves were synced.
+
 Failures: `fail_writes_after(n)` lets n more bytes through and then raises ENOSPC in the middle of a write, as a full
 disk does; `fail(operation, …)` raises what it is told at the next operation of that name.
 """
@@ -111,6 +113,7 @@ class MemoryDisk:
         "maps",
         "now_ms",
         "room_bytes",
+        "unsynced_dirs",
     )
 
     def __init__(self, max_files: int = 8) -> None:
@@ -123,7 +126,8 @@ class MemoryDisk:
         self._durable: dict[str, _Inode | None] = {}
         #: changes since, in order: new values of names (_GONE for none), or a file that was cut, as it was before
         self._journal: list[dict[str, Any] | tuple[_Inode, bytes, bytes]] = []
-        self._failures: dict[str, OSError] = {}
+        #: the count at which an operation fails, and its error
+        self._failures: dict[str, tuple[int, int]] = {}
         self.locked: set[str] = set()
         #: how often each operation ran, by its name
         self.counts: dict[str, int] = {}
@@ -131,14 +135,15 @@ class MemoryDisk:
         self.now_ms = 0
         #: bytes that may still be written, None for no limit
         self.room_bytes: int | None = None
+        self.unsynced_dirs: set[str] = set()
 
     # --- failing
 
-    def fail(self, operation: str, error: int | None = errno.EIO) -> None:
-        """The next `operation` (a method's name) raises this error, once; None takes the threat back."""
+    def fail(self, operation: str, error: int | None = errno.EIO, after: int = 1) -> None:
+        """The next `operation` (a method's name), or the `after`th, raises this error, once; None takes it back."""
         self._failures.pop(operation, None)
         if error is not None:
-            self._failures[operation] = OSError(error, os.strerror(error))
+            self._failures[operation] = (self.counts.get(operation, 0) + after, error)
 
     def fail_writes_after(self, room_bytes: int) -> None:
         """The disk has room for so many bytes more."""
@@ -146,9 +151,9 @@ class MemoryDisk:
 
     def count(self, operation: str, path: str) -> None:
         self.counts[operation] = self.counts.get(operation, 0) + 1
-        failure = self._failures.pop(operation, None)
-        if failure is not None:
-            raise OSError(failure.errno, failure.strerror, path)
+        if operation in self._failures and self.counts[operation] >= self._failures[operation][0]:
+            error = self._failures.pop(operation)[1]
+            raise OSError(error, os.strerror(error), path)
 
     # --- crashing
 
@@ -182,6 +187,7 @@ class MemoryDisk:
                 cut.data, cut.synced = bytearray(data), synced
         self._journal.clear()
         self._names = dict(self._durable)
+        self.unsynced_dirs.clear()
         self._failures.clear()
         self.locked.clear()
         for inode in self._names.values():
@@ -194,6 +200,7 @@ class MemoryDisk:
     def _change(self, change: dict[str, Any]) -> None:
         _apply(self._names, change)
         self._journal.append(change)
+        self.unsynced_dirs.update(map(os.path.dirname, change))
 
     # --- Disk
 
@@ -271,6 +278,7 @@ class MemoryDisk:
 
     def sync_dir(self, path: str) -> None:
         self.count("sync_dir", path)
+        self.unsynced_dirs.discard(path)
         self.commit()
 
     def sync_all(self, path: str) -> None:
@@ -278,6 +286,7 @@ class MemoryDisk:
         for inode in self._names.values():
             if inode is not None:
                 inode.synced = bytes(inode.data)
+        self.unsynced_dirs.clear()
         self.commit()
 
     def lock(self, path: str) -> MemoryLock | None:

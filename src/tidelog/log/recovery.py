@@ -1,7 +1,9 @@
 """Opening a log: from the files in a partition's directory to a `Log`.
 
 After a clean stop nothing is scanned: sizes come from the directory listing, the log end from the last index entry and
-the few headers behind it. After a crash every segment from the recovery point on is read through, batch by batch:
+the few headers behind it. What differs from the sizes that the stop wrote down (`clean_stop.py`), or a last batch that
+is not whole, was damaged meanwhile: that segment is read through, and what lies behind it stays, as it was flushed.
+After a crash every segment from the recovery point on is read through, batch by batch:
 
     what is found                                             what is done
     a CRC that does not match, a header that cannot be one    cut there, drop all later segments
@@ -14,10 +16,14 @@ the few headers behind it. After a crash every segment from the recovery point o
 
 Leftovers of interrupted work are cleared first: `.deleted` and `.cleaned` files are removed, `.swap` files (a finished
 compaction that was about to replace its originals) take their place.
+
+Whatever is lost is told, one line for each loss (`losses.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import (
@@ -29,22 +35,27 @@ from tidelog.log.checkpoints import (
     format_partition_metadata,
     parse_partition_metadata,
 )
+from tidelog.log.clean_stop import Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import Disk, read_file
+from tidelog.log.disk import OF_ONE_FILE, Disk, read_file
+from tidelog.log.errors import LogError
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.losses import Loss, lost_at_the_end
 from tidelog.log.names import name_of
-from tidelog.log.producer_recovery import load_newest, replay_segments
+from tidelog.log.producer_recovery import load_newest, rebuild_txn_index, replay_segments
 from tidelog.log.rules import roll_jitter_ms
-from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, offset_name
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
-from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
+from tidelog.log.txn_index import CorruptIndex
+from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, InvalidBatch, crc_matches
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class Claim(NamedTuple):
@@ -56,6 +67,8 @@ class Claim(NamedTuple):
     cleaned_offset: int | None = None
     #: it is not known whether the log was ever compacted
     gaps: bool = False
+    #: what the clean stop wrote down of the log's segments; None where nothing is known of it
+    stopped: Stopped | None = None
 
 
 def create_log(
@@ -70,6 +83,7 @@ def create_log(
     topic, partition = key
     path = f"{directory.path}/{name or name_of(key)}"
     log = Log(directory, path, topic, partition, config)
+    was_there = directory.disk.exists(path)
     try:
         directory.disk.mkdir(path)
         if topic_id is not None:
@@ -78,8 +92,45 @@ def create_log(
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
         log.segments = Segments([Segment.create(directory.disk, path, 0, config, now_ms)])
     except OSError as error:
-        raise directory.fail(error) from error
+        if not was_there:
+            _forget_half_made(directory.disk, path)
+        raise directory.refuse(error, f"the new partition {log.name}") from error
+    log.named_anew()
     return log
+
+
+def _forget_half_made(disk: Disk, path: str) -> None:
+    """Clears what a creation left that did not come to its end, as far as the disk lets it."""
+    try:
+        for entry in disk.list(path):
+            disk.remove(f"{path}/{entry.name}")
+        disk.remove_dir(path)
+    except OSError:
+        return
+
+
+def open_if_possible(
+    directory: LogDir, path: str, key: TopicPartition, config: LogConfig, claim: Claim, now_ms: int
+) -> Log | None:
+    """The log in the directory `path`; None where it cannot be opened, which is then that partition's trouble alone.
+
+    What the claim vouches for is looked at once more where it leads nowhere. May raise OSError.
+    """
+    # After a crash from the first batch on; after a clean stop as if no segment were as it was left.
+    closer = claim._replace(stopped={}) if claim.clean else claim._replace(recovery_point=0)
+    why: Exception | None = None
+    for each in (claim, closer):
+        try:
+            return open_log(directory, path, key, config, each, now_ms)
+        except (LogError, InvalidBatch, CorruptIndex, ValueError) as error:
+            why = error
+        except OSError as error:
+            if error.errno not in OF_ONE_FILE:
+                raise
+            why = error
+    directory.unopened[key] = str(why)
+    directory.tell(f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}")
+    return None
 
 
 def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, claim: Claim, now_ms: int) -> Log:
@@ -95,9 +146,18 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         log.note(log.notes._replace(gaps=True), sync=False)
     if LEADER_EPOCH_FILE in sizes:
         log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
-    segments, suspects = _find_segments(disk, path, sizes, config, now_ms)
-    recovered = _recover(log, segments, suspects, claim)
-    log_end_offset = segments[-1].next_offset() if segments else 0
+    stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
+    log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
+    found = _find_segments(disk, path, sizes, config, now_ms)
+    segments = found.segments
+    recovery = _recover_stopped(log, found, claim) if claim.clean else _recover(log, found, claim)
+    log_end_offset = recovery.end_offset
+    if log_end_offset is None:
+        log_end_offset = segments[-1].next_offset() if segments else 0
+    vouched = max(claim.recovery_point, claim.log_start_offset, log.snapshots.latest(MAX_OFFSET) or 0)
+    last_file = segments[-1].log_path if segments else path
+    for loss in lost_at_the_end(recovery.losses, log_end_offset, vouched, last_file):
+        directory.tell(loss.tell(log))
     if log_end_offset < claim.log_start_offset:
         # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
         for segment in segments:
@@ -114,14 +174,17 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
+    if claim.clean and recovery.read:
+        log.recovery_point = min(log.recovery_point, recovery.read[0].base_offset)
     if claim.recovery_point > min(log.recovery_point, log.segments.active.base_offset):
         # The checkpoint claims what was lost, or a segment that will grow; it must not vouch for what is written there.
         directory.recovery_points_stale = True
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
-    stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
-    log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
-    _restore_producers(log, claim, [segment for segment in recovered if segment in segments], now_ms)
+    read = [segment for segment in recovery.read if segment in segments]
+    _restore_producers(log, claim, read, recovery.after_holes, now_ms)
+    for segment in recovery.unindexed:
+        rebuild_txn_index(log.segments, log.snapshots, segment, now_ms)
     return log
 
 
@@ -133,10 +196,12 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
         return None
 
 
-def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms: int) -> None:
+def _restore_producers(
+    log: Log, claim: Claim, recovered: list[Segment], after_holes: Iterable[int], now_ms: int
+) -> None:
     producers, snapshots, end_offset = log.producers, log.snapshots, log.log_end_offset
     snapshots.drop_above(end_offset)
-    if claim.clean and not snapshots.offsets:
+    if claim.clean and not recovered and not snapshots.offsets:
         # A log that was stopped cleanly and has no snapshot has never seen a producer.
         producers.reset(end_offset)
         return
@@ -148,6 +213,11 @@ def _restore_producers(log: Log, claim: Claim, recovered: list[Segment], now_ms:
         producers.reset(start_offset)
     for segment in recovered:
         segment.txn_index.reset()
+    for offset in after_holes:
+        if start_offset < offset < end_offset and offset in snapshots.offsets:
+            # What ended in the hole is not found by reading on: what was known behind it is.
+            replay_segments(producers, log.segments, start_offset, offset, now_ms, recovered)
+            start_offset = load_newest(producers, snapshots, offset, now_ms) or 0
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
     producers.on_log_start_offset(log.log_start_offset)
     if recovered and len(producers):
@@ -206,12 +276,19 @@ def _read_epochs(disk: Disk, path: str) -> LeaderEpochs:
         return LeaderEpochs()
 
 
-def _find_segments(
-    disk: Disk, path: str, sizes: dict[str, int], config: LogConfig, now_ms: int
-) -> tuple[list[Segment], set[int]]:
-    """The segments in order, and the base offsets of those whose index files cannot be right."""
+class _Found(NamedTuple):
+    #: in order
+    segments: list[Segment]
+    #: the base offsets of those whose index files cannot be right
+    suspects: set[int]
+    #: base offsets of indexes that lay there without a log file
+    orphans: set[int]
+
+
+def _find_segments(disk: Disk, path: str, sizes: dict[str, int], config: LogConfig, now_ms: int) -> _Found:
     segments = []
     suspects = set()
+    orphans = set()
     for name in sorted(sizes):
         stem, suffix = name[:20], name[20:]
         if suffix == LOG and stem.isdigit():
@@ -220,37 +297,140 @@ def _find_segments(
             time_bytes = sizes.get(stem + TIME_INDEX, -1)
             if index_bytes % 8 or time_bytes % 12:
                 suspects.add(base_offset)
-            segment = Segment(disk, f"{path}/{stem}", base_offset, config, sizes[name], index_bytes, time_bytes)
+            txn_bytes = sizes.get(stem + TXN_INDEX, 0)
+            segment = Segment(
+                disk, f"{path}/{stem}", base_offset, config, sizes[name], index_bytes, time_bytes, txn_bytes
+            )
             segment.created_ms = now_ms
             segments.append(segment)
         elif suffix in (INDEX, TIME_INDEX, TXN_INDEX) and stem.isdigit() and stem + LOG not in sizes:
             disk.remove(f"{path}/{name}")
-    return segments, suspects
+            orphans.add(int(stem))
+    return _Found(segments, suspects, orphans)
 
 
-def _recover(log: Log, segments: list[Segment], suspects: set[int], claim: Claim) -> list[Segment]:
-    """Recovers what must be, drops what lies behind damage; returns the segments that were read through."""
+class _Recovery(NamedTuple):
+    """What was done to the segments of a log."""
+
+    #: those that were read through
+    read: list[Segment]
+    losses: list[Loss]
+    #: base offsets of segments that stay although something before them is missing
+    after_holes: list[int]
+    #: segments whose transaction index must be written anew
+    unindexed: list[Segment]
+    #: where the log ends; None where that is still to be found out
+    end_offset: int | None = None
+
+
+def _is_dense(log: Log) -> bool:
+    """Whether its offsets follow one another without a gap: compaction was never here."""
+    return not log.notes.gaps and not log.config.compact
+
+
+def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
+    """After a crash: recovers what must be, and drops what lies behind damage."""
+    segments = found.segments
     first_unflushed = 0
     for at, segment in enumerate(segments):
         if segment.base_offset <= claim.recovery_point:
             first_unflushed = at
+    losses = _holes(log, segments[: first_unflushed + 1], {*found.orphans, *log.snapshots.offsets})
+    after_holes = [loss.end_offset or 0 for loss in losses]
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
-        if claim.clean or at < first_unflushed:
-            if segment.base_offset in suspects:
+        if at < first_unflushed:
+            if segment.base_offset in found.suspects:
                 segment.rebuild_indexes()
             continue
         bound = None if last else segments[at + 1].base_offset
-        dense = not log.notes.gaps and not log.config.compact
-        if recover_segment(segment, log.leader_epochs, bound, dense) and not last:
-            for later in segments[at + 1 :]:
-                for deleted in later.rename_deleted():
-                    log.directory.disk.remove(deleted)
-            del segments[at + 1 :]
+        dense = _is_dense(log)
+        end = recover_segment(segment, log.leader_epochs, bound, dense)
+        loss = end.loss(segment, bound, dense)
+        if loss is not None:
+            losses.append(loss)
+        if end.is_short(bound, dense) and not last:
+            losses[-1:] = [_drop(log, segments, at + 1, end, losses[-1:])]
             break
         if not last:
             segment.seal()
-    return [] if claim.clean else segments[first_unflushed:]
+    behind = segments[-1].base_offset if segments else -1
+    for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
+        losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
+    return _Recovery(segments[first_unflushed:], losses, after_holes, [])
+
+
+def _drop(log: Log, segments: list[Segment], first: int, end: _SegmentEnd, known: list[Loss]) -> Loss:
+    """Removes the segments that have lost their footing; the loss that this comes to."""
+    dropped = segments[first:]
+    end_offset = max(dropped[-1].base_offset, dropped[-1].next_offset())
+    loss = known[0] if known else Loss(end.offset, None, segments[first - 1].log_path, "ends before the next begins")
+    for later in dropped:
+        for deleted in later.rename_deleted():
+            log.directory.disk.remove(deleted)
+    del segments[first:]
+    also = f"{loss.what}; {len(dropped)} later segments, from {dropped[0].log_path} on, are dropped with it"
+    return loss._replace(what=also).reaching(end_offset)
+
+
+def _holes(log: Log, segments: list[Segment], hints: set[int]) -> list[Loss]:
+    """What is missing between segments that are not read: told by one that is empty, or by what a lost one left."""
+    losses = []
+    for segment, after in pairwise(segments):
+        hinted = segment.size == 0 or any(segment.base_offset < hint < after.base_offset for hint in hints)
+        if not hinted or not _is_dense(log):
+            continue
+        end_offset = segment.next_offset()
+        if end_offset < after.base_offset:
+            lost = segment.log_path if segment.size == 0 else f"{log.path}/{offset_name(end_offset)}{LOG}"
+            what = "is empty" if segment.size == 0 else "is missing"
+            losses.append(Loss(end_offset, after.base_offset, lost, what))
+    return losses
+
+
+def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
+    """After a clean stop: looks at what is not as the stop left it, and keeps all that can be read."""
+    segments, stopped = found.segments, claim.stopped
+    recovery = _Recovery([], _missing(log, segments, stopped or {}, claim), [], [])
+    end_offset = None
+    for at, segment in enumerate(segments):
+        last = at == len(segments) - 1
+        before, now = (stopped or {}).get(segment.base_offset), sizes_of(segment)
+        sound = stopped is None or (before is not None and before.log == now.log)
+        if sound and last:
+            end_offset = segment.whole_end()
+            sound = end_offset is not None
+        if not sound:
+            bound = None if last else segments[at + 1].base_offset
+            dense = _is_dense(log)
+            end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
+            loss = end.loss(segment, bound, dense)
+            if loss is not None:
+                # What lay behind all that was ever given away was none of ours.
+                junk = last and 0 < claim.recovery_point <= end.offset
+                recovery.losses.append(loss.reaching(end.offset) if junk else loss)
+            if last:
+                end_offset = end.offset
+            else:
+                segment.seal()
+            recovery.read.append(segment)
+        elif segment.base_offset in found.suspects or (before is not None and before[1:3] != now[1:3]):
+            segment.rebuild_indexes()
+        elif before is not None and before.txn_index != now.txn_index:
+            recovery.unindexed.append(segment)
+    recovery.losses.sort()
+    recovery.after_holes.extend(loss.end_offset or 0 for loss in recovery.losses)
+    return recovery._replace(end_offset=end_offset)
+
+
+def _missing(log: Log, segments: list[Segment], stopped: Stopped, claim: Claim) -> list[Loss]:
+    """Segments that were there when the log was stopped and are not there any more."""
+    here = {segment.base_offset for segment in segments}
+    return [
+        Loss(base, end, f"{log.path}/{offset_name(base)}{LOG}", "is missing")
+        for base, end in pairwise([*sorted(stopped), claim.recovery_point])
+        if base not in here and stopped[base].log > 0
+    ]
 
 
 class _Batch(NamedTuple):
@@ -261,8 +441,32 @@ class _Batch(NamedTuple):
     new_epoch: bool
 
 
-def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, dense: bool) -> bool:
-    """Keeps the longest run of good batches and writes the indexes anew; True if anything is missing behind it.
+class _SegmentEnd(NamedTuple):
+    """Where the good batches of a segment end."""
+
+    offset: int
+    position: int
+    #: what lay behind them and was cut off
+    cut_bytes: int
+    #: up to where headers behind the damage can still be read; `offset` where none can
+    seen_offset: int
+
+    def is_short(self, bound: int | None, dense: bool) -> bool:
+        """Whether anything is missing before the next segment begins."""
+        return self.cut_bytes > 0 or (dense and bound is not None and self.offset != bound)
+
+    def loss(self, segment: Segment, bound: int | None, dense: bool) -> Loss | None:
+        if not self.is_short(bound, dense) or (self.cut_bytes and segment.preallocated):
+            return None
+        what = f"is damaged at byte {self.position}, and {self.cut_bytes} bytes are cut"
+        if not self.cut_bytes:
+            what = f"ends at byte {self.position}" if self.position else "is empty"
+        end_offset = bound if bound is not None else self.seen_offset if self.seen_offset > self.offset else None
+        return Loss(self.offset, end_offset, segment.log_path, what)
+
+
+def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, dense: bool) -> _SegmentEnd:
+    """Keeps the longest run of good batches and writes the indexes anew.
 
     `bound` is the base offset of the next segment, None for the last one. `dense` logs were never compacted.
     """
@@ -303,5 +507,10 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, bound: int | None, d
         lone_gap = bound is None and dense and pending.gap
         if not past_bound and not lone_gap:
             admit(pending)
-    cut = segment.cut_at(end, file_bytes)
-    return cut or (dense and bound is not None and end_offset != bound)
+    seen_offset = end_offset
+    for _, header in segment.headers(end):
+        if header.base_offset < seen_offset or (dense and header.base_offset != seen_offset):
+            break
+        seen_offset = header.next_offset
+    segment.cut_at(end, file_bytes)
+    return _SegmentEnd(end_offset, end, file_bytes - end, seen_offset)

@@ -20,11 +20,14 @@ Rule = Callable[[Segment, int | None], bool]
 
 
 def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
-    """Takes every segment that a rule gives up out of the log; returns how many."""
-    deleted = _delete(log, now_ms, high_watermark, _below_start(log))
-    if log.config.delete:
-        deleted += _delete(log, now_ms, high_watermark, _over_size(log))
-        deleted += _delete(log, now_ms, high_watermark, _over_time(log, now_ms))
+    """Takes every segment that a rule gives up out of the log; returns how many. Raises LogError."""
+    try:
+        deleted = _delete(log, now_ms, high_watermark, _below_start(log))
+        if log.config.delete:
+            deleted += _delete(log, now_ms, high_watermark, _over_size(log))
+            deleted += _delete(log, now_ms, high_watermark, _over_time(log, now_ms))
+    except OSError as error:
+        raise log.directory.refuse(error, log.name) from error
     return deleted
 
 

@@ -14,17 +14,16 @@ right CRC and writes the indexes anew.
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import AppendedFile, Disk, File
-from tidelog.log.errors import CorruptMessage, WriteRefused
+from tidelog.log.disk import PASSING, AppendedFile, Disk, File
+from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from tidelog.log.txn_index import TxnIndex
-from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
+from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_matches
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -38,10 +37,6 @@ _SPAN: Final = struct.Struct(">qi11xi")
 #: what a scan reads at once; the default distance of index entries and a header
 _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
-
-
-#: a disk that is full, not broken: the next write may find room again
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileSlice:
@@ -85,6 +80,7 @@ class Segment:
         "_checked",
         "_disk",
         "_file",
+        "_half_rebuilt",
         "_index_interval_bytes",
         "_max",
         "_stem",
@@ -94,6 +90,7 @@ class Segment:
         "dirty",
         "first_timestamp",
         "offset_index",
+        "preallocated",
         "roll_jitter_ms",
         "size",
         "time_index",
@@ -101,7 +98,15 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, stem: str, base_offset: int, config: LogConfig, size: int, index_bytes: int, time_bytes: int
+        self,
+        disk: Disk,
+        stem: str,
+        base_offset: int,
+        config: LogConfig,
+        size: int,
+        index_bytes: int,
+        time_bytes: int,
+        txn_bytes: int = 0,
     ) -> None:
         self._disk = disk
         self._stem = stem
@@ -112,11 +117,15 @@ class Segment:
         self.offset_index = OffsetIndex(disk, stem + INDEX, base_offset, config.segment_index_bytes, index_bytes)
         self.time_index = TimeIndex(disk, stem + TIME_INDEX, base_offset, config.segment_index_bytes, time_bytes)
         self._txn_file = AppendedFile(disk, stem + TXN_INDEX)
-        self.txn_index = TxnIndex(self._txn_file, base_offset)
+        self.txn_index = TxnIndex(self._txn_file, base_offset, txn_bytes)
         self._index_interval_bytes = config.index_interval_bytes
+        #: the file may be longer than what was written to it, and the rest is no loss
+        self.preallocated = config.preallocate
         self._bytes_since_index = 0
         #: the index files were looked at: what comes from an earlier life is not trusted unseen
         self._checked = False
+        #: writing the indexes anew was begun and not ended: neither the files nor what is in memory can be trusted
+        self._half_rebuilt = False
         #: the largest timestamp so far and the last offset of its batch; None until asked for after an opening
         self._max: TimestampOffset | None = None
         #: the largest timestamp of the first batch, by which the segment ages; None until asked for
@@ -224,12 +233,10 @@ class Segment:
                 for batch_last, batch_timestamp, batch_size in spans:
                     self._note(at, batch_size, batch_last, batch_timestamp)
                     at += batch_size
-        except OSError as error:
+        except OSError:
             self.size = position
             file.truncate(position)
-            if error.errno not in NO_ROOM:
-                raise
-            raise WriteRefused(f"there is no room for a write to {self.log_path}: {error.strerror}") from error
+            raise
         return position
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
@@ -245,8 +252,8 @@ class Segment:
                 self.offset_index.append(last_offset, position)
                 self.time_index.append(largest[0], largest[1])
             except OSError as error:
-                # The batch is written; index entries can wait in memory until the disk has room again.
-                if error.errno not in NO_ROOM:
+                # The batch is written; index entries can wait in memory until the disk takes them again.
+                if error.errno not in PASSING:
                     raise
             self._bytes_since_index = size_bytes
         else:
@@ -314,6 +321,7 @@ class Segment:
         self.time_index.append(largest.timestamp, largest.offset, final=True)
         self.offset_index.trim()
         self.time_index.trim()
+        self.txn_index.spill()
         file = self.file
         if file.size() != self.size:
             file.truncate(self.size)
@@ -452,6 +460,23 @@ class Segment:
             offset = header.next_offset
         return offset
 
+    def whole_end(self) -> int | None:
+        """As `next_offset`, or None where the last batches do not fill the file, or the very last one is damaged."""
+        if self.size == 0:
+            return self.base_offset
+        position = self.offset_index.last_position(self.size)
+        if position is None:
+            self.rebuild_indexes()
+            position = self.offset_index.last_position(self.size) or 0
+        last = None
+        for at, header in self.headers(position):
+            last = header
+            position = at + header.size_bytes
+        if last is None or position != self.size:
+            return None
+        data = self.file.pread(last.size_bytes, position - last.size_bytes)
+        return last.next_offset if crc_matches(data, 0, last) else None
+
     def _corrupt(self, position: int, what: str) -> CorruptMessage:
         return CorruptMessage(f"{self.log_path} at position {position}: {what}")
 
@@ -489,23 +514,31 @@ class Segment:
 
     def check_indexes(self) -> bool:
         """Whether the index files of an earlier life can be those of this segment."""
+        if self._half_rebuilt:
+            return False
+        fits = self.offset_index.load(self.size) is not None and self.time_index.load()
+        # Only now: where reading them raised, nothing is known of them yet.
         self._checked = True
-        return self.offset_index.load(self.size) is not None and self.time_index.load()
+        return fits
 
     def rebuild_indexes(self) -> None:
-        """Writes the indexes anew from the batch headers."""
-        self.reset_indexes()
-        for position, header in self.headers(0):
-            self.readmit(position, header)
-        self.seal()
+        """Writes the indexes anew from the batch headers; where that raises, the next use tries it again."""
+        self._half_rebuilt = True
+        try:
+            self.reset_indexes()
+            for position, header in self.headers(0):
+                self.readmit(position, header)
+            self.seal()
+        except OSError:
+            self._checked, self._max = False, None
+            raise
+        self._half_rebuilt = False
 
-    def cut_at(self, size: int, file_bytes: int) -> bool:
-        """Ends the segment at `size` and the file with it; True if the file was longer."""
+    def cut_at(self, size: int, file_bytes: int) -> None:
+        """Ends the segment at `size` and the file with it."""
         self.size = size
-        if file_bytes == size:
-            return False
-        self.file.truncate(size)
-        return True
+        if file_bytes != size:
+            self.file.truncate(size)
 
     def readmit(self, position: int, header: BatchHeader) -> None:
         """Counts a batch that recovery found good, which lies at the end of what was counted before."""

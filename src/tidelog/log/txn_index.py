@@ -11,7 +11,8 @@ their records. Entries are in the order of their markers, so `last offset` only 
 found by binary search; a last stable offset at or past the end of the fetch says that no later entry can matter.
 
 The file appears with the first aborted transaction, is written by appending, and is made anew by recovery. An entry
-that a crash tore off at the end is cut away when the file is next read.
+that a crash tore off at the end is cut away when the file is next read. One for which there is no room waits in memory
+until the next one is written or the segment is sealed: until then recovery would bring it back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import struct
 from array import array
 from bisect import bisect_left
 from typing import Final, NamedTuple, Protocol
+
+from tidelog.log.disk import PASSING
 
 ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0
@@ -49,20 +52,46 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """The index of one segment; the file is read on first use, and its entries are kept as four columns."""
 
-    __slots__ = ("_columns", "_file", "_start_offset")
+    __slots__ = ("_columns", "_file", "_file_bytes", "_start_offset", "_waiting")
 
-    def __init__(self, file: IndexFile, start_offset: int) -> None:
+    def __init__(self, file: IndexFile, start_offset: int, file_bytes: int = 0) -> None:
         self._file = file
         self._start_offset = start_offset
+        #: what the directory says of a file that was not read yet
+        self._file_bytes = file_bytes
+        #: how many of the last entries are not in the file yet
+        self._waiting = 0
         self._columns: tuple[array[int], array[int], array[int], array[int]] | None = None
 
     def append(self, txn: AbortedTxn) -> None:
         columns = self._entries()
         if columns[2] and txn.last_offset <= columns[2][-1]:
             raise ValueError(f"the marker at {txn.last_offset} does not follow the one at {columns[2][-1]}")
-        self._file.append(ENTRY.pack(VERSION, *txn))
         for column, value in zip(columns, txn, strict=True):
             column.append(value)
+        self._waiting += 1
+        try:
+            self.spill()
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+
+    def spill(self) -> None:
+        """Writes what waits in memory."""
+        if not self._waiting:
+            return
+        entries = self.entries()
+        written = len(entries) - self._waiting
+        try:
+            self._file.append(b"".join(ENTRY.pack(VERSION, *txn) for txn in entries[written:]))
+        except OSError:
+            self._file.truncate(written * ENTRY.size)
+            raise
+        self._waiting = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file_bytes if self._columns is None else len(self._columns[2]) * ENTRY.size
 
     def collect(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
         """The transactions that overlap offsets from `fetch_offset` to below `upper_bound_offset`.
@@ -86,17 +115,20 @@ class TxnIndex:
         columns = self._entries()
         keep = bisect_left(columns[2], offset)
         if keep < len(columns[2]):
-            self._file.truncate(keep * ENTRY.size)
+            self._waiting = max(self._waiting - (len(columns[2]) - keep), 0)
+            self._file.truncate((keep - self._waiting) * ENTRY.size)
             for column in columns:
                 del column[keep:]
 
     def reset(self) -> None:
         """Empties the index, whatever the file holds, so that recovery can fill it anew."""
         self._file.truncate(0)
+        self._waiting = 0
         self._columns = (array("q"), array("q"), array("q"), array("q"))
 
     def check(self) -> None:
         """Raises CorruptIndex where the file cannot belong to the segment."""
+        self.spill()
         self._columns = None
         self._entries()
 

@@ -18,19 +18,24 @@ Crash: whatever was acknowledged is in the synced part of the files. A torn tail
 what it held was never acknowledged. Ephemeral nodes belong to a session, and the session to the process: they are
 removed at opening, and this removal is written with the first sync.
 
-A write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the kernel may
-have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`; opening
-again is the way back.
+A full disk takes back what was to be written: the file is cut to where it ended, the tree is read again from it, and
+every transaction that waited is answered with `NoRoom`. The next one may find room.
+
+Any other write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the
+kernel may have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`;
+opening again is the way back.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 from tidelog.metadata.journal import (
+    NO_ROOM,
     CorruptMetadata,
     decode_snapshot,
     encode_journal_start,
@@ -48,6 +53,7 @@ from tidelog.metadata.store import (
     ExistsResult,
     GetResult,
     NoNode,
+    NoRoom,
     Op,
     Refusal,
     SessionExpired,
@@ -82,9 +88,15 @@ class EmbeddedStore:
     `StoreLocked` or OSError."""
 
     def __init__(
-        self, directory: str, executor: Executor = inline, snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES
+        self,
+        directory: str,
+        executor: Executor = inline,
+        snapshot_after_bytes: int = SNAPSHOT_AFTER_BYTES,
+        on_no_room: Callable[[OSError], None] = lambda error: None,
     ) -> None:
         self._executor = executor
+        #: told on the broker's thread of every time that the disk was full
+        self._on_no_room = on_no_room
         self._files = _Files(directory, snapshot_after_bytes)
         self._watches = Watches()
         #: set once the store answers nothing more
@@ -100,17 +112,23 @@ class EmbeddedStore:
         self._in_executor = False
         #: what the last sync came to, until its answers are given
         self._outcome: object = None
+        self.session_id = -1
         try:
             self._tree = self._files.load()
         except BaseException:
             self._files.close()
             raise
+        #: what was found to be missing when the store was opened, in words
+        self.losses = self._files.losses
         self.session_id = self._tree.zxid + 1
         #: goes with the first sync; a reader need not wait for it, since any later opening does the same
         self._preamble = self._drop_ephemerals()
 
     def _drop_ephemerals(self) -> list[bytes]:
+        """Of sessions that ended with their processes."""
         for owner in self._tree.sessions():
+            if owner == self.session_id:
+                continue
             ops = [Delete(path) for path in self._tree.ephemerals(owner)]
             self._record(ops, self._tree.apply(ops, owner), owner)
         dropped, self._records = self._records, []
@@ -127,17 +145,16 @@ class EmbeddedStore:
         self._answer(done, result, ops)
 
     def get(self, path: str, done: Callable[[GetResult], None]) -> None:
-        self._answer(done, self._refusal() or self._tree.get(path) or NoNode(path))
+        self._read(done, lambda: self._tree.get(path) or NoNode(path))
 
     def exists(self, path: str, done: Callable[[ExistsResult], None]) -> None:
-        self._answer(done, self._refusal() or self._tree.get(path))
+        self._read(done, lambda: self._tree.get(path))
 
     def children(self, path: str, done: Callable[[ChildrenResult], None]) -> None:
-        known = self._tree.get(path) is not None
-        self._answer(done, self._refusal() or (self._tree.children(path) if known else NoNode(path)))
+        self._read(done, lambda: NoNode(path) if self._tree.get(path) is None else self._tree.children(path))
 
     def tree(self, path: str, done: Callable[[TreeResult], None]) -> None:
-        self._answer(done, self._refusal() or self._tree.walk(path) or NoNode(path))
+        self._read(done, lambda: self._tree.walk(path) or NoNode(path))
 
     def watch(self, path: str, callback: Callable[[WatchEvent], None]) -> Watch:
         return self._watches.add(path, callback)
@@ -160,8 +177,17 @@ class EmbeddedStore:
             if encoded is not None:
                 self._records.append(encoded)
 
-    def _answer(self, done: Callable[[Any], None], result: object, ops: Sequence[Op] = ()) -> None:
-        self._answers.append((done, result, ops))
+    def _read(self, done: Callable[[Any], None], look: Callable[[], object]) -> None:
+        self._answer(done, self._refusal() or look(), (), look)
+
+    def _answer(
+        self,
+        done: Callable[[Any], None],
+        result: object,
+        ops: Sequence[Op] = (),
+        look: Callable[[], object] | None = None,
+    ) -> None:
+        self._answers.append((done, result, ops, look))
         self._turn()
 
     def _turn(self) -> None:
@@ -194,11 +220,9 @@ class EmbeddedStore:
 
         def sync() -> object:
             try:
-                if frozen is not None:
-                    files.write_snapshot(frozen)
-                else:
+                if frozen is None or not files.write_snapshot(frozen):
                     files.append(b"".join(records))
-            except OSError as error:
+            except (OSError, _Full) as error:
                 return error
             return True
 
@@ -217,16 +241,34 @@ class EmbeddedStore:
             answers, self._answers = self._answers, []
         else:
             answers, self._flight = self._flight, []
+            if isinstance(outcome, _Full):
+                answers, self._answers = answers + self._answers, []
+                return self._take_back(answers, outcome)
             if outcome is not True and self._ended is None:
                 self._ended, self._end_reason = StoreFailed, f"metadata could not be written: {outcome}"
                 answers, self._answers, self._records = answers + self._answers, [], []
         failure = self._refusal() if outcome is not None else None
         raised: Exception | None = None
-        for done, result, ops in answers:
+        for done, result, ops, _ in answers:
             try:
                 if ops and failure is None and isinstance(result, Committed):
                     self._watches.tell(self._watches.events_of(ops, result))
                 done(failure or result)
+            except Exception as error:
+                raised = raised or error
+        return raised
+
+    def _take_back(self, answers: list[_Answer], full: _Full) -> Exception | None:
+        """Nothing of what waited has happened: the tree is again what the files say."""
+        self._records = []
+        self._tree = self._files.read()
+        self._preamble = self._drop_ephemerals()
+        self._on_no_room(full.error)
+        refusal = NoRoom(f"{full.error.filename}: {full.error.strerror}")
+        raised: Exception | None = None
+        for done, _, _, look in answers:
+            try:
+                done(refusal if look is None else look())
             except Exception as error:
                 raised = raised or error
         return raised
@@ -241,7 +283,16 @@ class EmbeddedStore:
         on_closed()
 
 
-_Answer = tuple[Callable[[Any], None], object, Sequence[Op]]
+#: whom to tell, what, the operations of a submit, and how a read finds its answer anew
+_Answer = tuple[Callable[[Any], None], object, Sequence[Op], Callable[[], object] | None]
+
+
+class _Full(Exception):
+    """There was no room, and the files are as they were."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class _Files:
@@ -256,6 +307,7 @@ class _Files:
         "_snapshot_bytes",
         "_threshold",
         "_zxid",
+        "losses",
     )
 
     def __init__(self, directory: str, snapshot_after_bytes: int) -> None:
@@ -266,6 +318,7 @@ class _Files:
         self._journal_fd = -1
         #: the transaction after which a journal would begin that is started now
         self._zxid = 0
+        self.losses: list[str] = []
         os.makedirs(directory, exist_ok=True)
         self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -275,28 +328,23 @@ class _Files:
             raise StoreLocked(f"the metadata in {directory} is in use by another process") from error
 
     def load(self) -> Tree:
-        snapshot = self._read(SNAPSHOT_NAME)
-        tree = Tree() if snapshot is None else decode_snapshot(snapshot, self._name(SNAPSHOT_NAME))
-        self._snapshot_bytes = len(snapshot or b"")
-        self._zxid = tree.zxid
-        journal = self._read(JOURNAL_NAME)
-        if journal is not None:
-            end = replay(journal, tree, self._name(JOURNAL_NAME))
+        stored = read_store(self._directory)
+        self._snapshot_bytes = stored.snapshot_bytes
+        self._zxid = stored.snapshot_zxid
+        self.losses = stored.losses
+        if stored.journal_end >= 0:
             self._journal_fd = os.open(self._name(JOURNAL_NAME), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            if end < len(journal):
-                os.ftruncate(self._journal_fd, end)
-            self._journal_bytes = end
-        return tree
+            if stored.losses:
+                os.ftruncate(self._journal_fd, stored.journal_end)
+            self._journal_bytes = stored.journal_end
+        return stored.tree
+
+    def read(self) -> Tree:
+        """What is on the device now."""
+        return read_store(self._directory).tree
 
     def _name(self, name: str) -> str:
         return os.path.join(self._directory, name)
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            with open(self._name(name), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
 
     def wants_snapshot(self, more_bytes: int) -> bool:
         return self._journal_bytes + more_bytes > max(self._threshold, 2 * self._snapshot_bytes)
@@ -304,17 +352,43 @@ class _Files:
     def append(self, transactions: bytes) -> None:
         framed = frame(transactions)
         if self._journal_fd < 0:
-            self._start_journal(self._zxid, framed)
+            with self._room_for(JOURNAL_NAME):
+                self._start_journal(self._zxid, framed)
             return
-        write_all(self._journal_fd, framed)
+        with self._room_for(JOURNAL_NAME):
+            self._write(framed)
+        # After a sync that fails, for want of room or not, nobody knows what the device holds.
         os.fdatasync(self._journal_fd)
         self._journal_bytes += len(framed)
 
-    def write_snapshot(self, frozen: Frozen) -> None:
+    def _write(self, framed: bytes) -> None:
+        try:
+            write_all(self._journal_fd, framed)
+        except OSError:
+            os.ftruncate(self._journal_fd, self._journal_bytes)
+            raise
+
+    @contextmanager
+    def _room_for(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise _Full(OSError(error.errno, error.strerror, self._name(name))) from error
+
+    def write_snapshot(self, frozen: Frozen) -> bool:
+        """False where there is no room for it: what it should have made durable must go to the journal."""
         data = encode_snapshot(frozen)
-        replace_file(self._directory, self._directory_fd, SNAPSHOT_NAME, data)
-        self._snapshot_bytes = len(data)
-        self._start_journal(frozen.zxid, b"")
+        try:
+            replace_file(self._directory, self._directory_fd, SNAPSHOT_NAME, data)
+            self._snapshot_bytes = len(data)
+            self._start_journal(frozen.zxid, b"")
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
 
     def _start_journal(self, zxid: int, framed: bytes) -> None:
         data = encode_journal_start(zxid) + framed
@@ -331,4 +405,40 @@ class _Files:
         os.close(self._directory_fd)
 
 
-__all__ = ["CorruptMetadata", "EmbeddedStore", "Executor", "StoreLocked", "inline"]
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+class Stored(NamedTuple):
+    """What the files of a store say."""
+
+    tree: Tree
+    snapshot_zxid: int
+    snapshot_bytes: int
+    #: where the last whole frame of the journal ends, -1 where there is no journal
+    journal_end: int
+    #: what they show to be missing, in words
+    losses: list[str]
+
+
+def read_store(directory: str) -> Stored:
+    """Reads the files of a store and changes nothing. May raise CorruptMetadata or OSError."""
+    snapshot_path, path = os.path.join(directory, SNAPSHOT_NAME), os.path.join(directory, JOURNAL_NAME)
+    snapshot, journal = _content(snapshot_path), _content(path)
+    tree = Tree() if snapshot is None else decode_snapshot(snapshot, snapshot_path)
+    zxid, end, losses = tree.zxid, -1, []
+    if journal is not None:
+        end = replay(journal, tree, path)
+        if end < len(journal):
+            torn = len(journal) - end
+            losses.append(f"the last entry of {path} is torn: {torn} bytes after transaction {tree.zxid} are cut")
+    elif snapshot is not None:
+        losses.append(f"{path} is missing: what was decided since {SNAPSHOT_NAME} was written is lost")
+    return Stored(tree, zxid, len(snapshot or b""), end, losses)
+
+
+__all__ = ["CorruptMetadata", "EmbeddedStore", "Executor", "StoreLocked", "inline", "read_store"]

@@ -29,6 +29,7 @@ passed over.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,10 @@ CREATE: Final = 1
 CREATE_EPHEMERAL: Final = 2
 SET_DATA: Final = 3
 DELETE: Final = 4
+
+
+#: errors of a disk that is full
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class CorruptMetadata(Exception):
@@ -240,9 +245,13 @@ def replace_file(directory: str, directory_fd: int, name: str, data: bytes) -> N
     path = os.path.join(directory, name)
     fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        os.unlink(path + ".tmp")
+        raise
     os.rename(path + ".tmp", path)
     os.fsync(directory_fd)

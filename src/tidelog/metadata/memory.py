@@ -94,6 +94,7 @@ class MemoryStore:
     def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
         self._ensemble = ensemble
         self.session_id = session_id
+        self.losses: list[str] = []
         self.watches = Watches()
         self.expired = False
 

@@ -134,6 +134,10 @@ class StoreFailed(Refusal):
     transaction that was ever acknowledged. The one that met the failure may or may not be among them."""
 
 
+class NoRoom(Refusal):
+    """The disk was full (`path` says where): nothing happened, and the store goes on. Try again when there is room."""
+
+
 SubmitResult = Committed | Refusal
 GetResult = Node | Refusal
 ExistsResult = Node | None | Refusal
@@ -160,6 +164,9 @@ class Watch(Protocol):
 
 
 class MetadataStore(Protocol):
+    #: what was found to be missing when the store was opened, in words
+    losses: list[str]
+
     @property
     def session_id(self) -> int:
         """Owner of the ephemeral nodes that this store creates."""

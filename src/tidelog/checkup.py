@@ -1,0 +1,99 @@
+"""A look at a data directory that no broker uses at the moment: what a start would find, lose and say.
+
+The start itself is tried, recovery and all, on a disk that keeps its changes to itself. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.adoption import written_by
+from tidelog.control import nodes
+from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
+from tidelog.log.config import LogConfig
+from tidelog.log.errors import LogError
+from tidelog.log.log import Log
+from tidelog.log.log_dirs import LogDirs
+from tidelog.log.overlay_disk import OverlayDisk
+from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
+from tidelog.wire.batch import crc_matches
+
+
+class Checkup(NamedTuple):
+    partitions: int
+    #: the last stop was in good order
+    clean: bool
+    #: what is damaged or lost, in words
+    damages: list[str]
+
+
+def is_data_directory(path: str) -> bool:
+    return any(os.path.exists(f"{path}/{name}") for name in ("meta.properties", JOURNAL_NAME, SNAPSHOT_NAME))
+
+
+def is_in_use(path: str) -> bool:
+    """Whether a broker runs on the directory."""
+    try:
+        fd = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EACCES)
+    finally:
+        os.close(fd)
+    return False
+
+
+def check_data(path: str, deep: bool = False) -> Checkup:
+    """Tries a start on the directory; `deep` reads every batch besides. May raise OSError."""
+    clean = os.path.exists(f"{path}/{CLEAN_SHUTDOWN}")
+    damages: list[str] = []
+    policies: dict[str, tuple[str, ...]] = {}
+    known = True
+    try:
+        stored = read_store(path)
+        damages += stored.losses
+        known = stored.tree.zxid > 0
+        for node_path, node in stored.tree.walk("/"):
+            kind, _, topic = node_path.rpartition("/")
+            if kind == "/config/topics":
+                policy = nodes.decode_config(node.data).get("cleanup.policy", "delete")
+                policies[topic] = tuple(each.strip() for each in policy.split(","))
+    except CorruptMetadata as error:
+        damages.append(f"the metadata is damaged, and a broker does not start: {error}")
+    disk = OverlayDisk()
+    try:
+        meta = written_by(disk, [path]) or MetaProperties("unknown", 0, bytes(16))
+        logs = LogDirs([path], disk, lambda topic: LogConfig(cleanup_policy=policies.get(topic, ("delete",))))
+        logs.open(meta.node_id, meta.cluster_id, int(time.time() * 1000))
+    except (LogError, MalformedCheckpoint) as error:
+        return Checkup(0, clean, [*damages, str(error)])
+    damages += logs.take_notices()
+    if not known and logs.logs:
+        damages.append(f"{path}/{JOURNAL_NAME} is missing: the topics' configurations are lost")
+    if deep:
+        damages += [damage for log in logs.logs.values() for damage in damaged_batches(log)]
+    return Checkup(len(logs.logs), clean, damages)
+
+
+def damaged_batches(log: Log) -> Iterator[str]:
+    """One line for each segment in which a batch is not as it was written."""
+    for segment in log.segments:
+        position, offset = 0, segment.base_offset
+        for position, header, data in segment.batches(0):
+            offset = header.base_offset
+            if not crc_matches(data, 0, header):
+                break
+            position += header.size_bytes
+        if position < segment.size:
+            yield (
+                f"partition {log.partition} of topic {log.topic} is damaged from offset {offset} on: "
+                f"{segment.log_path} at byte {position}"
+            )

@@ -1,0 +1,44 @@
+"""What a log has lost, in one line for each loss: topic, partition, offsets, file.
+
+Nobody knows for certain which offsets a damaged file held. What is told comes from whatever vouches for them: headers
+that can still be read behind the damage, the segments behind it, and the recovery point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tidelog.log.log import Log
+
+
+class Loss(NamedTuple):
+    first_offset: int
+    #: the offset after the last one that is known to be lost; None where nothing tells
+    end_offset: int | None
+    file: str
+    what: str
+
+    def reaching(self, end_offset: int) -> Loss:
+        """The same loss, where something else vouches for offsets up to here."""
+        return self if (self.end_offset or 0) >= end_offset else self._replace(end_offset=end_offset)
+
+    def tell(self, log: Log) -> str:
+        if self.end_offset == self.first_offset:
+            offsets = "no offset"
+        elif self.end_offset is None:
+            offsets = f"what followed offset {self.first_offset - 1}" if self.first_offset else "all offsets"
+        elif self.end_offset == self.first_offset + 1:
+            offsets = f"offset {self.first_offset}"
+        else:
+            offsets = f"offsets {self.first_offset} to {self.end_offset - 1}"
+        return f"partition {log.partition} of topic {log.topic} has lost {offsets}: {self.file} {self.what}"
+
+
+def lost_at_the_end(losses: list[Loss], end_offset: int, vouched_offset: int, last_file: str) -> list[Loss]:
+    """The losses of a log that now ends at `end_offset`, though offsets up to `vouched_offset` were given away."""
+    if end_offset >= vouched_offset:
+        return losses
+    if losses and losses[-1].first_offset == end_offset:
+        return [*losses[:-1], losses[-1].reaching(vouched_offset)]
+    return [*losses, Loss(end_offset, vouched_offset, last_file, "ends before them, and nothing follows it")]

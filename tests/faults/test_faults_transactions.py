@@ -20,8 +20,6 @@ from tidelog.client.errors import NotFound
 from tidelog.testing.broker import RunningBroker
 from tidelog.wire.batch import iter_headers
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.records import build_batch, read_records
-from tidelog.wire.stored import decode_versioned, encode_versioned
 
 E = ErrorCode
 ONE_EACH = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
@@ -222,32 +220,12 @@ def test_a_name_that_the_coordinator_forgot_gets_a_new_producer_id(client: Clien
     assert unknown[0] != 4711 and unknown[1] == 0
 
 
-def rewrite_epoch(broker: RunningBroker, transactional_id: str, epoch: int) -> None:
-    """As if the producer had initialised until it had this epoch: the last record of its state, with another epoch."""
-    path = broker.data_dir / "__transaction_state-0" / "00000000000000000000.log"
-    data = path.read_bytes()
-    header = value = key = None
-    for pos, batch in iter_headers(data):
-        header = batch
-        for record in read_records(data[pos : pos + batch.size_bytes]):
-            assert record.key is not None and record.value is not None
-            if decode_versioned("TransactionLogKey", record.key).transactional_id == transactional_id:
-                key, value = record.key, decode_versioned("TransactionLogValue", record.value)
-    assert header is not None and value is not None
-    value.producer_epoch = epoch
-    stored = encode_versioned("TransactionLogValue", 1, value)
-    again = build_batch(
-        [(header.max_timestamp, key, stored, None)], base_offset=header.next_offset, leader_epoch=header.leader_epoch
-    )
-    path.write_bytes(data + again)
-
-
 def test_when_the_epochs_are_used_up_a_producer_gets_a_new_id(
     broker: RunningBroker, client: Client, line: Line
 ) -> None:
     producer_id, _ = initialised(line, wire.init_producer_id("x"))
     broker.kill()
-    rewrite_epoch(broker, "x", LAST_EPOCH - 1)
+    wire.rewrite_epoch(broker, "x", LAST_EPOCH - 1)
     broker.start()
     assert initialised(line, wire.init_producer_id("x")) == (producer_id, LAST_EPOCH)
     fresh = initialised(line, wire.init_producer_id("x"))
@@ -260,7 +238,7 @@ def test_an_end_that_uses_up_the_epochs_tells_the_new_id_as_often_as_it_is_asked
 ) -> None:
     producer_id, _ = initialised(line, wire.init_producer_id("x"))
     broker.kill()
-    rewrite_epoch(broker, "x", LAST_EPOCH - 1)
+    wire.rewrite_epoch(broker, "x", LAST_EPOCH - 1)
     broker.start()
     last = initialised(line, wire.init_producer_id("x"))
     assert last == (producer_id, LAST_EPOCH)

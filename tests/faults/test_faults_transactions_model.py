@@ -12,3 +12,10 @@ from tidelog.testing.broker import RunningBroker
 def test_random_lives_of_producers_leave_exactly_what_was_committed(seed: int) -> None:
     with RunningBroker(CONFIG) as broker:
         World(broker, seed).run(steps=120, crashes=2)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_producers_find_what_they_committed_after_the_broker_has_rested(seed: int) -> None:
+    """Clean stops, kills of an idle broker, coordinators that load for a while, and epochs near their end."""
+    with RunningBroker(CONFIG) as broker:
+        World(broker, seed).run(steps=80, crashes=1, rests=3)

@@ -2,7 +2,9 @@
 
 A seed chooses every step. Producers of both versions of transactions write, commit offsets, commit, abort, run out of
 time, die, and are replaced by others of their name; answers are lost and requests sent again; old requests arrive once
-more when they should not count; the broker is killed with requests on their way. The model learns from answers only:
+more when they should not count; the broker is killed with requests on their way, and stopped in good order and killed
+again while nobody asks for anything; other groups fill the offsets topic, so that its coordinators load for a while,
+and a producer may have come to its last epochs meanwhile. The model learns from answers only:
 
     open ----commit answered----> committed
       |------abort answered, refused as timed out, replaced----> aborted
@@ -31,13 +33,28 @@ from tidelog.testing.broker import RunningBroker
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.batch import iter_headers
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.java_hash import coordinator_partition
 
 E = ErrorCode
 PARTITIONS = 3
 SHORT_MS, LONG_MS = 250, 60_000
-CONFIG = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+CONFIG = {
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "offset.metadata.max.bytes": "32000",
+}
 #: how a producer is told that its transaction was aborted over its head
-OVER = frozenset((E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED, E.INVALID_TXN_STATE, E.TRANSACTION_ABORTABLE))
+OVER = frozenset(
+    (
+        E.INVALID_PRODUCER_EPOCH,
+        E.PRODUCER_FENCED,
+        E.INVALID_TXN_STATE,
+        E.TRANSACTION_ABORTABLE,
+        # where the epochs were used up, and its name has another producer id
+        E.INVALID_PRODUCER_ID_MAPPING,
+    )
+)
+LAST_EPOCHS = (32_764, 32_765, 32_766)
 
 
 class Fate(Enum):
@@ -123,11 +140,13 @@ class World:
 
     # --- steps ----------------------------------------------------------------------------------------
 
-    def run(self, steps: int, crashes: int) -> None:
-        deaths = set(self.rng.sample(range(steps), crashes))
+    def run(self, steps: int, crashes: int, rests: int = 0) -> None:
+        chosen = self.rng.sample(range(steps), crashes + rests)
         for step in range(steps):
-            if step in deaths:
+            if step in chosen[:crashes]:
                 self.crash()
+            elif step in chosen[crashes:]:
+                self.rest()
             else:
                 self.step()
             self.check()
@@ -171,7 +190,7 @@ class World:
         producer = self.someone()
         if producer.last_batches and self.rng.random() < 0.5:
             request, offset = self.rng.choice(sorted(producer.last_batches.values(), key=lambda pair: pair[1]))
-            code, told = wire.produced(producer.line.ask(request))
+            code, told = wire.produced(self.answer(producer, request, lambda a: wire.produced(a)[0]))
             # Known as a repeat, or refused because its transaction is over; appended it is not.
             assert (code, told) == (E.NONE, offset) or code in OVER, (code, told, offset)
         elif producer.past and producer.version == 2:
@@ -214,18 +233,24 @@ class World:
             zombie.name, *zombie.identity, 0, self.rng.randrange(PARTITIONS), [b"of a zombie"], version=version
         )
         self.refused(zombie, request)
-        ended = zombie.line.ask(
-            wire.end_txn(zombie.name, *zombie.identity, True, version=5 if zombie.version == 2 else 4)
-        )
+        end = wire.end_txn(zombie.name, *zombie.identity, True, version=5 if zombie.version == 2 else 4)
+        ended = self.answer(zombie, end, lambda answer: answer.error_code)
         assert E.of(ended.error_code) in OVER or zombie.txn.fate is Fate.COMMITTED, E.of(ended.error_code)
 
     def refused(self, producer: Producer, request: Request) -> None:
         """What belongs to a transaction that is over must not be taken; an end of it may be confirmed again."""
-        answer = producer.line.ask(request)
         if request.api_key == ApiKey.PRODUCE:
-            assert wire.produced(answer)[0] in OVER | {E.OUT_OF_ORDER_SEQUENCE_NUMBER}, wire.produced(answer)
+            produced = wire.produced(self.answer(producer, request, lambda answer: wire.produced(answer)[0]))
+            assert produced[0] in OVER | {E.OUT_OF_ORDER_SEQUENCE_NUMBER}, produced
         elif request.api_key == ApiKey.TXN_OFFSET_COMMIT:
-            assert wire.offset_committed(answer) in OVER, wire.offset_committed(answer)
+            committed = wire.offset_committed(self.answer(producer, request, wire.offset_committed))
+            assert committed in OVER, committed
+        else:
+            producer.line.ask(request)
+
+    @staticmethod
+    def answer(producer: Producer, request: Request, code: Callable[[Any], int]) -> Any:
+        return wire.settled(lambda: producer.line.ask(request), code)
 
     def wait(self) -> None:
         """Long enough for a short transaction to be aborted by the coordinator."""
@@ -249,6 +274,43 @@ class World:
         for op in ops:
             op.producer.line.lose()
             self.settle(op, losing=0)
+
+    def rest(self) -> None:
+        """The broker is stopped in good order and, while nobody has asked for anything since, killed."""
+        for index in range(2):
+            self.fill(index)
+        nothing_open = self.rng.random() < 0.6
+        if nothing_open:
+            self.end_all()
+        self.broker.restart()
+        if self.rng.random() < 0.7:
+            self.broker.kill()
+            old = [name for name in self.alive if not self.alive[name].txn.touched and self.rng.random() < 0.5]
+            epochs = {name: self.rng.choice(LAST_EPOCHS) for name in old}
+            aged = [name for name, epoch in epochs.items() if wire.rewrite_epoch(self.broker, name, epoch)]
+            self.broker.start()
+            for name in aged:
+                producer = self.alive[name]
+                producer.begin_next((producer.identity[0], epochs[name]))
+                self.txns[name].append(producer.txn)
+        if nothing_open:
+            wire.eventually(self.is_stable, "a transaction hangs that was ended before the broker rested")
+
+    def fill(self, index: int) -> None:
+        """Another group commits, in one of the offsets partitions, more than a coordinator reads at once."""
+        group = next(f"filler-{n}" for n in itertools.count() if coordinator_partition(f"filler-{n}", 2) == index)
+        for _ in range(12):
+            request = wire.offset_commit(group, PARTITIONS, "m" * 32_000)
+            answer = self.answer(self.plain, request, wire.offset_committed)
+            assert wire.offset_committed(answer) is E.NONE
+
+    def end_all(self) -> None:
+        """Nothing is left open: not by who lives, nor by who has died."""
+        for name in self.names:
+            if name not in self.alive:
+                self.begin_life(name)
+            elif (op := self.end_op(self.alive[name])) is not None:
+                self.settle(op, losing=0)
 
     # --- producers ------------------------------------------------------------------------------------
 

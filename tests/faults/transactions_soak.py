@@ -21,13 +21,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20, help="how many")
     parser.add_argument("--steps", type=int, default=200, help="of each seed")
     parser.add_argument("--crashes", type=int, default=3, help="of each seed")
+    parser.add_argument("--rests", type=int, default=3, help="clean stops and kills while idle, of each seed")
     options = parser.parse_args()
     failed = []
     for seed in range(options.first, options.first + options.seeds):
         started = time.perf_counter()
         try:
             with RunningBroker(CONFIG) as broker:
-                World(broker, seed).run(options.steps, options.crashes)
+                World(broker, seed).run(options.steps, options.crashes, options.rests)
             print(f"seed {seed}: ok in {time.perf_counter() - started:.1f} s", flush=True)
         except Exception:
             failed.append(seed)

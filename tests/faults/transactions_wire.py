@@ -15,10 +15,13 @@ from tidelog.client.cluster import GROUP, TRANSACTION
 from tidelog.client.connection import NEWEST, Connection
 from tidelog.client.errors import Unreachable
 from tidelog.testing.broker import RunningBroker
+from tidelog.txn.state import TransactionState
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
+from tidelog.wire.batch import iter_headers
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.records import build_batch
+from tidelog.wire.records import build_batch, read_records
+from tidelog.wire.stored import decode_versioned, encode_versioned
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -207,6 +210,57 @@ def describe_transaction(transactional_id: str) -> Request:
         NEWEST,
         lambda: messages.DescribeTransactionsRequest(transactional_ids=[transactional_id]),
     )
+
+
+def offset_commit(group: str, partitions: int, metadata: str) -> Request:
+    of = messages.OffsetCommitRequest
+    return Request(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        lambda: of(
+            group_id=group,
+            topics=[
+                of.OffsetCommitRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        of.OffsetCommitRequestPartition(
+                            partition_index=at, committed_offset=0, committed_metadata=metadata
+                        )
+                        for at in range(partitions)
+                    ],
+                )
+            ],
+        ),
+    )
+
+
+# --- a broker that is down --------------------------------------------------------------------------
+
+
+def rewrite_epoch(broker: RunningBroker, transactional_id: str, epoch: int) -> bool:
+    """As if the producer had come as far as this epoch: the last record of its state once more, with another epoch.
+
+    False, and nothing is written, where its transaction is not over.
+    """
+    for path in broker.data_dir.glob("__transaction_state-*/00000000000000000000.log"):
+        data = path.read_bytes()
+        last, found = None, None
+        for pos, header in iter_headers(data):
+            last = header
+            for record in read_records(data[pos : pos + header.size_bytes]):
+                assert record.key is not None and record.value is not None
+                if decode_versioned("TransactionLogKey", record.key).transactional_id == transactional_id:
+                    found = (record.key, decode_versioned("TransactionLogValue", record.value))
+        if last is None or found is None:
+            continue
+        key, value = found
+        if not TransactionState(value.transaction_status).is_at_rest:
+            return False
+        value.producer_epoch = epoch
+        record = (last.max_timestamp, key, encode_versioned("TransactionLogValue", 1, value), None)
+        path.write_bytes(data + build_batch([record], base_offset=last.next_offset, leader_epoch=last.leader_epoch))
+        return True
+    return False
 
 
 # --- waiting ----------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ class Groups:
                 if isinstance(group, ConsumerGroup) and not changed.isdisjoint(group.subscribed_topics()):
                     group.refresh_deadline_ms = 0
         waiting = [shard for shard in self._active() if shard.ownerless_topics]
-        return self._on_each(waiting, stale_offsets.topics_created, now_ms, wall_ms)
+        return self._on_each(waiting, stale_offsets.drop_ownerless, now_ms, wall_ms)
 
     def on_topic_deleted(self, name: str, topic_id: bytes, now_ms: int, wall_ms: int) -> list[Decision]:
         """The offsets committed for the topic go with it."""
@@ -223,6 +223,9 @@ class Groups:
             turn.atomic = False
             _clean(shard, turn)
             self._schedule_cleanup(shard, turn)
+        elif kind == "ownerless":
+            turn.atomic = False
+            stale_offsets.drop_ownerless(shard, turn)
         elif isinstance(group, ConsumerGroup):
             consumer_heartbeat.due(shard, turn, group, kind, member_id)
         elif group is not None and kind == "session":

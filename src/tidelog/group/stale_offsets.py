@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidelog.group.config import RETRY_BACKOFF_MS
 from tidelog.group.records import offset_tombstone
 from tidelog.group.shard import Shard
 from tidelog.group.turn import Turn
@@ -22,8 +23,8 @@ def topic_deleted(shard: Shard, turn: Turn, name: str, topic_id: bytes) -> None:
         _bury(shard, turn, name, shard.offsets.of_topic(name, topic_id))
 
 
-def topics_created(shard: Shard, turn: Turn) -> None:
-    """What waited for a topic to come back under its name was committed for another one."""
+def drop_ownerless(shard: Shard, turn: Turn) -> None:
+    """Where there is a topic of the name again, what is left was committed for another one."""
     by_name = shard.around.topics.by_name
     for name in sorted(shard.ownerless_topics & by_name.keys()):
         shard.ownerless_topics.discard(name)
@@ -37,7 +38,7 @@ def loaded(shard: Shard, turn: Turn) -> None:
     # Of a topic that does not exist nothing is dropped before there is another one of its name: it may be a
     # directory that is missing, not the topic.
     shard.ownerless_topics = shard.offsets.topics_unlike(shard.around.topics.by_name)
-    topics_created(shard, turn)
+    drop_ownerless(shard, turn)
 
 
 def _bury(shard: Shard, turn: Turn, name: str, offsets: Iterable[tuple[str, int]]) -> None:
@@ -47,5 +48,6 @@ def _bury(shard: Shard, turn: Turn, name: str, offsets: Iterable[tuple[str, int]
 
         def undo(turn: Turn, code: ErrorCode) -> None:
             shard.ownerless_topics.add(name)
+            shard.deadlines.set(turn, shard.key("ownerless", ""), turn.now_ms + RETRY_BACKOFF_MS)
 
         turn.undo.append(undo)

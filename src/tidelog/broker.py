@@ -69,6 +69,7 @@ R = TypeVar("R")
 #: a fetch session that was not used for so long makes room for others
 FETCH_SESSION_EVICTION_MS: Final = 120_000
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
+MAX_LOG_CONFIGS: Final = 1_000
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 MARKER_TIMEOUT_MS: Final = 5_000
@@ -164,6 +165,8 @@ class Broker:
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
+        #: what a topic's own settings come to: most topics have the same, and a topic many partitions
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
         self.moves = Moves(self)
         self.replicas = Replicas(self.id)
@@ -437,9 +440,8 @@ class Broker:
     # --- carrying out what the controller decided ---------------------------------------------------
 
     def _carry_out(self, events: list[Event]) -> None:
-        if any(isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded)) for event in events):
-            # First, for a coordinator that loads its partition compares topic ids.
-            self._tell_groups_of_topics()
+        # First, for a coordinator that loads its partition compares topic ids.
+        self._tell_groups_of_topics(events)
         for event in events:
             if isinstance(event, TopicCreated):
                 self._place_all(event.topic, event.topic.partitions)
@@ -453,11 +455,17 @@ class Broker:
             elif isinstance(event, ConfigChanged):
                 self._configure(event)
 
-    def _tell_groups_of_topics(self) -> None:
-        topics = [GroupTopic(t.name, t.topic_id, len(t.partitions)) for t in self.image.topics.values()]
-        decisions = self.groups.on_topics_changed(topics, self.clock.monotonic_ms(), self.clock.wall_ms())
-        for decision in decisions:
-            self.group_coordination.carry_out(decision)
+    def _tell_groups_of_topics(self, events: list[Event]) -> None:
+        changes: dict[str, GroupTopic | None] = {}
+        for event in events:
+            if isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded)):
+                name = event.topic.name
+                topic = self.image.topics.get(name)
+                changes[name] = None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
+        if changes:
+            decisions = self.groups.on_topics_changed(changes, self.clock.monotonic_ms(), self.clock.wall_ms())
+            for decision in decisions:
+                self.group_coordination.carry_out(decision)
 
     def _tell_groups_of_deletion(self, topic: Topic) -> None:
         now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
@@ -518,6 +526,7 @@ class Broker:
             defaults = self.config.topic_defaults()
             for warning in self.config.load_dynamic(event.after, per_broker=bool(resource.name)):
                 self.notice(warning)
+            self._log_configs.clear()
             if self.config.topic_defaults() != defaults:
                 self._reconfigure_logs(self.image.topics.values())
 
@@ -532,9 +541,16 @@ class Broker:
     def log_config(self, topic: str) -> LogConfig:
         """What a topic's logs are configured with: its own overrides over the broker's values."""
         overrides: Mapping[str, str] = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
-        known = fields(overrides, self.config)
-        values: dict[str, Any] = {name: value for name, value in known.items() if name in LOG_FIELDS}
-        return LogConfig(**values, max_unpacked_bytes=self.values.tidelog_max_decompressed_bytes)
+        key = tuple(sorted(overrides.items()))
+        found = self._log_configs.get(key)
+        if found is None:
+            known = fields(overrides, self.config)
+            values: dict[str, Any] = {name: value for name, value in known.items() if name in LOG_FIELDS}
+            found = LogConfig(**values, max_unpacked_bytes=self.values.tidelog_max_decompressed_bytes)
+            if len(self._log_configs) >= MAX_LOG_CONFIGS:
+                self._log_configs.clear()
+            self._log_configs[key] = found
+        return found
 
     # --- appends ------------------------------------------------------------------------------------
 

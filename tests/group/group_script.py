@@ -194,8 +194,9 @@ class Stage:
             self.carry_out(decision)
 
     def _tell_topics(self) -> None:
-        topics = [Topic(name, topic_id(name), count) for name, count in self.topics.items()]
-        self.groups.on_topics_changed(topics, self.now, self.wall)
+        changes: dict[str, Topic | None] = dict.fromkeys(self.groups._around.topics.by_name)
+        changes |= {name: Topic(name, topic_id(name), count) for name, count in self.topics.items()}
+        self.groups.on_topics_changed(changes, self.now, self.wall)
 
     # -- telling -------------------------------------------------------------------------------------------------
 

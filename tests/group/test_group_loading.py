@@ -125,8 +125,9 @@ class History:
         self.timers.update(timer.key for timer in decision.timers if isinstance(timer, SetTimer))
 
     def tell_topics(self) -> None:
-        topics = [Topic(name, topic_id, PARTITIONS) for name, topic_id in self.topics.items()]
-        for decision in self.groups.on_topics_changed(topics, self.now_ms, 0):
+        changes: dict[str, Topic | None] = dict.fromkeys(self.groups._around.topics.by_name)
+        changes |= {name: Topic(name, topic_id, PARTITIONS) for name, topic_id in self.topics.items()}
+        for decision in self.groups.on_topics_changed(changes, self.now_ms, 0):
             self.carry_out(decision)
 
     def ask(self, method: str, request: Any, version: int) -> Any:

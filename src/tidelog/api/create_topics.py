@@ -29,14 +29,20 @@ def handle(body: Any, request: Request) -> Any:
     configs = {topic.name: topic.configs for topic in wanted}
 
     def answer(results: list[TopicCreation]) -> None:
-        request.reply(
-            messages.CreateTopicsResponse(topics=[_result(result, configs[result.name], request) for result in results])
-        )
+        #: topics that are created together are mostly configured alike
+        told: dict[tuple[tuple[str, str | None], ...], list[Any]] = {}
+        answers = [_result(result, configs[result.name], request, told) for result in results]
+        request.reply_with_many(messages.CreateTopicsResponse(topics=answers), len(answers))
 
     request.broker.placing.create_topics(wanted, request.guard(answer), validate_only=body.validate_only)
 
 
-def _result(result: TopicCreation, overrides: Any, request: Request) -> Any:
+def _result(
+    result: TopicCreation,
+    overrides: Any,
+    request: Request,
+    told: dict[tuple[tuple[str, str | None], ...], list[Any]],
+) -> Any:
     response = messages.CreateTopicsResponse
     answer = response.CreatableTopicResult(
         name=result.name,
@@ -47,14 +53,17 @@ def _result(result: TopicCreation, overrides: Any, request: Request) -> Any:
         replication_factor=result.replication_factor,
     )
     if not result.error.is_failure:
-        answer.configs = [
-            response.CreatableTopicConfigs(
-                name=config.name,
-                value=config.value,
-                read_only=config.read_only,
-                config_source=config.source,
-                is_sensitive=config.is_sensitive,
-            )
-            for config in describe_topic(overrides, request.broker.config)
-        ]
+        key = tuple(overrides.items())
+        if key not in told:
+            told[key] = [
+                response.CreatableTopicConfigs(
+                    name=config.name,
+                    value=config.value,
+                    read_only=config.read_only,
+                    config_source=config.source,
+                    is_sensitive=config.is_sensitive,
+                )
+                for config in describe_topic(overrides, request.broker.config)
+            ]
+        answer.configs = told[key]
     return answer

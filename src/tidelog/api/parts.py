@@ -101,7 +101,7 @@ class Answers(Request):
         else:
             self._join(message)
         if not self._left:
-            self.broker.slices.add(self._send())
+            self.broker.slices.add(self._write_and_send(self._whole))
 
     def _join(self, message: Any) -> None:
         whole = self._whole
@@ -120,15 +120,6 @@ class Answers(Request):
                     getattr(whole, echo.answered).append(item)
                 else:
                     getattr(first, below.answered).extend(getattr(item, below.answered))
-
-    def _send(self) -> Any:
-        """Writing a long answer takes its time too."""
-        parts = yield self.encoded
-        if not self.exchange.answered:
-            self.exchange.reply(parts)
-
-    def encoded(self) -> Any:
-        return self.encode(self._whole)
 
 
 def _identity(echo: Echo, item: Any) -> Any:

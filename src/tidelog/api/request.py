@@ -7,7 +7,7 @@ A handler returns the response message, or None when the answer comes later (`Re
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.frame import Part, encode_response
@@ -15,6 +15,9 @@ from tidelog.wire.frame import Part, encode_response
 if TYPE_CHECKING:
     from tidelog.broker import Broker
     from tidelog.net.exchange import Exchange
+    from tidelog.slices import Job
+
+FEW_ITEMS: Final = 200
 
 
 class Request:
@@ -48,6 +51,18 @@ class Request:
 
     def reply(self, message: Any) -> None:
         self.exchange.reply(self.encode(message))
+
+    def reply_with_many(self, message: Any, items: int) -> None:
+        """As `reply`; where there are many items the answer is written beside the loop."""
+        if items <= FEW_ITEMS:
+            self.reply(message)
+        else:
+            self.broker.slices.add(self._write_and_send(message))
+
+    def _write_and_send(self, message: Any) -> Job:
+        parts = yield lambda: self.encode(message)
+        if not self.exchange.answered:
+            self.exchange.reply(parts)
 
     def encode(self, message: Any) -> list[Part]:
         return encode_response(self.api_key, self.version, self.correlation_id, message)

@@ -175,11 +175,9 @@ class Groups:
         else:
             self._around.overrides.pop(group_id, None)
 
-    def on_topics_changed(self, topics: Iterable[Topic], now_ms: int, wall_ms: int) -> list[Decision]:
-        """The whole picture of topics; consumer groups that read what changed follow at their next heartbeat."""
-        before = self._around.topics
-        self._around.topics = before.next(topics, wall_ms)
-        changed = before.changed_names(self._around.topics)
+    def on_topics_changed(self, changes: Mapping[str, Topic | None], now_ms: int, wall_ms: int) -> list[Decision]:
+        """Topics that came, changed or went (None); consumer groups that read them follow at their next heartbeat."""
+        changed = self._around.topics.change(changes, wall_ms)
         for shard in self._shards.values():
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup) and not changed.isdisjoint(group.subscribed_topics()):

@@ -30,7 +30,7 @@ class Surroundings:
         self.new_uuid = new_uuid
         # Group id -> settings of that group alone.
         self.overrides: dict[str, GroupOverrides] = {}
-        self.topics = TopicsImage.EMPTY
+        self.topics = TopicsImage()
 
 
 class Shard:

@@ -1,14 +1,14 @@
 """The picture of the cluster's topics that assignments are made from.
 
-The broker hands in a new picture when metadata changes; the room watches nothing. A picture is immutable. Its version
-is the wall time of the change (or one more than the last, if the clock went back): records keep the version that a
-regular expression was resolved against, so it must grow across restarts too.
+The broker hands in what changed in the metadata; the room watches nothing. The version of a picture is the wall time of
+its last change (or one more than the version before, if the clock went back): records keep the version that a regular
+expression was resolved against, so it must grow across restarts too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 ZERO_UUID = bytes(16)
 #: digests that are kept: one for each set of topics that a group reads
@@ -22,31 +22,33 @@ class Topic(NamedTuple):
 
 
 class TopicsImage:
-    EMPTY: ClassVar[TopicsImage]
-
     __slots__ = ("_hashes", "by_id", "by_name", "version", "version_with_new_topics")
 
-    def __init__(self, topics: Iterable[Topic] = (), version: int = 0, version_with_new_topics: int = 0) -> None:
-        self.by_name: Mapping[str, Topic] = {topic.name: topic for topic in topics}
-        self.by_id: Mapping[bytes, Topic] = {topic.topic_id: topic for topic in self.by_name.values()}
-        self.version = version
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.version = 0
         # The last version that brought topics which were not there before.
-        self.version_with_new_topics = version_with_new_topics
+        self.version_with_new_topics = 0
         self._hashes: dict[frozenset[str], int] = {}
 
-    def next(self, topics: Iterable[Topic], wall_ms: int) -> TopicsImage:
-        """The picture that follows this one."""
-        version = max(self.version + 1, wall_ms)
-        image = TopicsImage(topics, version)
-        brought_new = any(topic_id not in self.by_id for topic_id in image.by_id)
-        image.version_with_new_topics = version if brought_new else self.version_with_new_topics
-        return image
-
-    def changed_names(self, after: TopicsImage) -> set[str]:
-        """Names whose topic came, went, or has another number of partitions."""
-        names = {name for name, topic in after.by_name.items() if self.by_name.get(name) != topic}
-        names.update(name for name in self.by_name if name not in after.by_name)
-        return names
+    def change(self, changes: Mapping[str, Topic | None], wall_ms: int) -> set[str]:
+        """Takes over the topics that came, or went (None); the names of those that are not as they were."""
+        self.version = max(self.version + 1, wall_ms)
+        self._hashes.clear()
+        changed = set()
+        for name, topic in changes.items():
+            before = self.by_name.get(name)
+            if before == topic:
+                continue
+            changed.add(name)
+            if before is not None:
+                del self.by_name[name], self.by_id[before.topic_id]
+            if topic is not None:
+                self.by_name[name] = self.by_id[topic.topic_id] = topic
+                if before is None or before.topic_id != topic.topic_id:
+                    self.version_with_new_topics = self.version
+        return changed
 
     def topic_id(self, name: str) -> bytes:
         topic = self.by_name.get(name)
@@ -73,6 +75,3 @@ class TopicsImage:
                 self._hashes.clear()
             known = self._hashes[wanted] = int.from_bytes(digest.digest(), "big", signed=True)
         return known
-
-
-TopicsImage.EMPTY = TopicsImage()

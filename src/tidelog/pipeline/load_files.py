@@ -34,8 +34,6 @@ _ENDINGS: Final = {
     ".txt": "text",
 }
 _COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
-#: what a reader of a table must understand, and this one does
-_DELTA_FEATURES: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _FINGERPRINT_BYTES: Final = 8
 _ANOTHER_NAME: Final = "load the whole table under another name, with --job"
 
@@ -156,16 +154,13 @@ def _open_delta(path: str, version: int | None) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    from tidelog.pipeline import delta_features
+
     try:
         table = DeltaTable(path, version=version)
     except DeltaError as error:
-        raise NotReady(f"{path} cannot be read as a Delta table: {error}") from error
-    strange = set(table.protocol().reader_features or ()) - _DELTA_FEATURES
-    if strange:
-        raise NotReady(
-            f"{path} uses features of Delta that cannot be read here: {', '.join(sorted(strange))}",
-            "rewrite it without them, or give the directory of a copy as Parquet files",
-        )
+        raise NotReady(f"{path} cannot be read as a Delta table: {str(error).partition(chr(10))[0]}") from error
+    delta_features.check(table, path, delta_features.Door.LOAD)
     return table
 
 

@@ -21,7 +21,8 @@ from tidelog.pipeline import places
 from tidelog.pipeline.landing import write_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
 from tidelog.pipeline.ranges import OffsetRange
-from tidelog.pipeline.table import PipelineTable, TableFile
+from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.table_files import TableFile
 
 
 class Origin(NamedTuple):
@@ -108,6 +109,9 @@ def _is_within(file: TableFile, origin: Origin, r: OffsetRange) -> bool:
 
 def _others(batch: pa.RecordBatch, origin: Origin, ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
     """The rows that are of none of the ranges."""
+    if not set(origin) <= set(batch.schema.names):
+        # A file of somebody else, without the columns: its rows came from nowhere.
+        return batch
     columns = [batch.column(name) for name in origin]
     hits = [
         reduce(

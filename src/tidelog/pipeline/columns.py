@@ -18,8 +18,7 @@ def delta_schema(schema: pa.Schema) -> Schema:
     found = Schema.from_arrow(pa.schema([field.with_nullable(True).remove_metadata() for field in schema]))
     try:
         Schema.from_json(found.to_json())
-    except Exception as error:
-        # The library has no error of its own for this.
+    except ValueError as error:
         raise PipelineError(
             f"a table with these columns could not be opened any more: {first_line(error)}",
             "give the schema fewer levels of nesting; what is inside can be kept as text",
@@ -39,11 +38,14 @@ def missing(table: pa.Schema, rows: pa.Schema, path: str) -> list[pa.Field]:
                 f"call it {there}, or by another name",
             )
     _check_nulls(table, rows, path, "")
-    return [
+    found = [
         column
         for column in rows
         if column.name not in known or not _fits(column.type, known[column.name].type, path, column.name)
     ]
+    # Whether the table could be opened with them is known before they are added.
+    delta_schema(pa.schema(found))
+    return found
 
 
 def _check_nulls(table: pa.Schema | pa.DataType, rows: pa.Schema | pa.DataType, path: str, within: str) -> None:

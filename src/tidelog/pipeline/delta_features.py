@@ -65,6 +65,10 @@ class Look:
         return list(_fields(json.loads(self._delta.schema().to_json())))
 
     @property
+    def requires_values(self) -> bool:
+        return any(not field.nullable for field in self._delta.schema().fields)
+
+    @property
     def names(self) -> frozenset[str]:
         return self.reader | self.writer
 
@@ -119,7 +123,7 @@ _RULES: Final = "drop them, or write to another table; rows are not checked agai
 FEATURES: Final = (
     Feature(
         "deletion vectors (deletionVectors)",
-        frozenset({Door.REPLAY_PART}),
+        frozenset({Door.REPLAY_PART, Door.LOAD}),
         lambda look: look.hides_rows,
         "rewrite the files that have them (REORG TABLE … APPLY (PURGE)), or replay the whole table",
         ("deletionVectors",),
@@ -130,6 +134,13 @@ FEATURES: Final = (
         lambda look: look.properties.get("delta.columnMapping.mode", "none").lower() != "none",
         "rewrite the table without it (ALTER TABLE … DROP FEATURE columnMapping), or use another one",
         ("columnMapping",),
+    ),
+    # A runner goes by the schema of its rows: see `columns.py`.
+    Feature(
+        "NOT NULL columns",
+        frozenset({Door.REPLAY, Door.APPEND, Door.COMPLETE, Door.UPSERT}),
+        lambda look: look.requires_values,
+        "let them be null (ALTER TABLE … ALTER COLUMN … DROP NOT NULL); a replay of a part keeps them",
     ),
     Feature(
         "CHECK constraints (checkConstraints)",
@@ -213,7 +224,12 @@ _KNOWN: Final = frozenset(name for feature in FEATURES for name in feature.names
 
 def refused_at(look: Look, door: Door) -> list[tuple[str, str]]:
     """What the table uses that is not supported there: its name, and what to do about it."""
-    found = [(each.title, each.hint) for each in FEATURES if door in each.refused and each.in_use(look)]
+
+    def is_met(each: Feature) -> bool:
+        # The library that reads what is loaded goes by the protocol alone.
+        return each.in_use(look) or (door is Door.LOAD and not look.reader.isdisjoint(each.names))
+
+    found = [(each.title, each.hint) for each in FEATURES if door in each.refused and is_met(each)]
     strange = (look.reader if door is Door.LOAD else look.names) - _KNOWN
     found += [(name, "use a table without it: this version of Tidelog does not know it") for name in sorted(strange)]
     reader, writer = look.versions

@@ -12,7 +12,7 @@ which that one restored do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from deltalake import DeltaTable
@@ -36,16 +36,19 @@ class Restore(NamedTuple):
     restored: int | None
 
 
-def newest(delta: DeltaTable, after: int) -> Restore | None:
-    """The last RESTORE behind a version, as far as the log goes back."""
-    version = int(delta.version())
-    entries = delta.history(version - after) if version > after else []
-    for entry in entries:
-        if entry.get("operation") in _GOING_BACK and int(entry["version"]) > after:
-            said = (entry.get("operationParameters") or {}).get("version")
-            known = said is not None and str(said).isdigit()
-            return Restore(int(entry["version"]), int(str(said)) if known else None)
-    return None
+def restores(delta: DeltaTable, limit: int | None = None) -> list[Restore]:
+    """Those among the newest entries, or all that the log has; the newest first."""
+    found = []
+    for entry in delta.history(limit):
+        if entry.get("operation") in _GOING_BACK:
+            said = str((entry.get("operationParameters") or {}).get("version"))
+            found.append(Restore(int(entry["version"]), int(said) if said.isdigit() else None))
+    return found
+
+
+def _last(found: Iterable[Restore], after: int | None, until: int) -> Restore | None:
+    """The newest of those between two versions."""
+    return None if after is None else next((one for one in found if after < one.version <= until), None)
 
 
 def check(delta: DeltaTable, path: str, last: int | None) -> None:
@@ -58,7 +61,7 @@ def check(delta: DeltaTable, path: str, last: int | None) -> None:
             f"{path} is at version {now}, and its transaction entries are of version {last}: it is a clone",
             f"{_REPLAY}; or write another path under [table]",
         )
-    found = newest(delta, last)
+    found = _last(restores(delta, now - last), last, now)
     if found is not None:
         older = "older rows" if found.restored is None else f"the rows of version {found.restored}"
         raise Restored(
@@ -71,14 +74,14 @@ def check(delta: DeltaTable, path: str, last: int | None) -> None:
 
 def answer(delta: DeltaTable, path: str, on_restore: OnRestore, last_own: LastOwn) -> DeltaTable | None:
     """The version of the table whose offsets are to count again; None where they stay. Restored where that is told."""
-    last = last_own(delta)
-    found = None if last is None else newest(delta, last)
+    last, now = last_own(delta), int(delta.version())
+    found = None if last is None or last >= now else _last(restores(delta, now - last), last, now)
     if found is None or on_restore == "stop":
         check(delta, path, last)
         return None
     if on_restore == "go_on":
         return None
-    then = None if found.restored is None else _at_version(path, found.restored, last_own)
+    then = None if found.restored is None else _at_version(path, found.restored, restores(delta), last_own)
     if then is None:
         raise Restored(
             f"{path} was restored (by its version {found.version}), and its log no longer tells the offsets of then",
@@ -97,14 +100,13 @@ def forgotten(path: str, pipeline: str, lost: Iterable[TopicPartition]) -> Resto
     )
 
 
-def _at_version(path: str, version: int, last_own: LastOwn) -> DeltaTable | None:
+def _at_version(path: str, version: int, known: Sequence[Restore], last_own: LastOwn) -> DeltaTable | None:
     """The version whose offsets belong to the rows that this one has; None where the log no longer tells."""
     try:
         table = DeltaTable(path, version=version)
     except DeltaError:
         return None
-    own = last_own(table)
-    found = None if own is None else newest(table, own)
+    found = _last(known, last_own(table), version)
     if found is None:
         return table
-    return None if found.restored is None else _at_version(path, found.restored, last_own)
+    return None if found.restored is None else _at_version(path, found.restored, known, last_own)

@@ -130,14 +130,14 @@ def _others(batch: pa.RecordBatch, origin: Origin, ranges: Sequence[OffsetRange]
 
 def read_file(table: PipelineTable, file: TableFile) -> Iterator[pa.RecordBatch]:
     """The rows of one file, with its partition values as columns."""
-    kinds = {field.name: field.type for field in table.schema}
+    known = {field.name: field for field in table.schema}
     with pq.ParquetFile(_open(table.path, file.path)) as parquet:
         for batch in parquet.iter_batches():
             # Who joins or updates files may store texts in another form of Arrow's, and old files lack inner fields.
-            columns = {name: batch.column(name).cast(kinds[name]) for name in batch.schema.names}
+            columns = {name: batch.column(name).cast(known[name].type) for name in batch.schema.names}
             for name, value in file.partition_values.items():
-                columns[name] = pa.repeat(_from_text(value, kinds[name]), batch.num_rows)
-            yield pa.RecordBatch.from_pydict(columns)
+                columns[name] = pa.repeat(_from_text(value, known[name].type), batch.num_rows)
+            yield pa.RecordBatch.from_pydict(columns, schema=pa.schema([known[name] for name in columns]))
 
 
 def _from_text(value: str | None, kind: pa.DataType) -> pa.Scalar:

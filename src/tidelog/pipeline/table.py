@@ -297,6 +297,12 @@ class PipelineTable:
                 "nobody else was faster: see whether the table's _delta_log is whole and can be written to",
             ) from error
 
+    def check_usable(self) -> None:
+        """Whether a runner could go on with it."""
+        self.require(Door.RUN)
+        self.check_offsets()
+        self.check_restored()
+
     def check_restored(self) -> None:
         """Restored where the rows are no longer those that the offsets are of."""
         if not self.rebuilds:

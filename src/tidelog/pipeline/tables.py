@@ -79,7 +79,7 @@ class Tables:
             table = PipelineTable.create(path, name, schema, partition_by, fsync, pin)
             # Somebody else may have been faster.
             _check_table(table, pipeline, schema)
-        if table.epoch is None:
+        if table.epoch is None and not rebuilds:
             table.adopt()
         if has_letters and letters is None:
             letters = PipelineTable.create(pipeline.dead_letters.path, name, DEAD_LETTERS, (), fsync)
@@ -254,7 +254,7 @@ def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema, re
     table.require(Door.RUN)
     if not rebuilds:
         table.check_offsets()
-    if table.epoch is None and not pipeline.table.adopt:
+    if table.epoch is None and not pipeline.table.adopt and not (rebuilds and table.topics):
         raise foreign(table, pipeline.name)
     if table.partition_by != partition_by:
         raise PipelineError(

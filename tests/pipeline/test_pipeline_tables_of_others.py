@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,56 @@ def test_what_others_do_without_going_back_stops_nothing(site: Site) -> None:
     send(site, {"id": 4})
     site.run()
     assert ids(site) == [1, 3, 4, 10]
+
+
+def test_a_restore_to_the_very_first_version_reads_everything_again(site: Site) -> None:
+    filled(site)
+    site.table.restore(0)
+    site.run(pipeline=site.pipeline(table='on_restore = "read_again"'))
+    assert ids(site) == [1, 2, 3, 10] and [row["offset"] for row in site.dead()] == [3]
+
+
+class Meddler(InProcess):
+    """Somebody who writes to the table whenever a batch is about to be committed."""
+
+    def __init__(self, site: Site, dice: random.Random) -> None:
+        super().__init__()
+        self._site = site
+        self._dice = dice
+
+    def land(self, *arguments: Any) -> Any:
+        landed = super().land(*arguments)
+        table = self._site.table
+        match self._dice.randrange(6):
+            case 0:
+                table.optimize.compact()
+            case 1:
+                table.delete("id < 0")
+            case 2:
+                table.alter.add_columns([Field(f"theirs_{table.version()}", "string")])
+            case 3:
+                table.alter.set_table_properties({"theirs": str(table.version())}, raise_if_not_exists=False)
+            case 4:
+                table.restore(self._dice.randrange(max(0, table.version() - 12), table.version()))
+        return landed
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_record_is_there_once_whatever_another_writer_does_meanwhile(site: Site, seed: int) -> None:
+    dice = random.Random(seed)
+    restored = 0
+    for _ in range(6):
+        site.produce(dice.randrange(1, 60))
+        limits = f"max_records_per_batch = {dice.randrange(5, 40)}\ntasks = {dice.randrange(1, 4)}"
+        try:
+            site.run(Meddler(site, dice), pipeline=site.pipeline(limits=limits, table='on_restore = "read_again"'))
+        except Restored as error:
+            restored += 1
+            if "go further than its offsets" in error.message:
+                replay(site)
+    site.run(pipeline=site.pipeline(table='on_restore = "read_again"'))
+    assert restored
+    site.check_exactly_once()
 
 
 # --- entries that are gone --------------------------------------------------------------------------

@@ -72,8 +72,15 @@ def check(delta: DeltaTable, path: str, last: int | None) -> None:
         )
 
 
-def answer(delta: DeltaTable, path: str, on_restore: OnRestore, last_own: LastOwn) -> DeltaTable | None:
-    """The version of the table whose offsets are to count again; None where they stay. Restored where that is told."""
+class Answer(NamedTuple):
+    #: the version that knows all that was ever begun: a RESTORE brings back the older properties, too
+    last: DeltaTable
+    #: the version whose entries are to count again
+    then: DeltaTable
+
+
+def answer(delta: DeltaTable, path: str, on_restore: OnRestore, last_own: LastOwn) -> Answer | None:
+    """What is to be done about a RESTORE, if anything. Restored where that is to be told."""
     last, now = last_own(delta), int(delta.version())
     found = None if last is None or last >= now else _last(restores(delta, now - last), last, now)
     if found is None or on_restore == "stop":
@@ -81,13 +88,21 @@ def answer(delta: DeltaTable, path: str, on_restore: OnRestore, last_own: LastOw
         return None
     if on_restore == "go_on":
         return None
+    before = None if last is None else _opened(path, last)
     then = None if found.restored is None else _at_version(path, found.restored, restores(delta), last_own)
-    if then is None:
+    if before is None or then is None:
         raise Restored(
             f"{path} was restored (by its version {found.version}), and its log no longer tells the offsets of then",
             f'{_REPLAY}; on_restore = "go_on" under [table] leaves the records out whose rows are gone',
         )
-    return then
+    return Answer(before, then)
+
+
+def further(path: str) -> Restored:
+    """The rows are those of a version that the pipeline had gone back from."""
+    return Restored(
+        f"{path} was restored to rows that go further than its offsets, and their dead letters are gone", _REPLAY
+    )
 
 
 def forgotten(path: str, pipeline: str, lost: Iterable[TopicPartition]) -> Restored:
@@ -102,11 +117,15 @@ def forgotten(path: str, pipeline: str, lost: Iterable[TopicPartition]) -> Resto
 
 def _at_version(path: str, version: int, known: Sequence[Restore], last_own: LastOwn) -> DeltaTable | None:
     """The version whose offsets belong to the rows that this one has; None where the log no longer tells."""
-    try:
-        table = DeltaTable(path, version=version)
-    except DeltaError:
-        return None
-    found = _last(known, last_own(table), version)
+    table = _opened(path, version)
+    found = None if table is None else _last(known, last_own(table), version)
     if found is None:
         return table
     return None if found.restored is None else _at_version(path, found.restored, known, last_own)
+
+
+def _opened(path: str, version: int) -> DeltaTable | None:
+    try:
+        return DeltaTable(path, version=version)
+    except DeltaError:
+        return None

@@ -309,18 +309,17 @@ class PipelineTable:
             restoring.check(self._delta, self.path, self.mark(VERSION))
 
     def _back(self, on_restore: OnRestore) -> dict[str, int]:
-        """The offsets that are to be what they were, because the rows are."""
-        then = None
-        if not self.rebuilds:
-            then = restoring.answer(self._delta, self.path, on_restore, self._last_own)
-        if then is None:
+        """The entries that are to be what they were, because the rows are."""
+        found = None if self.rebuilds else restoring.answer(self._delta, self.path, on_restore, self._last_own)
+        if found is None:
             return {}
-        older = PipelineTable(then, self.path, self._name)
-        found = {}
-        for at in self.partitions():
-            offset = older.offset(at)
-            found[f"{at[0]}/{at[1]}"] = (self.start(at) or 0) if offset is None else offset
-        return found
+        last, then = (PipelineTable(delta, self.path, self._name) for delta in found)
+        # What was begun since has no rows any more, and begins again.
+        begun = {f"{t}/{p}": last.start((t, p)) or 0 for t, p in last.partitions()}
+        kept = {what: version for what in last._standing() if (version := then.mark(what)) is not None}
+        if any(kept.get(what, 0) > (last.mark(what) or 0) for what in begun):
+            raise restoring.further(self.path)
+        return begun | kept
 
     def _last_own(self, delta: DeltaTable) -> int | None:
         found = delta.transaction_version(f"{self._name}/{VERSION}")

@@ -123,7 +123,7 @@ _RULES: Final = "drop them, or write to another table; rows are not checked agai
 FEATURES: Final = (
     Feature(
         "deletion vectors (deletionVectors)",
-        frozenset({Door.REPLAY_PART, Door.LOAD}),
+        frozenset({Door.REPLAY_PART}),
         lambda look: look.hides_rows,
         "rewrite the files that have them (REORG TABLE … APPLY (PURGE)), or replay the whole table",
         ("deletionVectors",),
@@ -191,7 +191,7 @@ FEATURES: Final = (
     _needs_protocol("domain metadata", WRITING, "domainMetadata"),
     _needs_protocol("column defaults", WRITING, "allowColumnDefaults"),
     _needs_protocol("type widening", WRITING | {Door.LOAD}, "typeWidening", "typeWidening-preview"),
-    _needs_protocol("vacuum protocol check", WRITING | {Door.LOAD}, "vacuumProtocolCheck"),
+    _needs_protocol("vacuum protocol check", WRITING, "vacuumProtocolCheck"),
     # What makes an Iceberg table of it lies beside the rows, and no entry of the log names it.
     _needs_protocol(
         "Iceberg compatibility", WRITING | {Door.VACUUM}, "icebergCompatV1", "icebergCompatV2", "icebergCompatV3"
@@ -205,9 +205,9 @@ FEATURES: Final = (
     ),
     Feature(
         "checkpoints of the second form (v2Checkpoint)",
-        frozenset({Door.LOAD}),
+        frozenset(),
         _listed("v2Checkpoint"),
-        "drop it (ALTER TABLE … DROP FEATURE v2Checkpoint), or give the directory of a copy as Parquet files",
+        "",
         ("v2Checkpoint",),
     ),
     Feature("timestamps without a zone (timestampNtz)", frozenset(), _listed("timestampNtz"), "", ("timestampNtz",)),
@@ -224,12 +224,7 @@ _KNOWN: Final = frozenset(name for feature in FEATURES for name in feature.names
 
 def refused_at(look: Look, door: Door) -> list[tuple[str, str]]:
     """What the table uses that is not supported there: its name, and what to do about it."""
-
-    def is_met(each: Feature) -> bool:
-        # The library that reads what is loaded goes by the protocol alone.
-        return each.in_use(look) or (door is Door.LOAD and not look.reader.isdisjoint(each.names))
-
-    found = [(each.title, each.hint) for each in FEATURES if door in each.refused and is_met(each)]
+    found = [(each.title, each.hint) for each in FEATURES if door in each.refused and each.in_use(look)]
     strange = (look.reader if door is Door.LOAD else look.names) - _KNOWN
     found += [(name, "use a table without it: this version of Tidelog does not know it") for name in sorted(strange)]
     reader, writer = look.versions

@@ -106,6 +106,22 @@ def _fits(rows: pa.DataType, table: pa.DataType, path: str, name: str) -> bool:
     return True
 
 
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, with nothing in them that must have a value."""
+    return pa.schema([_nullable(field) for field in schema])
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_nullable(inner) for inner in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _nullable(kind.item_field))
+    elif _is_array(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    return field.with_type(kind).with_nullable(True)
+
+
 def has_zoneless(kind: pa.DataType) -> bool:
     """Whether a timestamp without a zone is in the type, at any depth."""
     if pa.types.is_timestamp(kind):

@@ -69,6 +69,14 @@ def tasks(number: int) -> str:
     return f"max_records_per_batch = 400\ntasks = {number}"
 
 
+def test_a_struct_that_a_transform_makes_of_a_not_null_field_fits_its_table(site: Site, on_spark: Executor) -> None:
+    site.produce(30)
+    decode = JSON.replace("BIGINT", "BIGINT NOT NULL")
+    inner = '[transform]\nsql = "SELECT struct(id, 1 AS one) AS inner, _topic, _partition, _offset FROM records"'
+    outcome = site.run(on_spark, pipeline=site.pipeline(decode=decode, master="local[2]", more=inner))
+    assert outcome.rows == len(site.rows()) > 0
+
+
 def test_every_record_lands_once_through_spark_and_progress_is_told_meanwhile(site: Site, on_spark: Executor) -> None:
     site.produce(900)
     seen: list[Event] = []

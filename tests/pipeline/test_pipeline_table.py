@@ -50,7 +50,7 @@ def test_rows_and_offsets_are_one_entry_of_the_log(table: PipelineTable) -> None
     table.commit(epoch, batch(table, 0, 5))
     entry = Path(table.path, "_delta_log", f"{table.version:020}.json").read_text().splitlines()
     kinds = [next(iter(json.loads(line))) for line in entry]
-    assert kinds.count("add") == 1 and kinds.count("txn") == 2
+    assert kinds.count("add") == 1 and kinds.count("txn") == 3
     again = PipelineTable.open(table.path, "p")
     assert again is not None and again.offset(AT) == 5 and offsets(table) == [0, 1, 2, 3, 4]
 

@@ -21,6 +21,7 @@ from values_records import Decode, offsets, records
 from tidelog.pipeline.values import DecodeStopped, decoder_for, infer_schema, join_schemas
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
+from tidelog.pipeline.values.room import MAX_DEPTH, MAX_FIELDS, Room, count_fields
 
 
 @pytest.fixture(params=FACES)
@@ -40,7 +41,7 @@ def by_the_rules(fields: Any, values: list[bytes | None], evolve: bool) -> tuple
         try:
             found = Object() if value is None else parse(value)
             read = read_struct(fields, found)
-            reason = misnamed(fields, found, frozenset(["_offset"])) if evolve else None
+            reason = (misnamed(fields, found, frozenset(["_offset"])) or Room(fields).take(found)) if evolve else None
             if reason:
                 raise Unfit("", reason)
         except Unfit as unfit:
@@ -205,6 +206,64 @@ def test_a_field_that_cannot_be_a_column_is_a_dead_letter_of_an_evolving_table(f
         "field 'a.' has a name that no column can have",
     ]
     assert decoded.wider is None and offsets(decoded.rows) == [103]
+
+
+def test_a_record_that_nests_deeper_than_a_schema_grows_is_a_dead_letter(face: str) -> None:
+    nested = [b'{"x":' * depth + b"1" + b"}" * depth for depth in (MAX_DEPTH, MAX_DEPTH + 1, 200)]
+    listed = [b'{"l":' + b"[" * depth + b"1" + b"]" * depth + b"}" for depth in (MAX_DEPTH - 1, MAX_DEPTH, 200)]
+    decoded = decoder("id INT", evolve=True).decode(records([*nested, *listed]))
+    assert offsets(decoded.dead) == [101, 102, 104, 105]
+    assert all(reason.endswith(" is nested more than 16 deep") for reason in decoded.dead.column("reason").to_pylist())
+    assert [field.name for field in decoded.wider] == ["id", "x", "l"]
+
+
+def test_a_schema_grows_to_so_many_fields_and_what_asks_for_more_is_a_dead_letter(face: str) -> None:
+    wide = json.dumps({f"k{n}": 1 for n in range(20_000)}).encode()
+    most = json.dumps({"o": {f"k{n}": 1 for n in range(MAX_FIELDS - 3)}}).encode()
+    values = [wide, most, b'{"one":1}', b'{"two":1}', b'{"one":2,"id":7}']
+    decoded = decoder("id INT", evolve=True).decode(records(values))
+    assert offsets(decoded.rows) == [101, 102, 104] and count_fields(decoded.wider) == MAX_FIELDS
+    assert decoded.dead.column("reason").to_pylist() == [
+        f"field k{MAX_FIELDS - 1} is one too many: a schema grows to {MAX_FIELDS} fields, and no further",
+        f"field two is one too many: a schema grows to {MAX_FIELDS} fields, and no further",
+    ]
+    again = decoder_for(Decode(evolve=True), decoded.wider).decode(records(values))
+    assert again.wider is None and offsets(again.dead) == [100, 103]
+
+
+def test_tasks_that_together_ask_for_too_much_get_what_there_is_room_for() -> None:
+    asked = [pa.schema([("id", pa.int32()), *((f"{task}{n}", pa.int64()) for n in range(4))]) for task in "abc"]
+    joined = join_schemas(asked, most=7)
+    assert joined.names == ["id", "a0", "a1", "a2", "a3", "b0", "b1"]
+    grown = pa.schema([("id", pa.int32()), ("o", pa.struct([("x", pa.int64()), ("y", pa.int64())]))])
+    assert join_schemas([pa.schema([("o", pa.struct([("x", pa.int64())]))]), grown], most=3).names == ["o", "id"]
+
+
+def test_a_struct_inside_a_map_does_not_grow(face: str) -> None:
+    values = [b'{"m":{"k":{"a":1,"z":2}}}', b'{"m":{"k":{"a":1,"z":null}}}', b'{"m":{"k":{"a":1}},"new":1}']
+    decoded = decoder("m MAP<STRING, STRUCT<a: INT>>", evolve=True).decode(records(values))
+    assert decoded.dead.column("reason").to_pylist() == [
+        "field m{}.z is new inside a map, where older files cannot be given it"
+    ]
+    assert offsets(decoded.rows) == [101, 102] and decoded.wider.names == ["m", "new"]
+    assert offsets(decoder("m MAP<STRING, STRUCT<a: INT>>", evolve=False).decode(records(values)).rows) == [
+        100,
+        101,
+        102,
+    ]
+
+
+def test_a_schema_is_inferred_from_what_it_can_hold() -> None:
+    deep = b'{"x":' * 45 + b"1" + b"}" * 45
+    wide = json.dumps({f"k{n}": 1 for n in range(20_000)}).encode()
+    assert infer_schema([deep, wide, b'{"id":1}'], evolve=True).names == ["id"]
+
+
+def test_a_float_is_what_rounds_to_one(face: str) -> None:
+    values = [b'{"f":3.4028235e38}', b'{"f":-3.4028235e38}', b'{"f":3.4028235677973366e38}', b'{"f":3.5e38}']
+    decoded = decoder("f FLOAT").decode(records(values))
+    assert offsets(decoded.rows) == [100, 101] and offsets(decoded.dead) == [102, 103]
+    assert decoded.rows.column("f").to_pylist() == [3.4028234663852886e38, -3.4028234663852886e38]
 
 
 @settings(max_examples=25, deadline=None)

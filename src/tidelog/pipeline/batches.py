@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tidelog.pipeline import places
@@ -76,6 +76,7 @@ class Lander:
                 places.remove_directory(self._pipeline.table.path, self._tables.staging(batch))
 
     def _land(self, tasks: Sequence[Sequence[OffsetRange]], batch: int, done: Done) -> list[Landed]:
+        self.decoding = replace(self.decoding, is_full=False)
         for _ in range(WIDENINGS):
             results = self._executor.land([self._task(n, ranges, batch) for n, ranges in enumerate(tasks)], done)
             _raise_failures(results)
@@ -93,13 +94,14 @@ class Lander:
     def _task(self, number: int, ranges: Sequence[OffsetRange], batch: int) -> LandingTask:
         tables, source = self._tables, self._pipeline.source
         staged = self._pipeline.transform is not None
+        decoding = self.decoding
         return LandingTask(
             number=number,
             ranges=tuple(ranges),
             bootstrap=source.bootstrap,
             isolation=source.isolation,
             fail_on_data_loss=source.fail_on_data_loss,
-            decoder=self.decoding.decoder,
+            decoder=decoding.closed(self._pipeline.decode) if decoding.is_full else decoding.decoder,
             rows=tables.staging_sink(batch, number) if staged else tables.rows_sink(batch, number),
             dead=tables.letters_sink(batch, number),
             timeout_s=self._timeout_s,

@@ -110,6 +110,7 @@ def _table(pipeline: Pipeline) -> Iterator[Finding]:
                 f"the table is partitioned by {list(tables.table.partition_by)}",
                 "write the same under partition_by in [table], or another path",
             )
+        tables.table.check_usable()
     except PipelineError as error:
         yield _failed("table", error)
         return

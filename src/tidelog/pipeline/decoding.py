@@ -14,11 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.pipeline.errors import NotReady, PipelineError
 from tidelog.pipeline.values import (
+    MAX_FIELDS,
     SchemaError,
     ValueDecoder,
     decoder_for,
@@ -45,6 +46,8 @@ class Decoding:
     decoder: ValueDecoder
     #: what the table should have as its pin; None where the declaration says all
     pin: str | None
+    #: whether values asked for more fields than there was room for
+    is_full: bool = False
 
     @classmethod
     def of(cls, decode: Decode, pin: str | None, sample: Callable[[], list[bytes]]) -> Decoding | None:
@@ -71,7 +74,12 @@ class Decoding:
             raise PipelineError(f"[decode]: {error}", "change [decode] or [table] metadata in the file") from error
 
     def widened(self, decode: Decode, wider: Sequence[pa.Schema]) -> Decoding:
-        return _pinned(decode, join_schemas([self.decoder.fields, *wider]))
+        fields = join_schemas([self.decoder.fields, *wider], MAX_FIELDS)
+        return replace(_pinned(decode, fields), is_full=fields != join_schemas([self.decoder.fields, *wider]))
+
+    def closed(self, decode: Decode) -> ValueDecoder:
+        """The decoder for a batch whose tasks have together asked for too much: no field is added any more."""
+        return decoder_for(decode, self.decoder.fields, most_fields=0)
 
 
 def _inferred(decode: Decode, values: list[bytes]) -> Any:

@@ -120,9 +120,11 @@ class _IntoTable:
         return _write(self._options, self._schema, iterator)
 
     def _table(self) -> QueryTable:
+        from tidelog.pipeline.delta_features import Door
         from tidelog.pipeline.query_table import QueryTable
 
-        return QueryTable.open(self._options.path, self._schema, self._options.partition_by)
+        door = Door.COMPLETE if self._overwrite else Door.UPSERT if self._options.keys else Door.APPEND
+        return QueryTable.open(self._options.path, self._schema, self._options.partition_by, door)
 
 
 class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
@@ -174,13 +176,14 @@ def upsert(
     """
 
     def batch_into_table(rows: DataFrame, batch: int) -> None:
+        from tidelog.pipeline.delta_features import Door
         from tidelog.pipeline.query_table import QueryTable, latest
 
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if query is None:
             raise RuntimeError("upsert() is for foreachBatch of a streaming query")
         schema = arrow_schema(rows.schema)
-        table = QueryTable.open(path, schema, partition_by)
+        table = QueryTable.open(path, schema, partition_by, Door.UPSERT)
         if table.has(query, batch):
             # The state of the query still has to take the step: rows are computed though nobody wants them.
             rows.write.format("noop").mode("overwrite").save()

@@ -5,6 +5,8 @@ Fenced       another runner of the same pipeline has taken over
 DataLoss     the log no longer holds what is due, or ends before it
 BadRecord    a value cannot be used, and the file says to stop there
 NotReady     something that the pipeline needs is missing: Java, a module, a topic, a master that answers
+Unsupported  the table has a feature of Delta that is not supported for what is to be done with it
+Restored     the rows of the table and its offsets no longer belong together
 """
 
 from __future__ import annotations
@@ -40,6 +42,14 @@ class BadRecord(PipelineError):
 
 
 class NotReady(PipelineError):
+    pass
+
+
+class Unsupported(PipelineError):
+    pass
+
+
+class Restored(PipelineError):
     pass
 
 

@@ -34,8 +34,6 @@ _ENDINGS: Final = {
     ".txt": "text",
 }
 _COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
-#: what a reader of a table must understand, and this one does
-_DELTA_FEATURES: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _FINGERPRINT_BYTES: Final = 8
 _ANOTHER_NAME: Final = "load the whole table under another name, with --job"
 
@@ -156,16 +154,13 @@ def _open_delta(path: str, version: int | None) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    from tidelog.pipeline import delta_features
+
     try:
         table = DeltaTable(path, version=version)
     except DeltaError as error:
-        raise NotReady(f"{path} cannot be read as a Delta table: {error}") from error
-    strange = set(table.protocol().reader_features or ()) - _DELTA_FEATURES
-    if strange:
-        raise NotReady(
-            f"{path} uses features of Delta that cannot be read here: {', '.join(sorted(strange))}",
-            "rewrite it without them, or give the directory of a copy as Parquet files",
-        )
+        raise NotReady(f"{path} cannot be read as a Delta table: {str(error).partition(chr(10))[0]}") from error
+    delta_features.check(table, path, delta_features.Door.LOAD)
     return table
 
 
@@ -194,7 +189,7 @@ def read_delta(spark: SparkSession, files: DeltaFiles) -> DataFrame:
     """The rows of the files, read by the executors."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    table, arrow = files.table, _open_delta(files.table, files.version).to_pyarrow_dataset().schema
+    table, arrow = files.table, _arrow_schema(files.table, files.version)
     tasks = max(1, min(len(files.files), 4 * spark.sparkContext.defaultParallelism))
     rows = [(each.path, each.version) for each in files.files]
     names = spark.createDataFrame(rows, "path string, version long").repartition(tasks)
@@ -210,12 +205,66 @@ def read_delta(spark: SparkSession, files: DeltaFiles) -> DataFrame:
     return names.mapInArrow(read, from_arrow_schema(arrow))
 
 
+def _arrow_schema(table: str, version: int) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(_open_delta(table, version).schema().to_arrow())
+
+
 def _read_fragments(table: str, version: int, wanted: set[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    dataset = _open_delta(table, version).to_pyarrow_dataset()
-    found = [fragment for fragment in dataset.get_fragments() if fragment.path in wanted]
+    delta = _open_delta(table, version)
+    found = [fragment for path, fragment in _fragments(delta, schema) if path in wanted]
     if len(found) != len(wanted):
         raise Gone(f"{len(wanted) - len(found)} files of version {version} of {table} are gone", _ANOTHER_NAME)
+    hidden = _hidden(delta)
     for fragment in found:
-        for batch in fragment.to_batches(schema=schema):
+        masks = (mask for end, mask in hidden.items() if end.endswith(f"/{fragment.path.lstrip('/')}"))
+        for batch in _without(fragment.to_batches(schema=schema), next(masks, None)):
             if batch.num_rows:
                 yield batch
+
+
+def _fragments(delta: Any, schema: pa.Schema) -> Iterator[tuple[str, Any]]:
+    """The files of a table: their paths in it, and what reads them, partition values included."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    from pyarrow import fs
+
+    system, root = fs.FileSystem.from_uri(delta.table_uri)
+    adds = pa.table(delta.get_add_actions(flatten=True))
+    values = {
+        name: adds[f"partition.{name}"].cast(schema.field(name).type) for name in delta.metadata().partition_columns
+    }
+    for row, name in enumerate(adds["path"].to_pylist()):
+        path = unquote(name)
+        said = ds.scalar(True)
+        for column, texts in values.items():
+            value, field = texts[row], ds.field(column)
+            said = said & (field == value if value.is_valid else field.is_null())
+        inner = f"{root.rstrip('/')}/{path}"
+        yield path, ds.ParquetFileFormat().make_fragment(inner, filesystem=system, partition_expression=said)
+
+
+def _hidden(delta: Any) -> dict[str, Any]:
+    """Which rows deletion vectors leave of a file, by its address."""
+    import pyarrow as pa
+
+    if "deletionVectors" not in (delta.protocol().reader_features or ()):
+        return {}
+    found = pa.table(delta.deletion_vectors())
+    masks = zip(found["filepath"].to_pylist(), found["selection_vector"].combine_chunks(), strict=True)
+    return {unquote(address): mask.values for address, mask in masks}
+
+
+def _without(batches: Iterable[pa.RecordBatch], mask: Any) -> Iterator[pa.RecordBatch]:
+    """The rows that a mask leaves; those beyond its end stay."""
+    import pyarrow as pa
+
+    first = 0
+    for batch in batches:
+        if mask is None:
+            yield batch
+            continue
+        own = mask.slice(first, batch.num_rows)
+        first += batch.num_rows
+        yield batch.filter(pa.concat_arrays([own, pa.array([True] * (batch.num_rows - len(own)), pa.bool_())]))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark import AccumulatorParam
 
+from tidelog.pipeline.columns import all_nullable
 from tidelog.pipeline.errors import NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Done
 from tidelog.pipeline.landing import Landed, LandingTask, land, write_rows
@@ -92,7 +93,9 @@ class OnSpark:
         return self._watched("landing", job, tell)
 
     def transformed_schema(self, transform: Transform, schema: pa.Schema) -> pa.Schema:
-        return _arrow_schema(self._transformed(transform, self._spark.createDataFrame([], _spark_schema(schema))))
+        # As it will read the records from files: there everything may be null.
+        records = self._spark.createDataFrame([], _spark_schema(all_nullable(schema)))
+        return _arrow_schema(self._transformed(transform, records))
 
     def transform(
         self, transform: Transform, schema: pa.Schema, staged: Sequence[str], settings: SinkSettings

@@ -231,7 +231,7 @@ def _by_partition(
     values: list[list[str | None]] = []
     for name in columns:
         encoded = pc.dictionary_encode(batch.column(name), null_encoding="encode")
-        values.append([partition_text(value) for value in encoded.dictionary.to_pylist()])
+        values.append(partition_texts(encoded.dictionary))
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
     if not batch.num_rows:
         return
@@ -245,6 +245,16 @@ def _by_partition(
             combined.append(texts[index])
         # A copy for each: a slice would keep the rows of all the others in memory for as long as it is buffered.
         yield tuple(reversed(combined)), rows if len(edges) == 0 else rows.take(pa.array(order[begin:end]))
+
+
+def partition_texts(values: Any) -> list[str | None]:
+    """Partition values as Delta's log has them."""
+    if pa.types.is_timestamp(values.type):
+        # Arrow has words for times that Python has none for.
+        values = values.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.string())
+    elif pa.types.is_date(values.type):
+        values = values.cast(pa.string())
+    return [partition_text(value) for value in values.to_pylist()]
 
 
 def partition_text(value: Any) -> str | None:

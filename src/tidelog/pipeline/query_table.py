@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, Transaction
 
+from tidelog.pipeline import delta_features
+from tidelog.pipeline.columns import delta_schema, first_line
+from tidelog.pipeline.delta_features import Door
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.parquet_files import WrittenFile
-from tidelog.pipeline.table import add_action, check_empty, delta_schema
+from tidelog.pipeline.table import add_action, check_empty
 
 #: how often a commit is tried again that somebody else was faster than
 ATTEMPTS: Final = 10
@@ -41,10 +44,13 @@ class QueryTable:
         self._delta = delta
 
     @classmethod
-    def open(cls, path: str, schema: pa.Schema, partition_by: Sequence[str] = ()) -> QueryTable:
-        """The table, made if there is none; columns that it lacks are added."""
+    def open(
+        cls, path: str, schema: pa.Schema, partition_by: Sequence[str] = (), door: Door = Door.APPEND
+    ) -> QueryTable:
+        """The table, made if there is none; columns that it lacks are added. Unsupported where `door` is closed."""
         try:
             table = cls(DeltaTable(path), path)
+            delta_features.check(table._delta, path, door)
         except TableNotFoundError:
             check_empty(path)
             try:
@@ -53,6 +59,10 @@ class QueryTable:
                 if not DeltaTable.is_deltatable(path):
                     raise
             table = cls(DeltaTable(path), path)
+        except DeltaError as error:
+            raise PipelineError(
+                f"{path} cannot be read as a Delta table: {first_line(error)}", "write to another path"
+            ) from error
         table._check_partitions(partition_by)
         table._add_missing(schema)
         return table
@@ -72,11 +82,11 @@ class QueryTable:
     # --- commits ------------------------------------------------------------------------------------
 
     def append(self, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
-        self._once(query, batch, lambda: self._write(files, "append", self._numbered(query, batch)))
+        self._once(query, batch, lambda: self._write(files, Door.APPEND, self._numbered(query, batch)))
 
     def replace(self, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
         """All rows of the table are these now."""
-        self._once(query, batch, lambda: self._write(files, "overwrite", self._numbered(query, batch)))
+        self._once(query, batch, lambda: self._write(files, Door.COMPLETE, self._numbered(query, batch)))
 
     def merge(self, query: str, batch: int, rows: pa.Table, keys: Sequence[str]) -> None:
         """A row takes the place of the one with its key, or is added where there is none. Keys are unique in rows."""
@@ -84,6 +94,7 @@ class QueryTable:
         same = " AND ".join(f"({_TARGET}.{_path(key)} IS NOT DISTINCT FROM {_SOURCE}.{_path(key)})" for key in keys)
 
         def change() -> None:
+            delta_features.check(self._delta, self.path, Door.UPSERT)
             properties = self._numbered(query, batch)
             merged = self._delta.merge(
                 rows, same, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=properties
@@ -94,7 +105,10 @@ class QueryTable:
 
     def write_job(self, files: Sequence[WrittenFile], overwrite: bool) -> None:
         """The rows of a batch job, which has no number and is not tried again."""
-        self._write(files, "overwrite" if overwrite else "append", CommitProperties())
+        try:
+            self._write(files, Door.COMPLETE if overwrite else Door.APPEND, CommitProperties())
+        except DeltaError as error:
+            raise PipelineError(f"{self.path}: the commit failed: {first_line(error)}") from error
 
     def _once(self, query: str, batch: int, change: Callable[[], None]) -> None:
         for attempt in range(ATTEMPTS):
@@ -110,7 +124,16 @@ class QueryTable:
                 if not conflict and not self.has(query, batch):
                     raise PipelineError(f"{self.path}: the commit of batch {batch} failed: {error}") from error
 
-    def _write(self, files: Sequence[WrittenFile], mode: str, properties: CommitProperties) -> None:
+    def _write(self, files: Sequence[WrittenFile], door: Door, properties: CommitProperties) -> None:
+        # Others may have changed the table since it was opened, or since an attempt.
+        delta_features.check(self._delta, self.path, door)
+        for rows in {file.schema for file in files}:
+            if lacking := self._missing(rows):
+                raise PipelineError(
+                    f"{self.path} has lost the columns {', '.join(column.name for column in lacking)}",
+                    "see who else changes the table; start the query again, which adds them anew",
+                )
+        mode: Literal["append", "overwrite"] = "overwrite" if door is Door.COMPLETE else "append"
         actions: list[Any] = [add_action(file) for file in files]
         schema, partition_by = self._delta.schema(), list(self.partition_by)
         self._delta.create_write_transaction(actions, mode, schema, partition_by, commit_properties=properties)
@@ -130,7 +153,9 @@ class QueryTable:
                 "write to another path, or leave partitionBy as the table has it",
             )
 
-    def _add_missing(self, schema: pa.Schema) -> None:
+    def _missing(self, schema: pa.Schema) -> list[pa.Field]:
+        """The columns that the table lacks; PipelineError where it has them otherwise."""
+        spelled = {name.lower(): name for name in self.schema.names}
         known = {column.name: column.type for column in self.schema}
         for column in schema:
             there = known.get(column.name)
@@ -139,9 +164,24 @@ class QueryTable:
                     f"column {column.name} of {self.path} is {there}, and the rows have it as {column.type}",
                     "cast the column, give it another name, or write to another path",
                 )
-        missing = [column for column in schema if column.name not in known]
-        if missing:
-            self._delta.alter.add_columns(delta_schema(pa.schema(missing)).fields)
+            if (other := spelled.get(column.name.lower(), column.name)) != column.name:
+                raise PipelineError(
+                    f"column {column.name} of the rows differs from column {other} of {self.path} in case only",
+                    f"call it {other}, or by another name",
+                )
+        return [column for column in schema if column.name not in known]
+
+    def _add_missing(self, schema: pa.Schema) -> None:
+        for attempt in range(ATTEMPTS):
+            missing = self._missing(schema)
+            if not missing:
+                return
+            try:
+                self._delta.alter.add_columns(delta_schema(pa.schema(missing)).fields)
+            except DeltaError as error:
+                # Somebody else may have added them at the same time.
+                if not isinstance(error, CommitFailedError) or attempt + 1 == ATTEMPTS:
+                    raise PipelineError(f"{self.path}: columns cannot be added: {first_line(error)}") from error
             self._delta.update_incremental()
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from tidelog.pipeline import intent
 from tidelog.pipeline.batches import Lander, row_schema
 from tidelog.pipeline.decoding import Decoding
+from tidelog.pipeline.delta_features import Door
 from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.incumbent import sample
@@ -158,18 +159,21 @@ class Replay:
             partitions = brokers.partitions()
             ends = brokers.ends(partitions)
             there = Tables.look(pipeline)
-            if there is None or there.table.epoch is None:
+            if there is None or (there.table.epoch is None and not there.table.topics):
                 raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
             # Asked before anybody is fenced in vain.
+            there.table.require(Door.REPLAY if wanted is None else Door.REPLAY_PART)
             scope = scope_of(there, ends, wanted, brokers.topic_ids)
             check_scope(scope, pipeline, there.table.schema.names, allow_missing)
             decoding = self._decoding(there, ends, wanted is None)
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
-            tables = Tables.open(pipeline, there.table.schema if wanted is None else schema)
+            tables = Tables.open(pipeline, there.table.schema if wanted is None else schema, None, wanted is None)
             # A table that was made, and that no runner has begun with, begins now.
             starts = starts_of(there.table, ends, pipeline.source.starting_offsets) if there.is_new else {}
-            tables.take_over(partitions, starts, brokers.topic_ids)
+            # What the table has forgotten begins anew, after all rows have gone.
+            starts |= {at: ends[at].first if at in ends else 0 for at in there.table.lost()}
+            tables.take_over(partitions, starts, brokers.topic_ids, rebuilds=wanted is None)
             # A runner may have gone on until now.
             ends = brokers.ends(brokers.partitions())
             topic_ids = brokers.topic_ids
@@ -254,6 +258,7 @@ class Replay:
     ) -> tuple[Batch, int]:
         origin = origin_of(self._pipeline)
         assert origin is not None, "checked before"
+        tables.refresh()
         missing = {field.name: field for file in rows for field in tables.table.missing(file.schema)}
         if missing:
             tables.table.add_columns(tables.epoch, missing.values())

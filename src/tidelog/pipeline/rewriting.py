@@ -21,7 +21,8 @@ from tidelog.pipeline import places
 from tidelog.pipeline.landing import write_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
 from tidelog.pipeline.ranges import OffsetRange
-from tidelog.pipeline.table import PipelineTable, TableFile
+from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.table_files import TableFile
 
 
 class Origin(NamedTuple):
@@ -108,6 +109,9 @@ def _is_within(file: TableFile, origin: Origin, r: OffsetRange) -> bool:
 
 def _others(batch: pa.RecordBatch, origin: Origin, ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
     """The rows that are of none of the ranges."""
+    if not set(origin) <= set(batch.schema.names):
+        # A file of somebody else, without the columns: its rows came from nowhere.
+        return batch
     columns = [batch.column(name) for name in origin]
     hits = [
         reduce(
@@ -126,14 +130,14 @@ def _others(batch: pa.RecordBatch, origin: Origin, ranges: Sequence[OffsetRange]
 
 def read_file(table: PipelineTable, file: TableFile) -> Iterator[pa.RecordBatch]:
     """The rows of one file, with its partition values as columns."""
-    kinds = {field.name: field.type for field in table.schema}
+    known = {field.name: field for field in table.schema}
     with pq.ParquetFile(_open(table.path, file.path)) as parquet:
         for batch in parquet.iter_batches():
             # Who joins or updates files may store texts in another form of Arrow's, and old files lack inner fields.
-            columns = {name: batch.column(name).cast(kinds[name]) for name in batch.schema.names}
+            columns = {name: batch.column(name).cast(known[name].type) for name in batch.schema.names}
             for name, value in file.partition_values.items():
-                columns[name] = pa.repeat(_from_text(value, kinds[name]), batch.num_rows)
-            yield pa.RecordBatch.from_pydict(columns)
+                columns[name] = pa.repeat(_from_text(value, known[name].type), batch.num_rows)
+            yield pa.RecordBatch.from_pydict(columns, schema=pa.schema([known[name] for name in columns]))
 
 
 def _from_text(value: str | None, kind: pa.DataType) -> pa.Scalar:

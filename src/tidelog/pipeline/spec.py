@@ -60,6 +60,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 Format = Literal["json", "avro", "protobuf", "text", "raw"]
 OnTrouble = Literal["dead_letter", "stop"]
+OnRestore = Literal["stop", "read_again", "go_on"]
 StartingOffsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
 
 
@@ -240,6 +241,12 @@ class Table:
         shown="true",
     )
     adopt: bool = key(flag, "write into a table that exists and was not made by this pipeline", default=False)
+    on_restore: OnRestore = key(
+        choice("stop", "read_again", "go_on"),
+        "what becomes of records whose rows a RESTORE of the table took out: stop says so, read_again goes back to the "
+        "offsets that belong to the rows, go_on leaves them out",
+        default="stop",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

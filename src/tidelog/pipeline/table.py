@@ -6,11 +6,13 @@ Every commit of a pipeline is one entry of the table's log. Beside the files it 
     <name>/<topic>/<partition>      the next offset: everything below it is in the table, each record once
     <name>/<topic>/<partition>/start    the offset that the partition began at, set once
     <name>/<topic>/id               which topic that is: another one may have its name some day
+    <name>/version                  the version that the commit makes: see `restoring.py`
 
 What is no number is a property of the table:
 
     tidelog.<name>.pin              the pinned schema
-    tidelog.<name>.topics           every topic that was ever begun, whether or not it is still there
+    tidelog.<name>.topics           every topic that was ever begun, whether or not it is still there, and with how many
+                                    partitions: an entry that is missing has got lost
     tidelog.<name>.adopted          that the pipeline was let into a table that others had made
 
 Delta refuses a commit whose snapshot is older than another commit with the same entry. Each of ours has the runner's,
@@ -20,6 +22,8 @@ accepts a lower version of an entry; this module does not: an offset only grows,
 A crash before the log entry leaves files that no reader sees; after it, everything is in the table. There is no third
 case, and no second place that could disagree. A commit whose answer was lost is looked up: if the table has this
 runner's epoch and the batch's offsets, it happened.
+
+Every commit has the entries of all partitions, so that none looks old to whoever cleans a log up.
 
 Reading a topic again from another offset, or two runners at once, therefore never writes a record twice. Adding a
 column is a commit of its own just before the batch's: a crash in between leaves a column of nulls.
@@ -31,21 +35,24 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, TableFeatures
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake import DeltaTable, TableFeatures
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, Transaction
 
-from tidelog.pipeline import places
+from tidelog.pipeline import columns, delta_features, places, restoring
+from tidelog.pipeline.columns import delta_schema, first_line
+from tidelog.pipeline.delta_features import Door
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError
-from tidelog.pipeline.parquet_files import WrittenFile, partition_text
+from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.plan import TopicPartition
+from tidelog.pipeline.spec import OnRestore
+from tidelog.pipeline.table_files import TableFile, files_of, remove_action
 
 #: how often a commit is tried again that others, who are no runners of the pipeline, were faster than
 ATTEMPTS: Final = 10
@@ -53,20 +60,10 @@ ATTEMPTS: Final = 10
 INFO: Final = "tidelog"
 #: Delta's name for what a table needs that has timestamps without a zone
 NTZ: Final = "timestampNtz"
+#: the entry of the version that a commit makes
+VERSION: Final = "version"
+_DELETION_VECTOR: Final = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
 _ADOPTED: Final = re.compile(rf"{INFO}\.(.+)\.adopted")
-
-
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A file of the current version."""
-
-    path: str
-    size_bytes: int
-    rows: int
-    partition_values: Mapping[str, str | None]
-    #: least and greatest value by column, as far as they are known
-    least: Mapping[str, Any]
-    greatest: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +96,10 @@ class PipelineTable:
         #: entries that were looked up, and the version that they are of
         self._marks: dict[str, int | None] = {}
         self._marked = -1
+        #: of the runner that this is, once it has taken over
+        self._own: int | None = None
+        #: set while all rows are about to be replaced: until then it does not matter whether a RESTORE came before
+        self.rebuilds = False
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@ class PipelineTable:
             if places.is_local(path) and os.path.isfile(path):
                 raise _is_file(path) from None
             raise PipelineError(
-                f"{path} cannot be read as a Delta table: {_first_line(error)}",
+                f"{path} cannot be read as a Delta table: {first_line(error)}",
                 "see whether its _delta_log is whole, and whether other writers gave it features that this version of "
                 "deltalake lacks; or write another path",
             ) from error
@@ -139,17 +140,28 @@ class PipelineTable:
                 configuration=None if pin is None else {f"{INFO}.{name}.pin": pin},
                 raise_if_key_not_exists=False,
                 # From its first moment on it is this pipeline's.
-                commit_properties=CommitProperties(app_transactions=[Transaction(f"{name}/runner", 0)]),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(f"{name}/runner", 0), Transaction(f"{name}/version", 0)]
+                ),
             )
         except DeltaError as error:
             if not DeltaTable.is_deltatable(path):
                 raise PipelineError(
-                    f"no table can be made at {path}: {_first_line(error)}", "write a path that can be written to"
+                    f"no table can be made at {path}: {first_line(error)}", "write a path that can be written to"
                 ) from error
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:
-        self._delta.update_incremental()
+        try:
+            self._delta.update_incremental()
+        except DeltaError as error:
+            raise PipelineError(
+                f"{self.path} can no longer be read: {first_line(error)}", "see who else writes to the table, and what"
+            ) from error
+
+    def require(self, door: Door) -> None:
+        """Unsupported where the table has a feature of Delta that is not supported there."""
+        delta_features.check(self._delta, self.path, door)
 
     # --- what the table says ------------------------------------------------------------------------
 
@@ -165,7 +177,12 @@ class PipelineTable:
     def mark(self, what: str) -> int | None:
         # A change of the table's metadata moves on by itself.
         if self._marked != self.version:
-            self._marks, self._marked = {}, self.version
+            self._marked = self.version
+            runner = self._delta.transaction_version(f"{self._name}/runner")
+            # As long as this runner is the newest, all others are as it left them.
+            self._marks = self._marks if runner is not None and runner == self._own else {}
+            self._marks["runner"] = None if runner is None else int(runner)
+            self._marks.pop(VERSION, None)
         if what not in self._marks:
             found = self._delta.transaction_version(f"{self._name}/{what}")
             self._marks[what] = None if found is None else int(found)
@@ -179,9 +196,21 @@ class PipelineTable:
         return self.mark(start_mark(at))
 
     @property
-    def topics(self) -> frozenset[str]:
-        """All that were ever begun."""
-        return frozenset(json.loads(self._property("topics") or "[]"))
+    def topics(self) -> dict[str, int]:
+        """All that were ever begun, and how many of their partitions at least."""
+        known = json.loads(self._property("topics") or "{}")
+        # Earlier versions have kept their names only.
+        return known if isinstance(known, dict) else dict.fromkeys(known, 0)
+
+    def lost(self) -> list[TopicPartition]:
+        """Partitions that were begun, and of which the table no longer knows how far it is."""
+        begun = ((topic, n) for topic, known in self.topics.items() for n in range(known))
+        return [at for at in begun if self.offset(at) is None]
+
+    def check_offsets(self) -> None:
+        """Restored where offsets have got lost."""
+        if lost := self.lost():
+            raise restoring.forgotten(self.path, self._name, lost)
 
     def partitions(self) -> list[TopicPartition]:
         """All that were ever begun. Those of a topic are numbered from 0 on, and it never loses one."""
@@ -215,48 +244,86 @@ class PipelineTable:
         return found
 
     def files(self) -> list[TableFile]:
-        rows = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
-        return [
-            TableFile(
-                row["path"],
-                row["size_bytes"],
-                row.get("num_records") or 0,
-                {name: partition_text(row.get(f"partition.{name}")) for name in self.partition_by},
-                _values(row, "min."),
-                _values(row, "max."),
-            )
-            for row in rows
-        ]
+        return files_of(self._delta)
 
     # --- taking over --------------------------------------------------------------------------------
 
-    def take_over(self, marks: Mapping[str, int] | None = None, at_least: int = 1) -> int:
+    def take_over(
+        self, marks: Mapping[str, int] | None = None, at_least: int = 1, on_restore: OnRestore = "stop"
+    ) -> int:
         """Fences every other runner. The new epoch, which nobody else has. `marks` are set where there are none yet."""
         for _ in range(ATTEMPTS):
+            self.require(Door.RUN)
+            back = self._back(on_restore)
             new = max((self.epoch or 0) + 1, at_least)
             # Looked up each time: another new runner may have begun the same partitions, and gone on from there.
             unset = {what: version for what, version in (marks or {}).items() if self.mark(what) is None}
+            version = self.version
             try:
-                self._write([], "append", {"runner": new, **unset}, {"what": "a runner takes over"})
+                self._write([], "append", {"runner": new, **unset, **back}, {"what": "a runner takes over"})
+                self._own, self._marked, self._marks = new, -1, {}
                 return new
-            except DeltaError:
+            except DeltaError as error:
                 # Somebody committed in between, perhaps with this very epoch: the newest runner takes the next one.
-                self.refresh()
+                self._was_overtaken(version, error)
         raise PipelineError(f"{self.path}: others commit faster than a runner can take over", "try again")
 
-    def follow(self, epoch: int) -> None:
+    def follow(self, epoch: int, on_restore: OnRestore = "stop") -> None:
         """Fences older runners here too, with an epoch that was taken over elsewhere."""
         for _ in range(ATTEMPTS):
             if self.epoch == epoch:
                 return
             if (self.epoch or 0) > epoch:
                 raise self._fenced(epoch)
+            self.require(Door.RUN)
+            if on_restore == "stop":
+                self.check_restored()
+            version = self.version
             try:
                 self._write([], "append", {"runner": epoch}, {"what": "a runner takes over"})
+                self._own, self._marked, self._marks = epoch, -1, {}
                 return
-            except DeltaError:
-                self.refresh()
+            except DeltaError as error:
+                self._was_overtaken(version, error)
         raise PipelineError(f"{self.path}: others commit faster than a runner can take over", "try again")
+
+    def _was_overtaken(self, version: int, error: DeltaError) -> None:
+        """After a commit on top of a version that has failed: PipelineError, unless somebody else was faster."""
+        self._marks, self._marked = {}, -1
+        self.refresh()
+        if self.version == version:
+            raise PipelineError(
+                f"{self.path}: the commit failed: {first_line(error)}",
+                "nobody else was faster: see whether the table's _delta_log is whole and can be written to",
+            ) from error
+
+    def check_usable(self) -> None:
+        """Whether a runner could go on with it."""
+        self.require(Door.RUN)
+        self.check_offsets()
+        self.check_restored()
+
+    def check_restored(self) -> None:
+        """Restored where the rows are no longer those that the offsets are of."""
+        if not self.rebuilds:
+            restoring.check(self._delta, self.path, self.mark(VERSION))
+
+    def _back(self, on_restore: OnRestore) -> dict[str, int]:
+        """The entries that are to be what they were, because the rows are."""
+        found = None if self.rebuilds else restoring.answer(self._delta, self.path, on_restore, self._last_own)
+        if found is None:
+            return {}
+        last, then = (PipelineTable(delta, self.path, self._name) for delta in found)
+        # What was begun since has no rows any more, and begins again.
+        begun = {f"{t}/{p}": last.start((t, p)) or 0 for t, p in last.partitions()}
+        kept = {what: version for what in last._standing() if (version := then.mark(what)) is not None}
+        if any(kept.get(what, 0) > (last.mark(what) or 0) for what in begun):
+            raise restoring.further(self.path)
+        return begun | kept
+
+    def _last_own(self, delta: DeltaTable) -> int | None:
+        found = delta.transaction_version(f"{self._name}/{VERSION}")
+        return None if found is None else int(found)
 
     def check_epoch(self, epoch: int) -> None:
         if self.epoch != epoch:
@@ -273,34 +340,44 @@ class PipelineTable:
 
     def commit(self, epoch: int, batch: Batch) -> None:
         """Files and offsets, all or nothing. Fenced where another runner has taken over."""
-        marks = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
+        own = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
         actions: list[Any] = [add_action(file) for file in batch.files]
-        actions += [_remove(file) for file in batch.removed]
+        actions += [remove_action(file) for file in batch.removed]
         self._check(epoch, batch)
         if batch.rebuild is not None:
             self._allow_types(epoch, batch.rebuild)
-        for attempt in range(ATTEMPTS):
+        for _ in range(ATTEMPTS):
+            version = self.version
             try:
                 mode = "append" if batch.rebuild is None else "overwrite"
-                self._write(actions, mode, {"runner": epoch, **marks}, batch.info, batch.rebuild)
+                marks = {"runner": epoch, **self._standing(), **own}
+                self._write(actions, mode, marks, batch.info, batch.rebuild)
                 return
             except DeltaError as error:
-                self.refresh()
+                self._was_overtaken(version, error)
                 self.check_epoch(epoch)
-                if self._has(marks):
+                if self.mark(VERSION) == version + 1:
                     # The commit happened; what failed came after it, such as a checkpoint of the log.
                     return
-                if attempt + 1 == ATTEMPTS or batch.removed or batch.rebuild is not None:
+                if batch.removed or batch.rebuild is not None:
                     raise PipelineError(
-                        f"{self.path}: the commit failed: {error}", "see whether somebody else writes to the table"
+                        f"{self.path}: the commit failed: {first_line(error)}",
+                        "somebody else has written to the table meanwhile; try again",
                     ) from error
                 self._check(epoch, batch)
+        raise PipelineError(f"{self.path}: others commit faster than a batch can be", "try again")
 
-    def _has(self, marks: Mapping[str, int]) -> bool:
-        return all(self.mark(what) == version for what, version in marks.items())
+    def _standing(self) -> dict[str, int]:
+        """The entries of all partitions, as they are."""
+        what = [mark for t, p in self.partitions() for mark in (f"{t}/{p}", start_mark((t, p)))]
+        what += [id_mark(topic) for topic in self.topics]
+        return {mark: version for mark in what if (version := self.mark(mark)) is not None}
 
     def _check(self, epoch: int, batch: Batch) -> None:
+        """That the table is still one that the batch can be committed to."""
         self.check_epoch(epoch)
+        self.check_restored()
+        self.require(Door.REPLAY if batch.rebuild is not None else Door.REPLAY_PART if batch.removed else Door.RUN)
         for at, (before, after) in batch.offsets.items():
             there = self.offset(at)
             if there != before or (before is not None and after < before and not batch.goes_back):
@@ -308,6 +385,18 @@ class PipelineTable:
                     f"{self.path} has {at[0]}-{at[1]} up to offset {there}, and a batch from {before} to {after} "
                     "does not continue that",
                     "this must not happen: the table was changed behind the pipeline's back; look at its history",
+                )
+        if batch.rebuild is None:
+            self._check_files(batch.files)
+
+    def _check_files(self, files: Iterable[WrittenFile]) -> None:
+        """Others may have changed the columns since the files were written."""
+        for schema in {file.schema for file in files}:
+            if lacking := self.missing(schema):
+                raise PipelineError(
+                    f"{self.path} has lost the columns {', '.join(field.name for field in lacking)} "
+                    "since the rows were written",
+                    "see who else changes the table; start the pipeline again, which adds them anew",
                 )
 
     def _write(
@@ -323,16 +412,21 @@ class PipelineTable:
             mode,
             self._delta.schema() if schema is None else delta_schema(schema),
             list(self.partition_by),
-            commit_properties=self._properties(marks, info),
+            commit_properties=self._properties(marks, info, schema is not None),
         )
         # What is known afterwards is looked up anew: another runner may have taken over right behind this commit, and
         # who took its own entries for the newest would go on from a snapshot that no longer conflicts with that.
         self.refresh()
+        if self._marked >= 0 and marks.get("runner") == self._own:
+            self._marks.update(marks)
+        self.rebuilds = self.rebuilds and schema is None
         if self._fsync and places.is_local(self.path):
             _sync_log(self.path, self.version)
 
-    def _properties(self, marks: Mapping[str, int], info: Mapping[str, Any]) -> CommitProperties:
+    def _properties(self, marks: Mapping[str, int], info: Mapping[str, Any], rebuilt: bool = False) -> CommitProperties:
         now_ms = int(time.time() * 1000)
+        if not self.rebuilds or rebuilt:
+            marks = {**marks, VERSION: self.version + 1}
         return CommitProperties(
             app_transactions=[Transaction(f"{self._name}/{what}", v, now_ms) for what, v in marks.items()],
             custom_metadata={INFO: json.dumps({"pipeline": self._name, **info})},
@@ -344,26 +438,21 @@ class PipelineTable:
 
     def missing(self, rows: pa.Schema) -> list[pa.Field]:
         """The columns of these rows that the table lacks, in whole or in part; PipelineError where types differ."""
-        known = {column.name: column.type for column in self.schema}
-        return [
-            column
-            for column in rows
-            if column.name not in known or not _fits(column.type, known[column.name], self.path, column.name)
-        ]
+        return columns.missing(self.schema, rows, self.path)
 
     def add_columns(self, epoch: int, fields: Iterable[pa.Field]) -> None:
         """Columns that are null in every row so far."""
-        columns = delta_schema(pa.schema(list(fields))).fields
+        new = delta_schema(pa.schema(list(fields))).fields
 
         def change() -> None:
             properties = self._properties({"runner": epoch}, {"what": "columns are added"})
-            self._delta.alter.add_columns(columns, commit_properties=properties)
+            self._delta.alter.add_columns(new, commit_properties=properties)
 
         self._change(epoch, change)
 
     def _allow_types(self, epoch: int, schema: pa.Schema) -> None:
         """Adds what new types need to the table's protocol. An overwrite does not; nobody can open the table then."""
-        if NTZ in (self._delta.protocol().writer_features or ()) or not any(map(_has_zoneless, schema.types)):
+        if NTZ in (self._delta.protocol().writer_features or ()) or not any(map(columns.has_zoneless, schema.types)):
             return
 
         def change() -> None:
@@ -385,19 +474,26 @@ class PipelineTable:
     def set_pin(self, epoch: int, pin: str) -> None:
         self._change(epoch, lambda: self._set_property(epoch, "pin", pin, "the schema is pinned"))
 
-    def remember_topics(self, epoch: int, topics: Collection[str]) -> None:
-        """Before anything of them is read."""
+    def remember_topics(self, epoch: int, partitions: Iterable[TopicPartition]) -> None:
+        """Those that have begun, before anything of them is read."""
         known = self.topics
-        if not known.issuperset(topics):
-            value = json.dumps(sorted(known.union(topics)))
+        begun = dict(known)
+        for topic, partition in partitions:
+            begun[topic] = max(begun.get(topic, 0), partition + 1)
+        if begun != known:
+            value = json.dumps(begun, sort_keys=True)
             self._change(epoch, lambda: self._set_property(epoch, "topics", value, "topics begin"))
 
     def adopt(self) -> None:
         """Lets this pipeline into a table that others made, for good."""
         for _ in range(ATTEMPTS):
-            with suppress(CommitFailedError):
+            self.require(Door.RUN)
+            version = self.version
+            try:
                 self._set_property(0, "adopted", "true", "the table is adopted")
-            self.refresh()
+                self.refresh()
+            except DeltaError as error:
+                self._was_overtaken(version, error)
             if self.epoch is not None:
                 return
         raise PipelineError(f"{self.path}: others commit faster than it can be adopted", "try again")
@@ -413,28 +509,36 @@ class PipelineTable:
         """A change of the table's metadata, which may be done twice without harm."""
         for _ in range(ATTEMPTS):
             self.check_epoch(epoch)
+            self.check_restored()
+            self.require(Door.RUN)
+            version = self.version
             try:
                 change()
                 self.refresh()
                 return
-            except CommitFailedError:
-                self.refresh()
+            except DeltaError as error:
+                self._was_overtaken(version, error)
         raise PipelineError(f"{self.path}: others commit faster than it can be changed", "try again")
 
     # --- keeping house ------------------------------------------------------------------------------
 
     def compact(self, target_bytes: int) -> tuple[int, int]:
         """Joins small files: (files added, files removed). Rows and offsets stay as they are."""
+        self.require(Door.COMPACT)
         done = self._delta.optimize.compact(target_size=target_bytes)
         self.refresh()
         return int(done["numFilesAdded"]), int(done["numFilesRemoved"])
 
     def unreferenced(self, older_than_hours: int) -> list[str]:
-        """Files that no version needs that is younger than so many hours, and that are themselves older."""
+        """Files that no version needs that is younger than so many hours, and that are themselves older.
+
+        Deletion vectors are not among them: the library does not know which of them are needed.
+        """
+        self.require(Door.VACUUM)
         found = self._delta.vacuum(
             retention_hours=older_than_hours, dry_run=True, enforce_retention_duration=False, full=True
         )
-        return [str(path) for path in found]
+        return [str(path) for path in found if not _DELETION_VECTOR.search(str(path))]
 
 
 def start_mark(at: TopicPartition) -> str:
@@ -443,11 +547,6 @@ def start_mark(at: TopicPartition) -> str:
 
 def id_mark(topic: str) -> str:
     return f"{topic}/id"
-
-
-def delta_schema(schema: pa.Schema) -> Schema:
-    """Every column of a table may be null: later files may lack it."""
-    return Schema.from_arrow(pa.schema([field.with_nullable(True).remove_metadata() for field in schema]))
 
 
 def foreign(table: PipelineTable, name: str, section: str = "table") -> Foreign:
@@ -482,11 +581,6 @@ def _is_file(path: str) -> Foreign:
     return Foreign(f"{path} is a file", "write the path of a directory under [table]")
 
 
-def _first_line(error: DeltaError) -> str:
-    """A trace of the library's own may follow it."""
-    return str(error).partition("\n")[0]
-
-
 def add_action(file: WrittenFile) -> AddAction:
     return AddAction(
         path=file.path,
@@ -496,40 +590,6 @@ def add_action(file: WrittenFile) -> AddAction:
         data_change=True,
         stats=file.stats,
     )
-
-
-def _remove(file: TableFile) -> RemoveAction:
-    return RemoveAction(file.path, True, int(time.time() * 1000), file.size_bytes, dict(file.partition_values))
-
-
-def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
-
-
-def _fits(rows: pa.DataType, table: pa.DataType, path: str, name: str) -> bool:
-    """Whether the table's type has all of the rows' type; False where fields are missing inside a struct."""
-    if pa.types.is_struct(rows) and pa.types.is_struct(table):
-        known = {field.name: field.type for field in table}
-        return all(f.name in known and _fits(f.type, known[f.name], path, f"{name}.{f.name}") for f in rows)
-    if pa.types.is_map(rows) and pa.types.is_map(table):
-        keys = _fits(rows.key_type, table.key_type, path, f"{name}.key")
-        return _fits(rows.item_type, table.item_type, path, f"{name}.value") and keys
-    if pa.types.is_list(rows) and pa.types.is_list(table) and not pa.types.is_map(rows):
-        return _fits(rows.value_type, table.value_type, path, f"{name}[]")
-    if not rows.equals(table):
-        raise PipelineError(
-            f"column {name} of {path} is {table}, and the rows have it as {rows}",
-            "give the rows the table's type, or the column another name; "
-            "`tidelog pipeline replay` rebuilds the table with new types",
-        )
-    return True
-
-
-def _has_zoneless(kind: pa.DataType) -> bool:
-    """Whether a timestamp without a zone is in the type, at any depth."""
-    if pa.types.is_timestamp(kind):
-        return kind.tz is None
-    return any(_has_zoneless(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _sync_log(path: str, version: int) -> None:

@@ -25,6 +25,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelog.pipeline import intent, places
+from tidelog.pipeline.delta_features import Door
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
 from tidelog.pipeline.plan import Ends, TopicPartition, renewed, starting_offset
@@ -56,10 +57,11 @@ class Tables:
         return cls(pipeline, table, PipelineTable.open(pipeline.dead_letters.path, pipeline.name))
 
     @classmethod
-    def open(cls, pipeline: Pipeline, schema: pa.Schema, pin: str | None = None) -> Tables:
+    def open(cls, pipeline: Pipeline, schema: pa.Schema, pin: str | None = None, rebuilds: bool = False) -> Tables:
         """The tables, made where there are none, and checked: whose they are, and whether these rows fit.
 
         `pin` is what a new table has from its first moment on. Nothing is made before all is known to be in order.
+        Who `rebuilds` all rows can do so where offsets have got lost.
         """
         from tidelog.pipeline.values import DEAD_LETTERS
 
@@ -70,14 +72,14 @@ class Tables:
         if table is None:
             check_empty(path)
         else:
-            _check_table(table, pipeline, schema)
+            _check_table(table, pipeline, schema, rebuilds)
         has_letters = pipeline.decode.format != "raw"
         letters = _open_letters(pipeline) if has_letters else None
         if table is None:
             table = PipelineTable.create(path, name, schema, partition_by, fsync, pin)
             # Somebody else may have been faster.
             _check_table(table, pipeline, schema)
-        if table.epoch is None:
+        if table.epoch is None and not rebuilds:
             table.adopt()
         if has_letters and letters is None:
             letters = PipelineTable.create(pipeline.dead_letters.path, name, DEAD_LETTERS, (), fsync)
@@ -95,6 +97,7 @@ class Tables:
         """Looks at the table again. Fenced where another runner has taken over."""
         self.table.refresh()
         self.table.check_epoch(self.epoch)
+        self.table.check_restored()
 
     def renewed(self, topic_ids: Mapping[str, int]) -> frozenset[str]:
         """The topics that are not those which the table was read from."""
@@ -120,20 +123,25 @@ class Tables:
         partitions: Sequence[TopicPartition],
         starts: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, int],
+        rebuilds: bool = False,
     ) -> None:
         """Fences older runners of both tables, and takes out letters of a batch that none of them finished.
 
         `partitions` are those of the pipeline; `starts` those among them that the table does not know, and where they
-        begin.
+        begin. `rebuilds` is for who is about to replace all rows.
         """
+        on_restore = self._pipeline.table.on_restore
+        for table in (self.table, self.letters):
+            if table is not None:
+                table.rebuilds = rebuilds
         # A table that was made anew beside old dead letters goes on from their epoch.
         at_least = 1 if self.letters is None else (self.letters.epoch or 0) + 1
         ids = {id_mark(topic): number for topic, number in topic_ids.items()}
-        self.epoch = self.table.take_over(_begin(starts) | ids, at_least)
-        self.table.remember_topics(self.epoch, {topic for topic, _ in partitions})
+        self.epoch = self.table.take_over(_begin(starts) | ids, at_least, on_restore)
+        self.table.remember_topics(self.epoch, [at for at in partitions if self.offset(at) is not None])
         if self.letters is None:
             return
-        self.letters.follow(self.epoch)
+        self.letters.follow(self.epoch, on_restore)
         intent.finish(self.table, self.letters, self.epoch, self.letters_sink(0, 0))
         self._take_out_unfinished(self.letters, partitions)
 
@@ -155,8 +163,8 @@ class Tables:
         if starts:
             topics = {topic for topic, _ in starts}
             ids = {id_mark(topic): topic_ids[topic] for topic in topics & topic_ids.keys()}
-            self.table.remember_topics(self.epoch, topics)
             self.table.commit(self.epoch, Batch(marks=_begin(starts) | ids, info={"what": "partitions begin"}))
+            self.table.remember_topics(self.epoch, starts)
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -175,6 +183,8 @@ class Tables:
         self, files: Sequence[WrittenFile], moves: Mapping[TopicPartition, tuple[int, int]], info: Mapping[str, Any]
     ) -> None:
         """The second half: with it the batch is done."""
+        # Others may have changed the columns while the batch was read.
+        self.table.refresh()
         missing = {field.name: field for file in files for field in self.table.missing(file.schema)}
         if missing:
             self.table.add_columns(self.epoch, missing.values())
@@ -238,10 +248,13 @@ def starts_of(
     return {at: starting_offset(at, ends[at], starting, is_new) for at in new}
 
 
-def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema) -> None:
-    """Whose it is, and whether these rows fit."""
+def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema, rebuilds: bool = False) -> None:
+    """Whose it is, whether it can be gone on with, and whether these rows fit."""
     partition_by = pipeline.table.partition_by
-    if table.epoch is None and not pipeline.table.adopt:
+    table.require(Door.RUN)
+    if not rebuilds:
+        table.check_offsets()
+    if table.epoch is None and not pipeline.table.adopt and not (rebuilds and table.topics):
         raise foreign(table, pipeline.name)
     if table.partition_by != partition_by:
         raise PipelineError(
@@ -259,6 +272,8 @@ def _open_letters(pipeline: Pipeline) -> PipelineTable | None:
         check_empty(path)
     elif letters.epoch is None:
         raise foreign(letters, pipeline.name, "dead_letters")
+    else:
+        letters.require(Door.RUN)
     return letters
 
 

@@ -22,10 +22,12 @@ from tidelog.pipeline.values.decoded import (
 )
 from tidelog.pipeline.values.framing import is_framed
 from tidelog.pipeline.values.inferring import infer_schema, join_schemas
+from tidelog.pipeline.values.room import MAX_FIELDS
 from tidelog.pipeline.values.schemas import parse_schema, read_schema_file, schema_from_json, schema_to_json
 
 __all__ = [
     "DEAD_LETTERS",
+    "MAX_FIELDS",
     "DecodeSpec",
     "DecodeStopped",
     "Decoded",
@@ -39,11 +41,11 @@ __all__ = [
 ]
 
 
-def decoder_for(decode: DecodeSpec, pinned: Any = None) -> ValueDecoder:
+def decoder_for(decode: DecodeSpec, pinned: Any = None, most_fields: int = MAX_FIELDS) -> ValueDecoder:
     """The decoder that a pipeline file's `[decode]` asks for.
 
     `pinned` is the schema of the fields that is kept beside the table; where there is one, it counts, and what the file
-    says is not read again.
+    says is not read again. An evolving schema grows to `most_fields`.
     """
     from tidelog.pipeline.values import json, raw, text
 
@@ -53,7 +55,7 @@ def decoder_for(decode: DecodeSpec, pinned: Any = None) -> ValueDecoder:
         return text.TextDecoder(shape_of(decode, text.FIELDS))
     if decode.format == "json":
         fields = pinned if pinned is not None else declared_schema(decode)
-        return json.JsonDecoder(shape_of(decode, fields), decode.evolve, is_framed(decode))
+        return json.JsonDecoder(shape_of(decode, fields), decode.evolve, is_framed(decode), most_fields)
     try:
         if decode.format == "avro":
             from tidelog.pipeline.values.avro import avro_decoder

@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from tidelog.pipeline.values.ddl import SchemaError
 from tidelog.pipeline.values.framing import take_frames_off
-from tidelog.pipeline.values.json_rules import Fraction, Object, Unfit, Whole, parse
+from tidelog.pipeline.values.json_rules import Fraction, Object, Unfit, Whole, has_substance, parse
+from tidelog.pipeline.values.room import Room, count_fields
 
 _LONG_DIGITS = 18
 
@@ -54,16 +55,6 @@ class Seen:
                 self.items.add(item)
         elif value is not None:
             self.scalars.add(_scalar(value))
-
-    def merge(self, other: Seen) -> None:
-        self.scalars |= other.scalars
-        if other.fields is not None:
-            self.fields = self.fields if self.fields is not None else {}
-            for name, item in other.fields.items():
-                self.fields.setdefault(name, Seen()).merge(item)
-        if other.items is not None:
-            self.items = self.items or Seen()
-            self.items.merge(other.items)
 
     def type(self, empty: Any = None) -> Any:
         """None if nothing was seen; then `empty` stands for values that were always null."""
@@ -107,17 +98,20 @@ def is_column_name(name: str) -> bool:
 
 
 def infer_schema(values: Iterable[bytes | None], *, evolve: bool, framed: bool = False) -> Any:
-    """The schema of sampled JSON values; malformed ones are passed over.
+    """The schema of sampled JSON values; those that are malformed, or too much for a schema, are passed over.
 
     A field that was null in all of them is a string, or left out if the table evolves: it is added when it has a value.
     """
     seen = Seen()
+    room = Room(pa.schema([]))
     for value in take_frames_off(values).values if framed else values:
         if value is not None:
             try:
-                seen.add(parse(value))
+                found = parse(value)
             except Unfit:
                 continue
+            if room.take(found) is None:
+                seen.add(found)
     kind = seen.type(None if evolve else pa.string())
     if kind is None or not pa.types.is_struct(kind):
         raise SchemaError("infer: no record of the sample is a JSON object with fields; give decode.schema instead")
@@ -142,25 +136,37 @@ def _is_array(kind: Any) -> bool:
     return bool(pa.types.is_list(kind)) and not pa.types.is_map(kind)
 
 
-def _join_fields(ones: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+def _join_fields(ones: Sequence[Any], others: Iterable[Any], most: int | None = None) -> list[Any]:
+    """With `most`, fields of the others that would make it more are left out."""
     joined = {field.name.lower(): field for field in ones}
+    left = None if most is None else most - count_fields(ones)
     for field in others:
-        known = joined.setdefault(field.name.lower(), field)
-        if known is not field:
-            joined[field.name.lower()] = known.with_type(join_types(known.type, field.type))
+        name = field.name.lower()
+        known = joined.get(name)
+        new = field if known is None else known.with_type(join_types(known.type, field.type))
+        if left is not None:
+            more = count_fields([new]) - (0 if known is None else count_fields([known]))
+            if more > left:
+                continue
+            left -= more
+        joined[name] = new
     return list(joined.values())
 
 
-def join_schemas(schemas: Sequence[Any]) -> Any:
-    """The schema that all tasks of a batch together ask for; each is the pinned one or wider."""
-    fields = list(schemas[0])
-    for schema in schemas[1:]:
-        fields = _join_fields(fields, list(schema))
-    return pa.schema(fields)
+def join_schemas(schemas: Sequence[Any], most: int | None = None) -> Any:
+    """The schema that all tasks of a batch together ask for; each is the pinned one or wider.
+
+    With `most`, columns that would make it more fields than that are left out.
+    """
+    others = (field for schema in schemas[1:] for field in schema)
+    return pa.schema(_join_fields(list(schemas[0]), others, most))
 
 
 def widen(schema: Any, values: Iterable[Object]) -> Any:
-    """The schema, and at the end of each struct in it the fields that these values have beside; the values fit it."""
+    """The schema, and at the end of each struct in it the fields that these values have beside; the values fit it.
+
+    A struct inside a map stays as it is: see `room.py`.
+    """
     seen = Seen()
     for value in values:
         seen.add(value)
@@ -182,21 +188,7 @@ def _widen_type(kind: Any, seen: Seen | None) -> Any:
         return pa.struct(_widen_fields(list(kind), seen))
     if _is_array(kind):
         return pa.list_(kind.value_field.with_type(_widen_type(kind.value_type, seen.items)))
-    if pa.types.is_map(kind):
-        values = Seen()
-        for item in (seen.fields or {}).values():
-            values.merge(item)
-        return pa.map_(kind.key_type, kind.item_field.with_type(_widen_type(kind.item_type, values)))
     return kind
-
-
-def has_substance(value: Any) -> bool:
-    """Whether there is anything but nulls in it: only then does an unknown field ask for a column."""
-    if isinstance(value, Object):
-        return any(has_substance(item) for _, item in value)
-    if isinstance(value, list):
-        return any(has_substance(item) for item in value)
-    return value is not None
 
 
 def misnamed(fields: Any, value: Object, reserved: frozenset[str] = frozenset(), path: str = "") -> str | None:

@@ -16,19 +16,21 @@ from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, Fa
 from tidelog.pipeline.values.framing import take_frames_off
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
+from tidelog.pipeline.values.room import MAX_FIELDS, Room
 from tidelog.pipeline.values.schemas import type_name
 from tidelog.pipeline.values.shred import kernel
 from tidelog.pipeline.values.shredding import arrays_of, columns_of
 
 
 class JsonDecoder:
-    __slots__ = ("_evolve", "_framed", "_needs_fields", "_reserved", "_shape", "columns", "fields", "schema")
+    __slots__ = ("_evolve", "_framed", "_most", "_needs_fields", "_reserved", "_shape", "columns", "fields", "schema")
 
-    def __init__(self, shape: Shape, evolve: bool, framed: bool = False) -> None:
+    def __init__(self, shape: Shape, evolve: bool, framed: bool = False, most_fields: int = MAX_FIELDS) -> None:
         _check_maps(shape.fields)
         self._shape = shape
         self._evolve = evolve
         self._framed = framed
+        self._most = most_fields
         self._reserved = frozenset(name.lower() for name in shape.metadata.values())
         self._needs_fields = any(not field.nullable for field in shape.fields)
         self.fields = shape.fields
@@ -36,7 +38,7 @@ class JsonDecoder:
         self.schema = shape.schema()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JsonDecoder, (self._shape, self._evolve, self._framed)
+        return JsonDecoder, (self._shape, self._evolve, self._framed, self._most)
 
     def decode(self, records: Any) -> Decoded:
         values = records.column("value")
@@ -76,9 +78,10 @@ class JsonDecoder:
     def _look_beside(self, values: Any, rows: Any, faults: list[Fault]) -> Any:
         """The schema that these rows ask for; rows whose fields cannot become columns are faults."""
         wide = []
+        room = Room(self.fields, self._most)
         for row in rows.tolist():
             found = parse(values[row].as_py())
-            reason = misnamed(self.fields, found, self._reserved)
+            reason = misnamed(self.fields, found, self._reserved) or room.take(found)
             if reason is None:
                 wide.append(found)
             else:

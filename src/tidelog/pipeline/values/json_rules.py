@@ -32,7 +32,8 @@ from tidelog.pipeline.values.schemas import type_name
 
 MAX_DEPTH = 256
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
-_FLOAT_MAX = 3.4028234663852886e38
+#: the largest double that is still rounded to a float, and not to infinity
+FLOAT_MAX = math.nextafter((2 - 2**-24) * 2.0**127, 0)
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
@@ -108,6 +109,15 @@ def _depth(value: Any) -> int:
     return depth
 
 
+def has_substance(value: Any) -> bool:
+    """Whether there is anything but nulls in it: only then does an unknown field ask for a column."""
+    if isinstance(value, Object):
+        return any(has_substance(item) for _, item in value)
+    if isinstance(value, list):
+        return any(has_substance(item) for item in value)
+    return value is not None
+
+
 def found_name(value: Any) -> str:
     names: dict[type, str] = {bool: "boolean", Whole: "integer", Fraction: "number", Object: "object", list: "array"}
     return "null" if value is None else names.get(type(value), "string")
@@ -171,7 +181,7 @@ def _read_float(kind: Any, value: Any, path: str) -> float:
     if not isinstance(value, Whole | Fraction):
         raise _mismatch(kind, value, path)
     number = float(value)
-    if math.isinf(number) or (kind.bit_width == 32 and abs(number) > _FLOAT_MAX):
+    if math.isinf(number) or (kind.bit_width == 32 and abs(number) > FLOAT_MAX):
         raise _misfit(kind, value, path)
     return number
 

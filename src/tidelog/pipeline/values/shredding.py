@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.pipeline.values.forms import kernel as forms
+from tidelog.pipeline.values.json_rules import FLOAT_MAX
 from tidelog.pipeline.values.shred import kernel as shred
 
-_FLOAT_MAX = 3.4028234663852886e38
 _DECIMAL_DIGITS = 38
 
 
@@ -38,7 +38,7 @@ def _column(field: Any, rows: int) -> shred.Column:
     if pa.types.is_signed_integer(kind):
         column.low, column.high = -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1
     elif kind == pa.float32():
-        column.highest = _FLOAT_MAX
+        column.highest = FLOAT_MAX
     elif pa.types.is_map(kind):
         column.keys = shred.Column(shred.TEXT, False, 0)
         column.items = _column(kind.item_field, 0)

@@ -19,6 +19,9 @@ from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.client import Client
+from tidelog.client.errors import Fenced
+from tidelog.pipeline.committing import Committer, Family
+from tidelog.pipeline.sink_options import DEFAULT_PREFIX
 
 pytestmark = pytest.mark.spark
 
@@ -190,6 +193,38 @@ def test_a_stream_writes_each_row_once_whichever_step_of_its_commits_is_killed(
     topics.fill(source, range(3000, 3100))
     assert start().awaitTermination(60)
     assert topics.values(target) == list(range(3100))
+
+
+def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Spark's Python workers commit for whichever query comes; each of them has committed for several of these."""
+    source, targets = topics.new(), [topics.new() for _ in range(3)]
+    topics.fill(source, range(240))
+
+    def start(number: int) -> Any:
+        options = {"kafka.bootstrap.servers": topics.bootstrap}
+        reading = spark.readStream.format("tidelog").options(**options, subscribe=source, startingOffsets="earliest")
+        writing = reading.option("maxOffsetsPerTrigger", "30").load().select("key", "value").writeStream
+        writing = writing.format("tidelog").options(**options, topic=targets[number])
+        return writing.option("checkpointLocation", str(tmp_path / f"{number}")).trigger(availableNow=True).start()
+
+    queries = [start(number) for number in range(3)]
+    for query in queries:
+        assert query.awaitTermination(120)
+    for target in targets:
+        assert topics.values(target) == list(range(240))
+
+    # Somebody else goes on from a copy of the first one's checkpoint.
+    with Client(topics.bootstrap) as client:
+        rival = Committer(client, Family(DEFAULT_PREFIX, queries[0].id), run="rival")
+        latest = rival.recover()
+        assert latest is not None and rival.commit(latest.batch + 1, [])
+        topics.fill(source, range(240, 250))
+        assert start(0).awaitTermination(60), "a new run takes over from the rival, and finds its batch written"
+        assert topics.values(targets[0]) == list(range(240))
+        with pytest.raises(Fenced, match="another driver writes as"):
+            rival.commit(latest.batch + 2, [])
 
 
 def test_a_query_whose_driver_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ class Incumbent:
             max_records=self._pipeline.limits.max_records_per_batch,
             tasks=self._pipeline.limits.tasks or self._executor.parallelism,
             fail_on_data_loss=self._pipeline.source.fail_on_data_loss,
+            same_topics=self._tables.same_topics(topic_ids),
         )
         self._tell_losses(map(str, found.gaps))
         return found

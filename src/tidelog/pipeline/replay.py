@@ -49,6 +49,8 @@ class Scope:
     adopters: tuple[str, ...] = ()
     #: topics that were deleted and created again since the table was read from them
     renewed: frozenset[str] = frozenset()
+    #: topics that are known to be those which the table was read from
+    same: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -71,7 +73,7 @@ def scope_of(
     topic_ids: Mapping[str, int],
 ) -> Scope:
     """What a replay would read: all that the table has for None, else of each partition from one offset to another."""
-    renewed = tables.renewed(topic_ids)
+    renewed, same = tables.renewed(topic_ids), tables.same_topics(topic_ids)
     ranges: list[OffsetRange] = []
     missing: list[OffsetRange] = []
     for at in sorted({*ends, *tables.table.partitions()}):
@@ -86,7 +88,7 @@ def scope_of(
             if held is not None and wanted is None:
                 ranges.append(OffsetRange(*at, held.first, min(until, held.end)))
             continue
-        if wanted is None and until > held.end:
+        if wanted is None and until > held.end and at[0] not in same:
             # It is another log than the one that the table was read from: all of it counts.
             start = held.first
         there, end = max(start, held.first), min(until, held.end)
@@ -98,6 +100,7 @@ def scope_of(
         wanted is None,
         tuple(tables.table.adopters),
         renewed,
+        same,
     )
 
 
@@ -119,14 +122,29 @@ def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_
             "and may hold rows that are not from this pipeline's topics",
             "give --from and --until, which replaces this pipeline's rows only; --allow-missing drops all others",
         )
-    if scope.whole:
-        return
+    if not scope.whole:
+        check_origin(pipeline, columns)
+
+
+def check_origin(pipeline: Pipeline, columns: Sequence[str]) -> Origin:
+    """The columns that say where a row came from; PipelineError where the table lacks one."""
     origin = origin_of(pipeline)
     if origin is None or not set(origin) <= set(columns):
         raise PipelineError(
             "the rows of the table do not say which offsets they came from",
-            "replay the whole table, without --from, --until and --topic; parts need topic, partition and offset among "
-            "[table] metadata, and in what a transform selects",
+            "replay the whole table, without --from, --until, --topic and --where; parts need topic, partition and "
+            "offset among [table] metadata, and in what a transform selects",
+        )
+    return origin
+
+
+def check_drop(path: str, before: int, dropped: int, drop_most: bool) -> None:
+    """PipelineError where most of a table's rows would go, and nobody has asked for that."""
+    if dropped * 2 > before and not drop_most:
+        raise PipelineError(
+            f"the replay would drop {dropped} of the {before} rows and dead letters of {path}, for which there are no "
+            "records in the log any more, or of which the pipeline no longer makes any; nothing is changed",
+            "if that is what you want, say so: --drop-most-rows",
         )
 
 
@@ -151,8 +169,13 @@ class Replay:
         self._told: set[str] = set()
 
     def run(
-        self, wanted: Mapping[TopicPartition, tuple[int, int]] | None = None, *, allow_missing: bool = False
+        self,
+        wanted: Mapping[TopicPartition, tuple[int, int]] | None = None,
+        *,
+        allow_missing: bool = False,
+        drop_most: bool = False,
     ) -> Replayed:
+        """`allow_missing`: though the log no longer holds some records; `drop_most`: though most rows would go."""
         pipeline = self._pipeline
         with Brokers(pipeline.source, self._timeout_s) as brokers:
             partitions = brokers.partitions()
@@ -163,6 +186,9 @@ class Replay:
             # Asked before anybody is fenced in vain.
             scope = scope_of(there, ends, wanted, brokers.topic_ids)
             check_scope(scope, pipeline, there.table.schema.names, allow_missing)
+            if scope.whole and pipeline.transform is None:
+                # So many rows and letters may come at most.
+                check_drop(there.table.path, there.rows, there.rows - scope.size, drop_most)
             decoding = self._decoding(there, ends, wanted is None)
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
@@ -178,7 +204,7 @@ class Replay:
         scope = scope_of(tables, ends, wanted, topic_ids)
         check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
         lander = self._lander(tables, decoding, may_lose=allow_missing and scope.whole)
-        return self._replace(tables, lander, scope, ends, topic_ids)
+        return self._replace(tables, lander, scope, ends, topic_ids, drop_most)
 
     def _lander(self, tables: Tables, decoding: Decoding, may_lose: bool) -> Lander:
         # Rows go for what is read here: what the file says of a runner's gaps does not hold. A part keeps the rows of
@@ -209,8 +235,12 @@ class Replay:
         scope: Scope,
         ends: Mapping[TopicPartition, Ends],
         topic_ids: Mapping[str, int],
+        drop_most: bool,
     ) -> Replayed:
         rows, dead = self._land(lander, scope)
+        there = tables.rows
+        if scope.whole:
+            check_drop(tables.table.path, there, there - sum(f.rows for f in (*rows, *dead)), drop_most)
         marks = {intent.MARK: tables.epoch}
         offsets = self._offsets(tables, scope, ends)
         info = {
@@ -232,6 +262,8 @@ class Replay:
         else:
             self._keep_pin(tables, lander)
             batch, removed = self._part(tables, scope, rows, marks, info)
+            going_rows, coming_rows = (sum(f.rows for f in files) for files in (batch.removed, (*batch.files, *dead)))
+            check_drop(tables.table.path, there, going_rows - coming_rows, drop_most)
         tables.table.commit(tables.epoch, batch)
         # The old columns of a whole table may not fit the new schema, which is therefore kept when they are gone.
         self._keep_pin(tables, lander)
@@ -279,7 +311,7 @@ class Replay:
         for at, held in ends.items():
             start, until = tables.table.start(at), tables.offset(at)
             if start is not None and until is not None:
-                is_another = until > held.end or at[0] in scope.renewed
+                is_another = at[0] in scope.renewed or (until > held.end and at[0] not in scope.same)
                 found[start_mark(at)] = min(held.first if is_another else max(start, held.first), until)
         return found
 

@@ -87,6 +87,12 @@ class Tables:
         return self.table.offset(at)
 
     @property
+    def rows(self) -> int:
+        """How many both tables have, as far as their files tell."""
+        tables = (self.table,) if self.letters is None else (self.table, self.letters)
+        return sum(file.rows for table in tables for file in table.files())
+
+    @property
     def is_new(self) -> bool:
         """Whether no runner of the pipeline has ever begun."""
         return not self.table.epoch
@@ -101,6 +107,10 @@ class Tables:
         return frozenset(
             topic for topic, number in topic_ids.items() if self.table.mark(id_mark(topic)) not in (None, number)
         )
+
+    def same_topics(self, topic_ids: Mapping[str, int]) -> frozenset[str]:
+        """The topics that are known to be those which the table was read from."""
+        return frozenset(topic for topic, number in topic_ids.items() if self.table.mark(id_mark(topic)) == number)
 
     def check_topics(self, topic_ids: Mapping[str, int]) -> None:
         """DataLoss where a topic was deleted and created again."""

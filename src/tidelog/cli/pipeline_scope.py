@@ -73,10 +73,10 @@ def _with_stragglers(
     timestamp = "timestamp" if pipeline.decode.format == "raw" else dict(pipeline.decode.metadata).get("timestamp")
     since_ms = None if since is None else since.time_ms
     if timestamp is None or timestamp not in tables.table.schema.names:
-        if reversed_ := sorted(at for at, (first, last) in wanted.items() if first > last):
+        if all(first >= last for first, last in wanted.values()):
             raise PipelineError(
-                f"the timestamps of {reversed_[0][0]}-{reversed_[0][1]} are out of order, and the rows of the table "
-                "do not have theirs",
+                "the log has no such records in its order, and where its timestamps are out of order it cannot tell: "
+                "the rows of the table do not have theirs",
                 "give --from and --until as offsets; times need timestamp among [table] metadata",
             )
         return wanted

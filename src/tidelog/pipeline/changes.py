@@ -26,13 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.spec import DELETED
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import CommitProperties
 
-#: the column of decoded rows that says that a record had no value; tables do not get it
-DELETED: Final = "_deleted"
 ORDER: Final = "order"
 _GONE, _ORDER, _PLACE = "__gone", "__order", "__place"
 _SOURCE, _TARGET = "s", "t"

@@ -16,6 +16,8 @@ from deltalake.exceptions import TableNotFoundError
 from tidelog.pipeline import places
 from tidelog.pipeline.changes import ORDER
 
+#: instead of a version, where there were some and none counts any more
+NO_GRAVES: Final = -1
 #: more files than these are written as one
 _MOST_FILES: Final = 32
 
@@ -26,7 +28,11 @@ class Graves:
 
     def read(self, version: int | None) -> pa.Table | None:
         """Keys and orders as of a version; a key may be there more than once."""
-        return None if version is None else DeltaTable(self._path, version=version).to_pyarrow_table()
+        return (
+            None
+            if version is None or version == NO_GRAVES
+            else DeltaTable(self._path, version=version).to_pyarrow_table()
+        )
 
     def add(self, version: int | None, graves: pa.Table) -> int:
         """The version that has these as well as those of the version before."""
@@ -36,7 +42,7 @@ class Graves:
         except TableNotFoundError:
             write_deltalake(self._path, graves, mode="error", commit_properties=once)
             return int(DeltaTable(self._path).version())
-        if version is not None and found.version() == version and len(found.file_uris()) < _MOST_FILES:
+        if found.version() == version and len(found.file_uris()) < _MOST_FILES:
             write_deltalake(found, graves, mode="append", commit_properties=once)
         else:
             # Somebody wrote for a batch that was never committed; or it is in many pieces.

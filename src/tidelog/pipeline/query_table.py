@@ -76,9 +76,12 @@ class QueryTable:
         """All rows of the table are these now."""
         self._once(query, batch, lambda: self._write(files, "overwrite", self._numbered(query, batch)))
 
-    def merge(self, query: str, batch: int, rows: pa.Table, keyed: Keyed) -> None:
-        """The latest change of each key takes the place of the row with its key, or takes it out."""
-        if keyed.order_by is None and (twice := doubled(rows, keyed)):
+    def merge(self, query: str, batch: int, rows: pa.Table, keyed: Keyed, *, in_turn: bool = False) -> None:
+        """The latest change of each key takes the place of the row with its key, or takes it out.
+
+        `in_turn` says that rows are in the order in which they were read: that of a key which comes last is the latest.
+        """
+        if keyed.order_by is None and not in_turn and (twice := doubled(rows, keyed)):
             raise PipelineError(
                 f"{twice} rows of a batch have the key ({', '.join(keyed.keys)}) of another one",
                 "say by orderBy which of them is the latest, for example by the offset",
@@ -99,6 +102,10 @@ class QueryTable:
                 self._delta.update_incremental()
 
         self._once(query, batch, change)
+
+    def graves(self, query: str) -> pa.Table | None:
+        """Keys and orders of what a query has deleted, and might come back."""
+        return Graves(self.path, query).read(self._delta.transaction_version(_graves_entry(query)))
 
     def write_job(self, files: Sequence[WrittenFile], overwrite: bool) -> None:
         """The rows of a batch job, which has no number and is not tried again."""

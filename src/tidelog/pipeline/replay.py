@@ -16,7 +16,7 @@ hold rows of the ranges go, what else they held is written again. That needs the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelog.pipeline import intent
@@ -26,6 +26,7 @@ from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.incumbent import sample
 from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.merging import Rebuilding
 from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.plan import Ends, TopicPartition, assign
 from tidelog.pipeline.progress import Listener, Notice, tell_all
@@ -121,6 +122,11 @@ def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_
             f"{pipeline.table.path} was adopted by {', '.join(adopters)}, "
             "and may hold rows that are not from this pipeline's topics",
             "give --from and --until, which replaces this pipeline's rows only; --allow-missing drops all others",
+        )
+    if not scope.whole and pipeline.table.keys:
+        raise PipelineError(
+            f"{pipeline.table.path} has the latest row of each key, and a part of the log does not tell which that is",
+            "replay the whole table, without --from, --until, --topic and --where",
         )
     if not scope.whole:
         check_origin(pipeline, columns)
@@ -237,11 +243,11 @@ class Replay:
         topic_ids: Mapping[str, int],
         drop_most: bool,
     ) -> Replayed:
-        rows, dead = self._land(lander, scope)
+        rows, dead, more_marks = self._land(tables, lander, scope)
         there = tables.rows
         if scope.whole:
             check_drop(tables.table.path, there, there - sum(f.rows for f in (*rows, *dead)), drop_most)
-        marks = {intent.MARK: tables.epoch}
+        marks = {intent.MARK: tables.epoch, **more_marks}
         offsets = self._offsets(tables, scope, ends)
         info = {
             "epoch": tables.epoch,
@@ -317,9 +323,26 @@ class Replay:
 
     # --- landing ------------------------------------------------------------------------------------
 
-    def _land(self, lander: Lander, scope: Scope) -> tuple[list[WrittenFile], list[WrittenFile]]:
-        """Everything, in batches of the size that a runner's have."""
+    def _land(
+        self, tables: Tables, lander: Lander, scope: Scope
+    ) -> tuple[list[WrittenFile], list[WrittenFile], dict[str, int]]:
+        """Everything: files of rows and of dead letters, and what the commit says beside."""
         rows: list[WrittenFile] = []
+        if not self._pipeline.table.keys:
+            dead = self._land_batches(lander, scope, lambda _, files: rows.extend(files))
+            return rows, dead, {}
+        state = Rebuilding(self._pipeline, tables, lander.row_schema)
+        try:
+            dead = self._land_batches(lander, scope, state.take)
+            rows, marks = state.finish()
+            return rows, dead, marks
+        finally:
+            state.clear()
+
+    def _land_batches(
+        self, lander: Lander, scope: Scope, take: Callable[[int, Sequence[WrittenFile]], None]
+    ) -> list[WrittenFile]:
+        """In batches of the size that a runner's have. The dead letters; rows are for `take`."""
         dead: list[WrittenFile] = []
         tasks = self._pipeline.limits.tasks or self._executor.parallelism
         left = list(scope.ranges)
@@ -328,12 +351,12 @@ class Replay:
             number += 1
             chosen = limit(left, self._pipeline.limits.max_records_per_batch)
             files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, self._landed)
-            rows += files.rows
+            take(number, files.rows)
             dead += files.dead
             left = [r._replace(start=c.until) for r, c in zip(left, chosen, strict=True) if c.until < r.until]
             read += sum(c.size for c in chosen)
             tell_all(self._listeners, Notice(f"replay: read {read} of {scope.size} offsets"))
-        return rows, dead
+        return dead
 
     def _landed(self, result: Landed) -> None:
         for loss in result.losses:

@@ -53,6 +53,8 @@ ATTEMPTS: Final = 10
 INFO: Final = "tidelog"
 #: Delta's name for what a table needs that has timestamps without a zone
 NTZ: Final = "timestampNtz"
+#: what a commit says, with entries of its own beside the batch's
+Committing = Callable[[Mapping[str, int]], CommitProperties]
 _ADOPTED: Final = re.compile(rf"{INFO}\.(.+)\.adopted")
 
 
@@ -295,6 +297,29 @@ class PipelineTable:
                         f"{self.path}: the commit failed: {error}", "see whether somebody else writes to the table"
                     ) from error
                 self._check(epoch, batch)
+
+    def change(self, epoch: int, batch: Batch, change: Callable[[DeltaTable, Committing], Mapping[str, int]]) -> None:
+        """As `commit`, where the files are for `change` to find. It commits, and returns the entries of its own."""
+        marks = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
+        for attempt in range(ATTEMPTS):
+            self._check(epoch, batch)
+            try:
+                more = change(self._delta, lambda own: self._properties({"runner": epoch, **marks, **own}, batch.info))
+                self.refresh()
+                if not self._has(marks):
+                    # It was all the same to the table, and nothing was committed.
+                    self._check(epoch, batch)
+                    self._write([], "append", {"runner": epoch, **marks, **more}, batch.info)
+                return
+            except DeltaError as error:
+                self.refresh()
+                self.check_epoch(epoch)
+                if self._has(marks):
+                    return
+                if attempt + 1 == ATTEMPTS or not isinstance(error, CommitFailedError):
+                    raise PipelineError(
+                        f"{self.path}: the commit failed: {error}", "see whether somebody else writes to the table"
+                    ) from error
 
     def _has(self, marks: Mapping[str, int]) -> bool:
         return all(self.mark(what) == version for what, version in marks.items())

@@ -227,19 +227,21 @@ def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
             rival.commit(latest.batch + 2, [])
 
 
-def test_a_query_whose_driver_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: Path) -> None:
+def test_queries_whose_driver_is_killed_go_on_where_they_were(topics: Topics, tmp_path: Path) -> None:
     """A process of its own: tasks fail and are run again, and the driver is killed among the commits of a batch."""
-    source, target = topics.new(), topics.new()
+    source, targets = topics.new(), [topics.new() for _ in range(2)]
     topics.fill(source, range(1500))
     plan = tmp_path / "plan"
     plan.mkdir()
     for death in ("kill-0", "raise-2", "driver-among-commits"):
         (plan / death).write_text("")
     prepare_environment()
-    command = [sys.executable, str(HERE / "writer_query.py"), topics.bootstrap, source, target, str(tmp_path)]
+    command = [sys.executable, str(HERE / "writer_query.py"), topics.bootstrap, source, ",".join(targets)]
+    command += [str(tmp_path), "800"]
     first = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert first.returncode == -9, first.stderr[-3000:]
     assert list(plan.iterdir()) == []
     second = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert second.returncode == 0, second.stderr[-3000:]
-    assert topics.values(target) == list(range(1500))
+    for target in targets:
+        assert topics.values(target) == list(range(1500))

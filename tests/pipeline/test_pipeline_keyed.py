@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kill_points import KILLED, run_until
 from pipeline_site import Site
 
 from tidelog.client import Client, Message
+from tidelog.pipeline.checking import findings
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.progress import Event, Step, StepReached
@@ -213,6 +215,8 @@ def test_columns_that_are_not_there_are_refused_before_anything_is_made(site: Si
     with pytest.raises(PipelineError, match=said):
         site.run(pipeline=keyed(site, table))
     assert not (site.directory / "lake").exists()
+    (problem,) = [found for found in findings(keyed(site, table), 20, with_spark=False) if not found.ok]
+    assert problem.what == "keys" and re.search(said, problem.message)
 
 
 @pytest.mark.parametrize(

@@ -205,11 +205,15 @@ def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
     def start(number: int) -> Any:
         options = {"kafka.bootstrap.servers": topics.bootstrap}
         reading = spark.readStream.format("tidelog").options(**options, subscribe=source, startingOffsets="earliest")
-        writing = reading.option("maxOffsetsPerTrigger", "30").load().select("key", "value").writeStream
+        writing = reading.option("maxOffsetsPerTrigger", "20").load().select("key", "value").writeStream
         writing = writing.format("tidelog").options(**options, topic=targets[number])
         return writing.option("checkpointLocation", str(tmp_path / f"{number}")).trigger(availableNow=True).start()
 
-    queries = [start(number) for number in range(3)]
+    queries = []
+    for number in range(3):
+        queries.append(start(number))
+        while queries[-1].lastProgress is None and queries[-1].isActive:
+            time.sleep(0.02)  # their workers need not all start at the same time
     for query in queries:
         assert query.awaitTermination(120)
     for target in targets:

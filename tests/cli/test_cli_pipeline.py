@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from cli_shell import Shell
 from click.testing import Result
+from deltalake import DeltaTable
 
 from tidelog.client import Client, Message
 
+DAY_MS = 86_400_000
 FILE = """
 name = "{name}"
 [source]
@@ -128,6 +130,64 @@ def test_replay_shows_asks_and_replaces(run: Shell, file: Path, filled: str) -> 
     assert later == [], "no record is that late"
     assert "not among" in run("pipeline", "replay", str(file), "--topic", "else", code=2).stderr
     assert run.json("pipeline", "status", str(file))["table"]["rows"] == 36
+
+
+def test_a_replay_by_time_replaces_what_falls_into_it_though_timestamps_are_out_of_order(
+    run: Shell, file: Path, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    with Client(bootstrap) as client:
+        # Time runs backwards, and one straggler is of the first day though it came last. One of them is a dead letter.
+        times = [*(DAY_MS * (9 - n) for n in range(9)), DAY_MS * 8]
+        values = [b"{" if n == 4 else b'{"id": %d}' % n for n in range(10)]
+        client.produce(topic, [Message(v, timestamp_ms=t) for v, t in zip(values, times, strict=True)], partition=0)
+    run("pipeline", "run", str(file), "--once")
+    table = DeltaTable(tmp_path / "lake")
+    table.update({"id": "-1"})
+    between = ["--from", f"@{DAY_MS * 4}", "--until", f"@{DAY_MS * 7}"]
+    done = run.json("pipeline", "replay", str(file), *between, "--yes")
+    assert (done["rows"], done["dead_letters"]) == (5, 1), "all that is of this time, and what is between"
+    found = {row["_offset"]: row["id"] for row in DeltaTable(tmp_path / "lake").to_pyarrow_table().to_pylist()}
+    assert all(found[offset] == offset for offset in (3, 5)) and found[8] == found[9] == -1
+    until = run.json("pipeline", "replay", str(file), "--until", f"@{DAY_MS * 9}", "--dry-run")
+    assert [(row["start"], row["until"]) for row in until] == [(0, 10)], "the straggler is of that time"
+    never = run("pipeline", "replay", str(file), "--from", f"@{DAY_MS * 20}", "--until", f"@{DAY_MS * 21}", "--yes")
+    assert "nothing to replay" in never.stderr
+
+    file.write_text(file.read_text().replace('path = "lake"', 'path = "lake"\nmetadata = { timestamp = false }'))
+    run("pipeline", "replay", str(file), "--yes")
+    told = run("pipeline", "replay", str(file), *between, "--yes", code=1).stderr
+    assert "out of order" in told and "as offsets" in told
+
+
+def test_a_replay_by_partition_value_reads_the_offsets_of_its_rows_again(
+    run: Shell, file: Path, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    file.write_text(
+        file.read_text()
+        .replace('"id BIGINT"', '"id BIGINT, day DATE"')
+        .replace('path = "lake"', 'path = "lake"\npartition_by = ["day"]')
+    )
+    with Client(bootstrap) as client:
+        days = [b'"2026-01-%02d"' % (1 + n // 10) if n < 30 else b"null" for n in range(40)]
+        client.produce(topic, [Message(b'{"id": %d, "day": %s}' % (n, day)) for n, day in enumerate(days)], partition=0)
+    run("pipeline", "run", str(file), "--once")
+    DeltaTable(tmp_path / "lake").update({"id": "-1"})
+
+    def again(*options: str) -> list[tuple[int, int]]:
+        found = run.json("pipeline", "replay", str(file), *options, "--dry-run")
+        return [(row["start"], row["until"]) for row in found]
+
+    assert again("--where", "day=2026-01-02") == [(10, 20)] and again("--where", "day=") == [(30, 40)]
+    assert again("--where", "day=2026-01-02", "--from", "15") == [(15, 20)]
+    assert run.json("pipeline", "replay", str(file), "--where", "day=2026-01-02", "--yes")["rows"] == 10
+    ids = sorted(row["id"] for row in DeltaTable(tmp_path / "lake").to_pyarrow_table().to_pylist())
+    assert ids == [-1] * 30 + list(range(10, 20))
+    for where, code, said in (
+        ("id=3", 1, "is not partitioned by id"),
+        ("day=2030-01-01", 1, "has no rows with day=2030-01-01"),
+        ("day", 2, "is no COLUMN=VALUE"),
+    ):
+        assert said in run("pipeline", "replay", str(file), "--where", where, "--yes", code=code).stderr
 
 
 def test_vacuum_lists_and_removes(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:

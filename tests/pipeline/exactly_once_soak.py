@@ -1,24 +1,41 @@
 """`python -m tests.pipeline.exactly_once_soak --kills 50`: each record once, through many violent ends of a real Spark.
 
-The runner is killed so often, its Python workers in between, and the broker is restarted, while records are produced.
-At the end every record that was acknowledged must be in the table or among the dead letters, once.
+The runner is killed so often, its Python workers in between, and the broker is restarted, while records are produced
+and another Delta writer works on the table (`meddler`). At the end every record that was acknowledged must be in the
+table or among the dead letters, once, but for those that the other one deletes.
+
+`--queries 3` is about the other way: so many streaming queries of one driver write a topic to others, and driver, tasks
+and committing processes are killed at steps of their commits (`writer_chaos`). At the end every target has each record
+once.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 
 from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
+from bench.systems.spark import prepare_environment
 from bench.systems.tidelog import Tidelog
+from meddler import Meddler, delete_known, is_deleted
 from pipeline_site import Site
 from spark_lives import Feeder, Lives
+
+from tidelog.client import Client, Message
+
+DEATHS = (
+    *("kill-0", "raise-1", "before-decision", "after-decision", "among-commits", "before-done", "after-done"),
+    *("driver-after-decision", "driver-among-commits", "driver-before-done"),
+)
 
 
 def main() -> int:
@@ -27,19 +44,32 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="repeats the choices of an earlier run")
     parser.add_argument("--rate", type=int, default=1000, help="records produced per second")
     parser.add_argument("--broker", choices=("tidelog", "kafka"), default="tidelog")
+    parser.add_argument("--queries", type=int, default=0, help="instead of a pipeline: so many queries into topics")
     options = parser.parse_args()
     system = {"tidelog": Tidelog, "kafka": ApacheKafka}[options.broker]
     began = time.monotonic()
+    if options.queries:
+        with (
+            tempfile.TemporaryDirectory(prefix="tidelog-soak-") as scratch,
+            system(Path(scratch) / "broker", {}) as broker,
+        ):
+            deaths = write(broker, Path(scratch), options.queries, options.kills, options.seed)
+        print(
+            f"seed {options.seed}, {time.monotonic() - began:.0f} s: {dict(deaths)}; each record once in every target"
+        )
+        return 0
     with (
         tempfile.TemporaryDirectory(prefix="tidelog-soak-") as scratch,
         system(Path(scratch) / "broker", {}) as broker,
     ):
         site = Site(broker.bootstrap, Path(scratch), "soak", partitions=4, growing=True)
-        lives = rage(site, broker, options.kills, options.seed, options.rate)
-        site.check_exactly_once()
+        with Meddler(site.pipeline().table.path, options.seed) as other:
+            lives = rage(site, broker, options.kills, options.seed, options.rate)
+        delete_known(site.table)
+        site.check_exactly_once(is_deleted)
         rows, dead = len(site.rows()), len(site.dead())
         orphans = len(list(Path(site.pipeline().table.path).glob("*.parquet"))) - len(site.table.file_uris())
-    print(f"seed {options.seed}, {time.monotonic() - began:.0f} s: {dict(lives.faults)}")
+    print(f"seed {options.seed}, {time.monotonic() - began:.0f} s: {dict(lives.faults)}; beside it {dict(other.done)}")
     print(f"{len(site.acknowledged)} acknowledged = {rows} rows + {dead} dead letters, each once; {orphans} orphans")
     return 0
 
@@ -59,6 +89,45 @@ def rage(site: Site, broker: BrokerProcess, kills: int, seed: int, rate: int) ->
                 print(f"{number} kills, {len(site.acknowledged)} records acknowledged", flush=True)
     lives.finish()
     return lives
+
+
+def write(broker: BrokerProcess, directory: Path, queries: int, kills: int, seed: int) -> Counter[str]:
+    """Lives of a driver with so many queries, each with a death planned; then one without, and the oracle."""
+    dice, deaths, sent = random.Random(seed), Counter[str](), 0
+    targets = [f"target-{number}" for number in range(queries)]
+    plan = directory / "plan"
+    plan.mkdir()
+    prepare_environment()
+    with Client(broker.bootstrap) as client:
+        for topic in ("source", *targets):
+            client.admin.create_topic(topic, 3)
+
+        def live() -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, str(Path(__file__).parent / "writer_query.py"), broker.bootstrap, "source"]
+            command += [",".join(targets), str(directory), str(dice.randrange(20, 200))]
+            return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+        for _ in range(kills):
+            for partition in range(3):
+                values = [b"%d" % number for number in range(sent, sent + 200)]
+                client.produce("source", [Message(value, key=value) for value in values], partition=partition)
+                sent += 200
+            death = dice.choice(DEATHS)
+            (plan / death).write_text("")
+            ended = live()
+            for left in plan.iterdir():
+                left.unlink()
+            deaths[death if ended.returncode else "ended before its death"] += 1
+        ended = live()
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        for target in targets:
+            found = [
+                int(record.value or b"")
+                for partition in range(3)
+                for record in client.read(target, partition, isolation="read_committed")
+            ]
+            assert sorted(found) == list(range(sent)), f"{target}: {len(found)} records, {len(set(found))} different"
+    return deaths
 
 
 if __name__ == "__main__":

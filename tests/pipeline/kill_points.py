@@ -4,6 +4,8 @@
     file:<n>            when the n-th file was begun, and not finished
     written:<n>         when the n-th commit to any table was made, and nobody heard of it yet
     commit:<n>          just before the n-th commit to any table
+    merge:<n>, merged:<n>   just before the n-th merge into a table with keys, and just after it
+    graves:<n>          when the n-th change of what is deleted was written down, before its table is committed
     time:<ms>           after so long, wherever it is
 
 Processes are forked from one that has imported everything and used nothing, so that a kill costs milliseconds.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from tidelog.pipeline.spec import Pipeline
@@ -106,6 +109,8 @@ def _arm(kind: str, number: int) -> None:
             return file
 
         places.create = begun
+    elif kind in ("merge", "merged", "graves"):
+        _arm_merges(kind, count)
     else:
         write = PipelineTable._write
 
@@ -117,3 +122,26 @@ def _arm(kind: str, number: int) -> None:
                 count()
 
         PipelineTable._write = wrapped  # type: ignore[method-assign]
+
+
+def _arm_merges(kind: str, count: Callable[[], None]) -> None:
+    from tidelog.pipeline import merging
+    from tidelog.pipeline.graves import Graves
+
+    merge, add = merging.merge, Graves.add
+
+    def merged(*arguments: Any) -> None:
+        if kind == "merge":
+            count()
+        merge(*arguments)
+        if kind == "merged":
+            count()
+
+    def added(*arguments: Any) -> int:
+        version = add(*arguments)
+        if kind == "graves":
+            count()
+        return version
+
+    merging.merge = merged
+    Graves.add = added  # type: ignore[method-assign]

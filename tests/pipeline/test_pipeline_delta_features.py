@@ -20,6 +20,7 @@ from delta_log import alter, commit, entries, hide_row, protocol
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pipeline_site import JSON, Site
 
+from tidelog.pipeline.changes import Keyed
 from tidelog.pipeline.delta_features import FEATURES, Door
 from tidelog.pipeline.errors import PipelineError, Unsupported
 from tidelog.pipeline.executor import InProcess
@@ -219,7 +220,7 @@ def go_through(base: Base, door: Door, before: list[int], decode: str) -> None:
             sink(base, door).replace("q", 0, written(base, 100))
             expected = [100]
         case Door.UPSERT:
-            sink(base, door).merge("q", 0, rows_of(base, 2, 100), ["id"])
+            sink(base, door).merge("q", 0, rows_of(base, 2, 100), Keyed(("id",)))
             expected = [*before, 100]
     assert base.ids() == expected
 

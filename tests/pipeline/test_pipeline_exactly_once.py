@@ -11,10 +11,13 @@ import pytest
 from bench.systems.process import BrokerProcess
 from clumsy import Clumsy
 from kill_points import FENCED, KILLED, run_until, start
+from meddler import Meddler, delete_known, is_deleted
 from pipeline_site import Site
 
 from tidelog.pipeline.errors import Fenced
+from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.progress import Event, Step, StepReached
+from tidelog.pipeline.replay import Replay
 from tidelog.testing.broker import RunningBroker
 
 POINTS = [
@@ -71,6 +74,38 @@ def test_runners_killed_at_random_many_times_with_broken_tasks_and_broker_restar
         assert run_until(site.pipeline(), "") == 0
         site.check_exactly_once()
         assert len(site.table.file_uris()) < len(list((tmp_path / "lake" / site.name).glob("*.parquet"))), "no orphans?"
+
+
+def test_runners_killed_in_their_commits_while_another_writer_works_on_the_table_leave_each_record_once(
+    site: Site,
+) -> None:
+    """The other one joins files, deletes rows that it is known to delete, adds columns, updates and restores."""
+    dice = random.Random(11)
+    site.produce(60)
+    site.run()
+    with Meddler(site.pipeline().table.path, seed=11) as other:
+        for _ in range(12):
+            site.produce(40)
+            point = dice.choice([p for p in POINTS if p.startswith(("commit", "written", "step"))])
+            limits = f"max_records_per_batch = {dice.randrange(10, 40)}\ntasks = 2"
+            assert run_until(site.pipeline(limits=limits), point) in (0, KILLED), point
+    assert run_until(site.pipeline(), "") == 0
+    delete_known(site.table)
+    site.check_exactly_once(is_deleted)
+    assert len(other.done) >= 3, other.done
+
+
+def test_a_table_that_was_restored_to_an_older_version_is_made_whole_by_a_replay(site: Site) -> None:
+    site.produce(60)
+    site.run()
+    before = site.table.version()
+    site.produce(60)
+    site.run()
+    site.table.restore(before)
+    Replay(site.pipeline(), InProcess(), timeout_s=20).run()
+    site.produce(20)
+    site.run()
+    site.check_exactly_once()
 
 
 def test_tasks_that_fail_in_the_middle_and_run_twice_land_once(site: Site) -> None:

@@ -16,7 +16,7 @@ from bench.systems.process import BrokerProcess
 from pipeline_site import JSON, Site
 from spark_lives import Feeder, Lives
 
-from tidelog.client import Client
+from tidelog.client import Client, Message
 from tidelog.pipeline.checking import Finding, findings
 from tidelog.pipeline.errors import BadRecord, NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Executor
@@ -100,6 +100,36 @@ def test_sql_makes_the_rows_and_a_column_to_partition_by(site: Site, on_spark: E
     site.produce(40)
     site.run(on_spark, pipeline=pipeline)
     site.check_exactly_once()
+
+
+def test_a_topic_of_changes_becomes_its_latest_state_through_spark_and_a_transform(
+    site: Site, on_spark: Executor
+) -> None:
+    pipeline = site.pipeline(
+        decode='format = "json"\nschema = "n BIGINT"\nkey_format = "text"',
+        limits=tasks(3),
+        table='keys = ["name"]\npartition_by = ["even"]',
+        more='[transform]\nsql = "SELECT upper(_key) AS name, n, n % 2 = 0 AS even, '
+        '_topic, _partition, _offset, _deleted FROM records"\n',
+    )
+
+    def send(*changes: tuple[bytes, int | None]) -> None:
+        with Client(site.bootstrap) as client:
+            for key, number in changes:
+                value = None if number is None else b'{"n": %d}' % number
+                client.produce(site.topic, [Message(value, key=key)], partition=key[0] % 3)
+
+    def found() -> set[tuple[str, int, bool]]:
+        return {(row["name"], row["n"], row["even"]) for row in site.rows()}
+
+    send((b"a", 1), (b"b", 2), (b"a", 3), (b"c", 4), (b"c", None))
+    site.run(on_spark, pipeline=pipeline)
+    assert found() == {("A", 3, False), ("B", 2, True)} and len(site.rows()) == 2
+    send((b"b", None), (b"a", 4), (b"c", 5))
+    site.run(on_spark, pipeline=pipeline)
+    assert found() == {("A", 4, True), ("C", 5, False)} and len(site.rows()) == 2
+    Replay(pipeline, on_spark).run()
+    assert found() == {("A", 4, True), ("C", 5, False)} and len(site.rows()) == 2
 
 
 def test_a_function_transforms_and_new_fields_pass_through_it(site: Site, on_spark: Executor) -> None:

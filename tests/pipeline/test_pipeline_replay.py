@@ -25,6 +25,7 @@ from tidelog.pipeline.replay import Replay
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import Batch, PipelineTable
 from tidelog.pipeline.tables import Tables
+from tidelog.pipeline.watching import Brokers
 
 NAMED = 'format = "json"\nschema = "id STRING, name STRING"'
 
@@ -125,7 +126,10 @@ def test_records_that_the_log_lost_are_not_given_up_unless_told(site: Site) -> N
     assert state(site) == before
     replay(site.pipeline(), {(site.topic, 0): (10, 30)}, allow_missing=True)
     assert state(site) == before, "a part keeps what cannot be read again"
-    replay(site.pipeline(), allow_missing=True)
+    with pytest.raises(PipelineError, match="would drop 70 of the 100 rows and dead letters") as refused:
+        replay(site.pipeline(), allow_missing=True)
+    assert state(site) == before and "--drop-most-rows" in (refused.value.hint or "")
+    replay(site.pipeline(), allow_missing=True, drop_most=True)
     site.acknowledged = {at: v for at, v in site.acknowledged.items() if at[1] == 0 and at[2] >= 20}
     site.check_exactly_once()
     replay(site.pipeline())
@@ -178,13 +182,57 @@ def test_a_table_of_a_topic_that_was_made_again_can_be_built_from_the_new_one(si
             replay(site.pipeline(), wanted)
     replay(site.pipeline(), part, allow_missing=True)
     assert state(site) == before, "a part keeps what cannot be read again"
-    replay(site.pipeline(), allow_missing=True)
+    replay(site.pipeline(), allow_missing=True, drop_most=True)
     site.run()
     site.check_exactly_once()
     replay(site.pipeline())
     site.produce(10)
     site.run()
     site.check_exactly_once()
+
+
+@pytest.mark.parametrize("kind", ["whole", "part"])
+def test_a_replay_that_would_drop_most_rows_says_how_many_and_changes_nothing_unless_told(
+    site: Site, kind: str
+) -> None:
+    """Rows of a transaction that was aborted since; the log begins and ends where it did."""
+    pipeline = site.pipeline(source=f'topics = ["{site.topic}"]\nisolation = "read_uncommitted"')
+    with Client(site.bootstrap) as client:
+        client.produce(site.topic, [b'{"id": 0}'] * 30, partition=0)
+        producer = client.transactional_producer(f"{site.topic}-aborted")
+        producer.begin()
+        for number in range(70):
+            producer.send(site.topic, b'{"id": %d}' % number, partition=1)
+        producer.flush()
+        site.run(pipeline=pipeline)
+        producer.abort()
+    before = state(site)
+    assert len(before[0]) == 100
+    wanted = {(site.topic, n): (0, 60) for n in range(2)} if kind == "part" else None
+    dropped = 60 if kind == "part" else 70
+    with pytest.raises(PipelineError, match=f"would drop {dropped} of the 100 rows") as error:
+        replay(site.pipeline(), wanted)
+    assert "--drop-most-rows" in (error.value.hint or "") and state(site) == before
+    replay(site.pipeline(), wanted, drop_most=True)
+    assert len(site.rows()) == 100 - dropped
+
+
+def test_a_log_that_lost_its_end_is_built_again_up_to_there_and_not_as_another_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.produce_values(site.topic, [b'{"id": 0}'] * 40)
+    late = site.pipeline(source=f'topics = ["{site.topic}"]\nstarting_offsets = {{ "{site.topic}" = {{ "0" = 5 }} }}')
+    site.run(pipeline=late)
+    ends = Brokers.ends
+    monkeypatch.setattr(Brokers, "ends", lambda *asked: {at: e._replace(end=15) for at, e in ends(*asked).items()})
+    with pytest.raises(DataLoss, match=r"up to offset 20, and the log ends at 15, though it is the same topic") as lost:
+        site.run(pipeline=late)
+    assert "created again" not in str(lost.value)
+    with pytest.raises(DataLoss, match=rf"no longer holds: {site.topic}-0 \[15, 20\)"):
+        replay(late)
+    replay(late, allow_missing=True)
+    found = {at: [r["_offset"] for r in site.rows() if r["_partition"] == at] for at in range(2)}
+    assert (min(found[0]), max(found[0]), len(found[1])) == (5, 14, 15), "what was before its start is not of the table"
 
 
 @pytest.mark.parametrize("how", ["deleted", "no longer named"])

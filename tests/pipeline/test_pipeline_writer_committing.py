@@ -52,8 +52,9 @@ class World:
         self.clients.append(Client(self.bootstrap, timeout_s=20))
         return self.clients[-1]
 
-    def driver(self) -> Committer:
-        return Committer(self.client(), self.family, self.options.ledger_topic)
+    def driver(self, run: str | None = None) -> Committer:
+        """With a run, one of the processes that commit for it."""
+        return Committer(self.client(), self.family, self.options.ledger_topic, run)
 
     def task(self, run: str, batch: int, task: int, attempt: int = 0, rows: int = 3, salt: str = "") -> Part:
         place = Place(self.family.identity, run, batch, task, attempt, next(self.attempts), streaming=True)
@@ -277,6 +278,53 @@ def test_only_one_driver_decides(world: World) -> None:
     assert first.undecided([ours[0].prepared, theirs[0].prepared]) == [ours[0].prepared]
     first.abort([ours[0].prepared])
     world.expect(0, [0])
+    world.check()
+
+
+def test_processes_that_commit_in_turn_for_one_run_do_not_fence_each_other(world: World) -> None:
+    """Spark gives the commits of a query to whichever Python worker is free."""
+    processes = [world.driver("one") for _ in range(3)]
+    for batch, who in enumerate([0, 1, 0, 0, 2, 1, 2, 0]):
+        assert processes[who].commit(batch, [world.task("one", batch, task) for task in range(2)])
+        processes[who].sweep("one", now=True)
+        world.expect(batch, range(2))
+    world.check()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_another_process_of_the_run_finishes_what_one_of_them_left(world: World, step: str) -> None:
+    first, second = world.driver("one"), world.driver("one")
+    assert second.commit(0, [world.task("one", 0, 0)])
+    parts = [world.task("one", 1, task) for task in range(3)]
+    with pytest.raises(Death):
+        mortal(first, step, Random(step)).commit(1, parts)
+    assert second.commit(1, parts), "these transactions are the batch, whoever committed them"
+    assert healed(first).commit(2, [world.task("one", 2, 0)])
+    for batch, tasks in enumerate((1, 3, 1)):
+        world.expect(batch, range(tasks))
+    world.check()
+
+
+def test_a_run_that_takes_over_fences_every_process_of_the_one_before(world: World) -> None:
+    first, second = world.driver("one"), world.driver("one")
+    for batch, driver in enumerate((first, second)):
+        assert driver.commit(batch, [world.task("one", batch, 0)])
+        world.expect(batch, [0])
+    rival = world.driver("two")
+    assert rival.commit(1, [world.task("two", 1, 0)]) is False, "the batch is there"
+    for process in (first, second, world.driver("one")):
+        late = world.task("one", 2, 0)
+        with pytest.raises(Fenced, match="run two has taken over from run one"):
+            process.commit(2, [late])
+        process.abort([late.prepared])
+    # None of them has disturbed the rival, whose hold is as it was.
+    assert rival._hold is not None
+    rival._hold.write(Entry(2, True, (), None, "two", ("one",)))
+    assert world.driver("three").commit(3, [world.task("three", 3, 0)])
+    with pytest.raises(Fenced, match="run three has taken over from run two"):
+        rival.commit(4, [])
+    assert (latest := world.latest()) is not None and latest.before == ("one", "two")
+    world.expect(3, [0])
     world.check()
 
 

@@ -19,6 +19,9 @@ from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.client import Client
+from tidelog.client.errors import Fenced
+from tidelog.pipeline.committing import Committer, Family
+from tidelog.pipeline.sink_options import DEFAULT_PREFIX
 
 pytestmark = pytest.mark.spark
 
@@ -192,19 +195,57 @@ def test_a_stream_writes_each_row_once_whichever_step_of_its_commits_is_killed(
     assert topics.values(target) == list(range(3100))
 
 
-def test_a_query_whose_driver_is_killed_goes_on_where_it_was(topics: Topics, tmp_path: Path) -> None:
+def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Spark's Python workers commit for whichever query comes; each of them has committed for several of these."""
+    source, targets = topics.new(), [topics.new() for _ in range(3)]
+    topics.fill(source, range(240))
+
+    def start(number: int) -> Any:
+        options = {"kafka.bootstrap.servers": topics.bootstrap}
+        reading = spark.readStream.format("tidelog").options(**options, subscribe=source, startingOffsets="earliest")
+        writing = reading.option("maxOffsetsPerTrigger", "20").load().select("key", "value").writeStream
+        writing = writing.format("tidelog").options(**options, topic=targets[number])
+        return writing.option("checkpointLocation", str(tmp_path / f"{number}")).trigger(availableNow=True).start()
+
+    queries = []
+    for number in range(3):
+        queries.append(start(number))
+        while queries[-1].lastProgress is None and queries[-1].isActive:
+            time.sleep(0.02)  # their workers need not all start at the same time
+    for query in queries:
+        assert query.awaitTermination(120)
+    for target in targets:
+        assert topics.values(target) == list(range(240))
+
+    # Somebody else goes on from a copy of the first one's checkpoint.
+    with Client(topics.bootstrap) as client:
+        rival = Committer(client, Family(DEFAULT_PREFIX, queries[0].id), run="rival")
+        latest = rival.recover()
+        assert latest is not None and rival.commit(latest.batch + 1, [])
+        topics.fill(source, range(240, 250))
+        assert start(0).awaitTermination(60), "a new run takes over from the rival, and finds its batch written"
+        assert topics.values(targets[0]) == list(range(240))
+        with pytest.raises(Fenced, match="another driver writes as"):
+            rival.commit(latest.batch + 2, [])
+
+
+def test_queries_whose_driver_is_killed_go_on_where_they_were(topics: Topics, tmp_path: Path) -> None:
     """A process of its own: tasks fail and are run again, and the driver is killed among the commits of a batch."""
-    source, target = topics.new(), topics.new()
+    source, targets = topics.new(), [topics.new() for _ in range(2)]
     topics.fill(source, range(1500))
     plan = tmp_path / "plan"
     plan.mkdir()
     for death in ("kill-0", "raise-2", "driver-among-commits"):
         (plan / death).write_text("")
     prepare_environment()
-    command = [sys.executable, str(HERE / "writer_query.py"), topics.bootstrap, source, target, str(tmp_path)]
+    command = [sys.executable, str(HERE / "writer_query.py"), topics.bootstrap, source, ",".join(targets)]
+    command += [str(tmp_path), "800"]
     first = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert first.returncode == -9, first.stderr[-3000:]
     assert list(plan.iterdir()) == []
     second = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert second.returncode == 0, second.stderr[-3000:]
-    assert topics.values(target) == list(range(1500))
+    for target in targets:
+        assert topics.values(target) == list(range(1500))

@@ -33,6 +33,7 @@ class Decode:
     writer_schemas: dict[str, str] = field(default_factory=dict)
     key_format: str = "binary"
     metadata: tuple[tuple[str, str], ...] = METADATA
+    keys: tuple[str, ...] = ()
 
 
 def records(values: list[bytes | None], keys: list[bytes | None] | None = None) -> Any:

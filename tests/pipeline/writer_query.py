@@ -1,4 +1,7 @@
-"""A streaming query from topic to topic as a program of its own, to be killed: see `test_pipeline_writer_spark`."""
+"""Streaming queries from a topic to others as a program of its own, to be killed: see `test_pipeline_writer_spark`.
+
+Each target has a query; all of them run in this one driver, and share its Python workers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
 
-def main(bootstrap: str, source: str, target: str, directory: Path) -> None:
+def main(bootstrap: str, source: str, targets: list[str], directory: Path, per_batch: int) -> None:
     import writer_chaos
     from bench.systems.spark import QUICK_TO_START, spark_session
     from pyspark import cloudpickle
@@ -29,22 +32,25 @@ def main(bootstrap: str, source: str, target: str, directory: Path) -> None:
             "kafka.bootstrap.servers": bootstrap,
             "subscribe": source,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "800",
+            "maxOffsetsPerTrigger": str(per_batch),
             "minPartitions": "4",
         }
     )
-    rows = reading.load().selectExpr("value", "key", f"'{target}' AS topic")
-    writing = rows.writeStream.format("chaos").options(
-        **{
-            "kafka.bootstrap.servers": bootstrap,
-            "checkpointLocation": str(directory / "checkpoint"),
-            "plan": str(directory / "plan"),
-        }
-    )
-    query = writing.trigger(availableNow=True).start()
-    query.awaitTermination()
+    queries = []
+    for target in targets:
+        rows = reading.load().selectExpr("value", "key", f"'{target}' AS topic")
+        writing = rows.writeStream.format("chaos").options(
+            **{
+                "kafka.bootstrap.servers": bootstrap,
+                "checkpointLocation": str(directory / "checkpoint" / target),
+                "plan": str(directory / "plan"),
+            }
+        )
+        queries.append(writing.trigger(availableNow=True).start())
+    for query in queries:
+        query.awaitTermination()
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3].split(","), Path(sys.argv[4]), int(sys.argv[5]))

@@ -19,16 +19,15 @@ from tidelog.cli.options import (
     examples,
     noun,
     output_option,
-    partition_list,
     yes_option,
 )
 from tidelog.cli.pipeline_load import load as load_command
-from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve, where
+from tidelog.cli.pipeline_scope import replay_scope
+from tidelog.cli.places import Place, where
 from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
     from tidelog.pipeline.executor import Executor
-    from tidelog.pipeline.plan import TopicPartition
     from tidelog.pipeline.progress import Listener
     from tidelog.pipeline.spec import Pipeline
 
@@ -328,6 +327,7 @@ def check(
         "tidelog pipeline replay orders.toml --yes",
         "tidelog pipeline replay orders.toml --from -1h",
         "tidelog pipeline replay orders.toml --topic orders:0,2 --from 1200 --until 1300",
+        "tidelog pipeline replay orders.toml --where day=2026-01-31",
     )
 )
 @piped
@@ -335,6 +335,13 @@ def check(
     "--from", "since", type=where, metavar="PLACE", help="From here on: an offset or a time, as in `consume`."
 )
 @click.option("--until", type=where, metavar="PLACE", help="Up to here, exclusive.")
+@click.option(
+    "--where",
+    "values",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Only the offsets of rows with this value of a column that the table is partitioned by.",
+)
 @click.option(
     "-t",
     "--topic",
@@ -344,6 +351,7 @@ def check(
     help="Only this, such as orders or orders:0,2.",
 )
 @click.option("--allow-missing", is_flag=True, help="Go on although the log no longer holds some of the records.")
+@click.option("--drop-most-rows", "drop_most", is_flag=True, help="Go on although most rows of the table would go.")
 @yes_option
 @dry_run_option
 @output_option("table", "json", "yaml")
@@ -353,8 +361,10 @@ def replay(
     pipeline: Pipeline,
     since: Place | None,
     until: Place | None,
+    values: tuple[str, ...],
     topics: tuple[str, ...],
     allow_missing: bool,
+    drop_most: bool,
     yes: bool,
     dry_run: bool,
     output: str,
@@ -363,8 +373,8 @@ def replay(
 ) -> None:
     """Build the table again from the log, or a part of it, in one replacement.
 
-    Readers see the old rows or the new ones, never some of both. Without --from, --until and --topic the whole table is
-    built again. A running runner of the pipeline stops; start it again afterwards.
+    Readers see the old rows or the new ones, never some of both. Without --from, --until, --topic and --where the whole
+    table is built again. A running runner of the pipeline stops; start it again afterwards.
     """
     from dataclasses import asdict
 
@@ -373,7 +383,7 @@ def replay(
     from tidelog.pipeline.replay import Replay, check_scope, scope_of
 
     pipeline = _on(pipeline, master)
-    wanted, tables, ends, topic_ids = _scope(pipeline, since, until, topics, timeout_s)
+    wanted, tables, ends, topic_ids = replay_scope(pipeline, since, until, topics, values, timeout_s)
     scope = scope_of(tables, ends, wanted, topic_ids)
     rows = [{**r._asdict(), "offsets": r.size} for r in scope.ranges]
     columns = [Column("TOPIC", "topic")]
@@ -381,14 +391,17 @@ def replay(
     if dry_run or output == "table":
         show(rows, columns, output)
     check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
-    if dry_run:
+    if not scope.ranges and not scope.whole:
+        tell("nothing to replay: no record that the table was read from falls into this")
+    if dry_run or (not scope.ranges and not scope.whole):
         return
     what = "the whole table" if scope.whole else f"{plural(scope.size, 'offset')} of it"
     confirm(f"Build {what} again at {pipeline.table.path}?", yes)
     quiet = Quiet()
     executor = _executor(pipeline, quiet)
     try:
-        done = Replay(pipeline, executor, [quiet], timeout_s=timeout_s).run(wanted, allow_missing=allow_missing)
+        again = Replay(pipeline, executor, [quiet], timeout_s=timeout_s)
+        done = again.run(wanted, allow_missing=allow_missing, drop_most=drop_most)
     finally:
         executor.close()
     show_one(asdict(done), output, lambda: tell(_replayed(asdict(done))))
@@ -402,52 +415,6 @@ def _replayed(done: dict[str, Any]) -> str:
         f"{plural(done['removed_files'], 'file')}, {plural(done['dead_letters'], 'dead letter')}; "
         f"the table is at version {done['table_version']}"
     )
-
-
-def _scope(
-    pipeline: Pipeline, since: Place | None, until: Place | None, topics: tuple[str, ...], timeout_s: float
-) -> tuple[dict[TopicPartition, tuple[int, int]] | None, Any, Any, dict[str, int]]:
-    """(what the options ask for, the tables, what the log holds, which topics those are); None for everything."""
-    from tidelog.client import Client
-    from tidelog.pipeline.errors import NotReady
-    from tidelog.pipeline.tables import Tables
-    from tidelog.pipeline.watching import Brokers
-
-    tables = Tables.look(pipeline)
-    if tables is None or tables.table.epoch is None:
-        raise NotReady(f"pipeline {pipeline.name} has no table yet", f"tidelog pipeline run {pipeline.file}")
-    with Brokers(pipeline.source, timeout_s) as brokers:
-        partitions = brokers.partitions()
-        ends = brokers.ends(partitions)
-    if since is None and until is None and not topics:
-        return None, tables, ends, brokers.topic_ids
-    chosen = _chosen(partitions, topics)
-    wanted: dict[TopicPartition, tuple[int, int]] = {}
-    with Client(pipeline.source.bootstrap, "tidelog-cli", timeout_s) as client:
-        for topic in sorted({topic for topic, _ in chosen}):
-            own = ends_of(client, topic, [p for t, p in chosen if t == topic])
-            first = resolve(client, topic, since or EARLIEST, own)
-            last = resolve(client, topic, until or LATEST, own)
-            for partition in own:
-                # Without a bound it is the table's own, which may lie outside of what the log holds now.
-                start = first[partition] if since is not None else 0
-                end = last[partition] if until is not None else tables.offset((topic, partition)) or 0
-                wanted[topic, partition] = (start, end)
-    return wanted, tables, ends, brokers.topic_ids
-
-
-def _chosen(partitions: list[TopicPartition], topics: tuple[str, ...]) -> list[TopicPartition]:
-    if not topics:
-        return partitions
-    chosen: list[TopicPartition] = []
-    for text in topics:
-        name, _, listed = text.partition(":")
-        numbers = partition_list(None, None, (listed,)) if listed else None
-        found = [at for at in partitions if at[0] == name and (numbers is None or at[1] in numbers)]
-        if not found or (numbers is not None and len(found) < len(numbers)):
-            raise click.UsageError(f"{text!r} is not among what the pipeline reads.")
-        chosen += found
-    return chosen
 
 
 # --- vacuum -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tidelog.pipeline import places
+from tidelog.pipeline.changes import stored
 from tidelog.pipeline.decoding import Decoding
 from tidelog.pipeline.errors import Passing, PipelineError
 from tidelog.pipeline.executor import Done, Executor
@@ -68,7 +69,7 @@ class Lander:
                 self._pipeline.transform,
                 self.decoding.decoder.schema,
                 [os.path.join(self._pipeline.table.path, file.path) for file in staged],
-                self._tables.rows_sink(batch, 0),
+                self._tables.landing_sink(batch, 0),
             )
             return BatchFiles(tuple(rows), dead)
         finally:
@@ -102,7 +103,7 @@ class Lander:
             isolation=source.isolation,
             fail_on_data_loss=source.fail_on_data_loss,
             decoder=decoding.closed(self._pipeline.decode) if decoding.is_full else decoding.decoder,
-            rows=tables.staging_sink(batch, number) if staged else tables.rows_sink(batch, number),
+            rows=tables.staging_sink(batch, number) if staged else tables.landing_sink(batch, number),
             dead=tables.letters_sink(batch, number),
             timeout_s=self._timeout_s,
         )
@@ -115,7 +116,9 @@ class Lander:
 def row_schema(pipeline: Pipeline, executor: Executor, decoding: Decoding) -> pa.Schema:
     """The columns that the table gets."""
     schema: pa.Schema = decoding.decoder.schema
-    return schema if pipeline.transform is None else executor.transformed_schema(pipeline.transform, schema)
+    if pipeline.transform is not None:
+        schema = executor.transformed_schema(pipeline.transform, schema)
+    return stored(schema) if pipeline.table.keys else schema
 
 
 def _raise_failures(results: Iterable[Landed]) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog import how_to_install
 from tidelog.client import ClientError
@@ -91,6 +91,18 @@ def _schema(pipeline: Pipeline) -> Iterator[Finding]:
         yield Finding("schema", True, "will be inferred from the first records")
         return
     yield Finding("schema", True, ", ".join(f"{field.name} {field.type}" for field in decoding.decoder.schema))
+    if pipeline.table.keys and pipeline.transform is None:
+        yield from _keys(pipeline, decoding.decoder.schema)
+
+
+def _keys(pipeline: Pipeline, schema: Any) -> Iterator[Finding]:
+    from tidelog.pipeline.merging import check_keys
+
+    try:
+        check_keys(schema, pipeline)
+        yield Finding("keys", True, ", ".join(pipeline.table.keys))
+    except PipelineError as error:
+        yield _failed("keys", error)
 
 
 def _table(pipeline: Pipeline) -> Iterator[Finding]:

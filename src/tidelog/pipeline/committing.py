@@ -21,6 +21,10 @@ as often as it takes, and drops what it has written itself. A reader may see som
                                                  as before; stops otherwise (`Torn`)
     a batch after n                              stops: the checkpoint is older than what was written
 
+Of two drivers of a writer the one that took over goes on: its entries say so, and the other one finds that out before
+it decides anything. Processes that commit for the same run, one after the other, are one driver: who finds that another
+of them has taken the ledger since takes it again, and goes on from what it finds there.
+
 A decided transaction can be aborted by its timeout only, when the driver dies between steps 2 and 3 and nobody takes
 its place in time. Whether it was is asked of its coordinator; where that cannot tell, nothing is assumed.
 
@@ -32,8 +36,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from tidelog.client.client import Client
 from tidelog.client.errors import ClientError, Fenced, Refused, TimedOut, Unreachable
@@ -51,16 +56,25 @@ _EPOCHS_OF_AN_ABORT: Final = 2
 
 #: what must be left of a transaction's timeout when its batch is decided: this part, or as long as brokers may be away
 _MARGIN_OF_TIMEOUT: Final = 4
+#: how often a commit takes the ledger again that another process of its run has taken
+_TAKES: Final = 5
+#: how many earlier runs an entry names
+_KEPT_RUNS: Final = 16
 _TOO_LONG: Final = (
     "a transaction is aborted when it is open longer than kafka.transaction.timeout.ms: "
     "make batches smaller, or raise it up to transaction.max.timeout.ms of the brokers"
 )
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class Torn(ClientError):
     """A batch is decided, and can neither be finished nor be written again without loss or duplicates."""
+
+
+class _Overtaken(Exception):
+    """Somebody else has taken the ledger: a rival, or another process of the same run."""
 
 
 class Family(NamedTuple):
@@ -91,13 +105,18 @@ class Outcome(NamedTuple):
 
 
 class Committer:
-    """The driver's side of a writer's batches."""
+    """The driver's side of a writer's batches. Committers of one `run` are one driver; without a name it is its own."""
 
-    def __init__(self, client: Client, family: Family, ledger_topic: str = DEFAULT_TOPIC) -> None:
+    def __init__(
+        self, client: Client, family: Family, ledger_topic: str = DEFAULT_TOPIC, run: str | None = None
+    ) -> None:
         self._client = client
         self._family = family
+        self._run = run or uuid.uuid4().hex[:12]
         self._ledger = Ledger(client, ledger_topic)
         self._hold: Hold | None = None
+        #: whether this process has had the ledger before, and lost it
+        self._lost_it = False
         self._swept_at = 0.0
         self._no_sweep_before = 0.0
         self._others_swept = False
@@ -109,6 +128,9 @@ class Committer:
 
         A batch that is not done was decided, and all of it was aborted since: it is to be written again.
         """
+        return self._though_overtaken(self._recover)
+
+    def _recover(self) -> Entry | None:
         hold = self._taken()
         latest = hold.latest
         if latest is None or latest.done:
@@ -125,6 +147,9 @@ class Committer:
 
         A batch without any is remembered like others, unless it is said that it need not be.
         """
+        return self._though_overtaken(lambda: self._commit(batch, parts, note, even_empty))
+
+    def _commit(self, batch: int, parts: Sequence[Part], note: str | None, even_empty: bool) -> bool:
         hold = self._taken()
         latest = hold.latest
         if latest is not None and latest.batch > batch:
@@ -137,7 +162,8 @@ class Committer:
             before = latest.parts
             again = self._again(hold, latest, parts)
             if again is None:
-                return False
+                # Another process of this run may have come so far in its place.
+                return bool(parts) and set(parts) <= set(before)
             parts = again
         if not parts and not even_empty:
             return True
@@ -154,9 +180,9 @@ class Committer:
         """The batch was decided before: what is to be decided in its place, None where it is finished."""
         outcome = Outcome([], [], []) if latest.done else self._finish(latest)
         if not outcome.aborted and not outcome.unknown:
-            if not latest.done:
+            if not latest.done or latest.run != self._run:
                 self._done(hold, latest)
-            self.abort(part.prepared for part in parts)
+            self.abort(part.prepared for part in parts if part not in latest.parts)
             return None
         if outcome.unknown:
             raise self._torn(latest, outcome)
@@ -183,20 +209,53 @@ class Committer:
         return self._ledger.latest(self._family.identity) if self._ledger.exists() else None
 
     def _taken(self) -> Hold:
+        if self._hold is not None and self._hold.latest != self._ledger.latest(self._family.identity):
+            # What it was kept for has gone on elsewhere.
+            self._hold, self._lost_it = None, True
         if self._hold is None:
-            self._hold = self._ledger.take(self._family.identity, self._family.prefix)
+            # Looked at before it is taken, so that a driver of which nobody knows that it lives disturbs no other.
+            if self._ledger.exists():
+                self._check_rivals(self._ledger.latest(self._family.identity))
+            hold = self._ledger.take(self._family.identity, self._family.prefix)
+            self._check_rivals(hold.latest)
+            self._hold, self._lost_it = hold, False
         return self._hold
 
+    def _check_rivals(self, latest: Entry | None) -> None:
+        """Fenced where another run has taken over from this one."""
+        if latest is None or latest.run == self._run:
+            return
+        if self._lost_it or self._run in latest.before:
+            raise Fenced(
+                f"another driver writes as {self._family.identity}: "
+                f"run {latest.run or 'of an older version'} has taken over from run {self._run}",
+                hint="a query or job must run once at a time; the other one goes on",
+            )
+
+    def _though_overtaken(self, action: Callable[[], T]) -> T:
+        """Begins again where another process has taken the ledger, unless that is a rival's."""
+        for _ in range(_TAKES):
+            try:
+                return action()
+            except _Overtaken as overtaken:
+                self._lost_it = True
+                error = overtaken.__cause__
+        raise Fenced(
+            f"several drivers write as {self._family.identity}, and each takes over from the others: {error}",
+            hint="a query or job must run once at a time; stop all but one",
+        )
+
     def _write(self, hold: Hold, entry: Entry, by: float = math.inf) -> None:
+        was = hold.latest
+        if was is not None and was.run != self._run:
+            entry = entry._replace(before=tuple(filter(None, (*was.before, was.run)))[-_KEPT_RUNS:])
+        elif was is not None:
+            entry = entry._replace(before=was.before)
         try:
-            hold.write(entry, by)
+            hold.write(entry._replace(run=self._run), by)
         except Fenced as error:
             self._hold = None
-            raise Fenced(
-                f"another driver writes as {self._family.identity}: {error}",
-                error.code,
-                "a query or job must run once at a time; the other one goes on",
-            ) from error
+            raise _Overtaken from error
         except BaseException:
             self._hold = None
             raise

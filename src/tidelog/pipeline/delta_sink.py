@@ -9,7 +9,8 @@ Tasks write Parquet files; the driver commits them together with the number of t
     update mode     Spark does not offer it to sinks in Python; `upsert` is a function for foreachBatch instead
 
 Options: path, partitionBy (names with commas between), mode (append | upsert), keys, orderBy (which of several rows for
-a key in a batch is the latest), targetFileSize, compression. A batch job (`df.write`) appends or overwrites.
+a key is the latest), deletes (which rows take theirs out), targetFileSize, compression. A batch job (`df.write`)
+appends or overwrites.
 
 Spark makes these objects in several processes: the driver's Python makes a writer and pickles it, tasks call `write`,
 and for each batch another process beside the driver calls `commit`. The id of the query is among the properties of a
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.pipeline.query_table import QueryTable
 
 MIB: Final = 1024 * 1024
-_OPTIONS: Final = ("path", "partitionBy", "mode", "keys", "orderBy", "targetFileSize", "compression")
+_OPTIONS: Final = ("path", "partitionBy", "mode", "keys", "orderBy", "deletes", "targetFileSize", "compression")
 #: what Spark puts beside them
 _SPARKS_OWN: Final = {"queryname", "checkpointlocation"}
 _MAX_BUFFERED_BYTES: Final = 32 * MIB
@@ -54,6 +55,7 @@ class SinkOptions:
     partition_by: tuple[str, ...]
     keys: tuple[str, ...]
     order_by: str | None
+    deletes: str | None
     target_bytes: int
     compression: str
 
@@ -81,6 +83,7 @@ class SinkOptions:
             partition_by=_names(found.get("partitionby", "")),
             keys=keys,
             order_by=found.get("orderby"),
+            deletes=found.get("deletes"),
             target_bytes=_size(found.get("targetfilesize", "128MB")),
             compression=found.get("compression", "snappy"),
         )
@@ -120,11 +123,13 @@ class _IntoTable:
         return _write(self._options, self._schema, iterator)
 
     def _table(self) -> QueryTable:
+        from tidelog.pipeline.changes import stored
         from tidelog.pipeline.delta_features import Door
         from tidelog.pipeline.query_table import QueryTable
 
         door = Door.COMPLETE if self._overwrite else Door.UPSERT if self._options.keys else Door.APPEND
-        return QueryTable.open(self._options.path, self._schema, self._options.partition_by, door)
+        schema = stored(self._schema) if self._options.keys else self._schema
+        return QueryTable.open(self._options.path, schema, self._options.partition_by, door)
 
 
 class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
@@ -145,12 +150,12 @@ class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
             table.append(query, batchId, files)
 
     def _merge(self, table: QueryTable, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
-        from tidelog.pipeline.query_table import latest
+        from tidelog.pipeline.changes import Keyed
 
         options = self._options
         if not table.has(query, batch):
             rows = _read(options.path, [file.path for file in files], self._schema)
-            table.merge(query, batch, latest(rows, options.keys, options.order_by), options.keys)
+            table.merge(query, batch, rows, Keyed(options.keys, options.order_by, options.deletes))
         _clear_staging(options.path, query, batch, {file.path for file in files})
 
 
@@ -168,7 +173,12 @@ class DeltaWriter(_IntoTable, DataSourceArrowWriter):
 
 
 def upsert(
-    path: str, keys: Sequence[str], *, order_by: str | None = None, partition_by: Sequence[str] = ()
+    path: str,
+    keys: Sequence[str],
+    *,
+    order_by: str | None = None,
+    deletes: str | None = None,
+    partition_by: Sequence[str] = (),
 ) -> Callable[[DataFrame, int], None]:
     """For `foreachBatch`: rows take the place of those with their key, each batch once. For update mode.
 
@@ -176,21 +186,22 @@ def upsert(
     """
 
     def batch_into_table(rows: DataFrame, batch: int) -> None:
+        from tidelog.pipeline.changes import Keyed, stored
         from tidelog.pipeline.delta_features import Door
-        from tidelog.pipeline.query_table import QueryTable, latest
+        from tidelog.pipeline.query_table import QueryTable
 
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if query is None:
             raise RuntimeError("upsert() is for foreachBatch of a streaming query")
         schema = arrow_schema(rows.schema)
-        table = QueryTable.open(path, schema, partition_by, Door.UPSERT)
+        table = QueryTable.open(path, stored(schema), partition_by, Door.UPSERT)
         if table.has(query, batch):
             # The state of the query still has to take the step: rows are computed though nobody wants them.
             rows.write.format("noop").mode("overwrite").save()
             return
         found = rows.toArrow().cast(schema)
         if len(found):
-            table.merge(query, batch, latest(found, keys, order_by), keys)
+            table.merge(query, batch, found, Keyed(tuple(keys), order_by, deletes))
 
     return batch_into_table
 

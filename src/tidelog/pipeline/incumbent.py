@@ -128,6 +128,7 @@ class Incumbent:
             max_records=self._pipeline.limits.max_records_per_batch,
             tasks=self._pipeline.limits.tasks or self._executor.parallelism,
             fail_on_data_loss=self._pipeline.source.fail_on_data_loss,
+            same_topics=self._tables.same_topics(topic_ids),
         )
         self._tell_losses(map(str, found.gaps))
         return found
@@ -139,13 +140,16 @@ class Incumbent:
         self.meter.begin(began)
         self._reached(Step.PLANNED)
         self.tell(State.READING)
-        files = self._lander.land(batch.tasks, self.batches, self._landed)
-        self._reached(Step.LANDED)
-        self.tell(State.COMMITTING)
-        info = {"epoch": self._tables.epoch, "batch": self.batches}
-        self._tables.commit_letters(files.dead, batch.moves, info)
-        self._reached(Step.LETTERS_COMMITTED)
-        self._tables.commit_rows(files.rows, batch.moves, info)
+        try:
+            files = self._lander.land(batch.tasks, self.batches, self._landed)
+            self._reached(Step.LANDED)
+            self.tell(State.COMMITTING)
+            info = {"epoch": self._tables.epoch, "batch": self.batches}
+            self._tables.commit_letters(files.dead, batch.moves, info)
+            self._reached(Step.LETTERS_COMMITTED)
+            self._tables.commit_rows(files.rows, batch.moves, info)
+        finally:
+            self._tables.clear_landed(self.batches)
         self._reached(Step.COMMITTED)
         self._count(batch, files, time.monotonic() - began)
         self._tell_group({at: after for at, (_, after) in batch.moves.items()})

@@ -11,14 +11,14 @@ later is read from its beginning, for whatever it holds came after the pipeline 
 
 Two things stop a plan. The log may begin behind the committed offset: retention was faster than the pipeline, and the
 records between are gone; `fail_on_data_loss = false` goes on behind the gap, and the plan names it. Or the log may end
-before the committed offset: the topic was deleted and created again, or a broker lost its tail; what is written there
-now is not the continuation of what the table has, so there is nothing to go on with. A topic that was created again and
-has grown past the committed offset is told by its id.
+before the committed offset: the topic was deleted and created again, or lost its end, as one did that has the id it
+always had; what is written there now is not the continuation of what the table has, so there is nothing to go on with.
+A topic that was created again and has grown past the committed offset is told by its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -96,15 +96,19 @@ def plan(
     max_records: int | None,
     tasks: int,
     fail_on_data_loss: bool = True,
+    same_topics: Collection[str] = (),
 ) -> Plan:
-    """`committed` has every partition of `ends`. DataLoss where the log does not continue what the table has."""
+    """`committed` has every partition of `ends`. DataLoss where the log does not continue what the table has.
+
+    `same_topics` are known by their ids to be those that the table was read from.
+    """
     gaps: list[Gap] = []
     ranges: list[OffsetRange] = []
     lag = 0
     for at, (first, end) in sorted(ends.items()):
         start = committed[at]
         if start > end:
-            raise _shrunk(at, start, end)
+            raise _shrunk(at, start, end, at[0] in same_topics)
         lag += end - start
         if start < first:
             gaps.append(Gap(*at, start, first))
@@ -141,11 +145,14 @@ def _lost(gaps: Iterable[Gap]) -> DataLoss:
     )
 
 
-def _shrunk(at: TopicPartition, committed: int, end: int) -> DataLoss:
+def _shrunk(at: TopicPartition, committed: int, end: int, is_same_topic: bool) -> DataLoss:
+    found = f"{at[0]}-{at[1]}: the table has it up to offset {committed}, and the log ends at {end}"
+    if not is_same_topic:
+        return DataLoss(f"{found}: the topic was deleted and created again, or lost its end", _REBUILD)
     return DataLoss(
-        f"{at[0]}-{at[1]}: the table has it up to offset {committed}, and the log ends at {end}: "
-        "the topic was deleted and created again, or lost its end",
-        _REBUILD,
+        f"{found}, though it is the same topic: it lost its end, or this isolation does not let one read up to it",
+        "bring back a replica that has the records, or wait for open transactions to end; where the records are lost, "
+        "build the table without them: tidelog pipeline replay FILE --allow-missing",
     )
 
 

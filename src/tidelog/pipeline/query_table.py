@@ -18,24 +18,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, Transaction
 
 from tidelog.pipeline import delta_features
+from tidelog.pipeline.changes import Keyed, doubled, merge, orders_of, resolve
 from tidelog.pipeline.columns import delta_schema, first_line
 from tidelog.pipeline.delta_features import Door
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.graves import Graves
 from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.table import add_action, check_empty
 
 #: how often a commit is tried again that somebody else was faster than
 ATTEMPTS: Final = 10
-_SOURCE, _TARGET = "s", "t"
-_ROW = "__row"
 
 
 class QueryTable:
@@ -88,20 +86,37 @@ class QueryTable:
         """All rows of the table are these now."""
         self._once(query, batch, lambda: self._write(files, Door.COMPLETE, self._numbered(query, batch)))
 
-    def merge(self, query: str, batch: int, rows: pa.Table, keys: Sequence[str]) -> None:
-        """A row takes the place of the one with its key, or is added where there is none. Keys are unique in rows."""
-        columns = {quoted(name): f"{_SOURCE}.{quoted(name)}" for name in rows.schema.names}
-        same = " AND ".join(f"({_TARGET}.{_path(key)} IS NOT DISTINCT FROM {_SOURCE}.{_path(key)})" for key in keys)
+    def merge(self, query: str, batch: int, rows: pa.Table, keyed: Keyed, *, in_turn: bool = False) -> None:
+        """The latest change of each key takes the place of the row with its key, or takes it out.
+
+        `in_turn` says that rows are in the order in which they were read: that of a key which comes last is the latest.
+        """
+        if keyed.order_by is None and not in_turn and (twice := doubled(rows, keyed)):
+            raise PipelineError(
+                f"{twice} rows of a batch have the key ({', '.join(keyed.keys)}) of another one",
+                "say by orderBy which of them is the latest, for example by the offset",
+            )
+        graves = Graves(self.path, query)
 
         def change() -> None:
             delta_features.check(self._delta, self.path, Door.UPSERT)
-            properties = self._numbered(query, batch)
-            merged = self._delta.merge(
-                rows, same, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=properties
-            )
-            merged.when_matched_update(columns).when_not_matched_insert(columns).execute()
+            kept = self._delta.transaction_version(_graves_entry(query))
+            changes = resolve(rows, keyed, lambda: graves.read(kept), lambda: orders_of(self._delta, keyed))
+            if changes.graves is not None:
+                kept = graves.add(kept, changes.graves)
+            properties = self._numbered(query, batch, kept)
+            merge(self._delta, changes, keyed, properties)
+            self._delta.update_incremental()
+            if not self.has(query, batch):
+                # Nothing of it is later than what is there; that it was seen must be known all the same.
+                self._write([], Door.APPEND, properties)
+                self._delta.update_incremental()
 
         self._once(query, batch, change)
+
+    def graves(self, query: str) -> pa.Table | None:
+        """Keys and orders of what a query has deleted, and might come back."""
+        return Graves(self.path, query).read(self._delta.transaction_version(_graves_entry(query)))
 
     def write_job(self, files: Sequence[WrittenFile], overwrite: bool) -> None:
         """The rows of a batch job, which has no number and is not tried again."""
@@ -138,10 +153,13 @@ class QueryTable:
         schema, partition_by = self._delta.schema(), list(self.partition_by)
         self._delta.create_write_transaction(actions, mode, schema, partition_by, commit_properties=properties)
 
-    def _numbered(self, query: str, batch: int) -> CommitProperties:
-        entry = Transaction(_entry(query), batch, int(time.time() * 1000))
+    def _numbered(self, query: str, batch: int, graves: int | None = None) -> CommitProperties:
+        now_ms = int(time.time() * 1000)
+        entries = [Transaction(_entry(query), batch, now_ms)]
+        if graves is not None:
+            entries.append(Transaction(_graves_entry(query), graves, now_ms))
         # Trying again is ours: between two attempts it is looked whether the batch is there.
-        return CommitProperties(app_transactions=[entry], max_commit_retries=0)
+        return CommitProperties(app_transactions=entries, max_commit_retries=0)
 
     # --- columns ------------------------------------------------------------------------------------
 
@@ -189,38 +207,6 @@ def _entry(query: str) -> str:
     return f"tidelog-delta/{query}"
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _path(key: str) -> str:
-    """A column, or a field of one: window.start."""
-    first, *inner = key.split(".")
-    return quoted(first) + "".join(f"['{name}']" for name in inner)
-
-
-def latest(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
-    """One row for each key: the one with the greatest `order_by`."""
-    if order_by is not None:
-        by = pa.table({"by": _values(rows, order_by)})
-        rows = rows.take(pc.sort_indices(by, sort_keys=[("by", "ascending", "at_start")]))
-    numbered = pa.table([*(_values(rows, key) for key in keys), np.arange(len(rows))], [*keys, _ROW])
-    chosen = numbered.group_by(list(keys)).aggregate([(_ROW, "max")])[f"{_ROW}_max"]
-    if len(chosen) == len(rows):
-        return rows
-    if order_by is None:
-        raise PipelineError(
-            f"{len(rows) - len(chosen)} rows of a batch have the key ({', '.join(keys)}) of another one",
-            "say by orderBy which of them is the latest, for example by the offset",
-        )
-    return rows.take(chosen)
-
-
-def _values(rows: pa.Table, key: str) -> Any:
-    first, *inner = key.split(".")
-    if first not in rows.schema.names:
-        raise PipelineError(f"there is no column {first}", f"the columns are {', '.join(rows.schema.names)}")
-    column = rows[first]
-    for name in inner:
-        column = pc.struct_field(column, name)
-    return column
+def _graves_entry(query: str) -> str:
+    """Which version of what was deleted belongs to the table."""
+    return f"tidelog-delta/{query}/deleted"

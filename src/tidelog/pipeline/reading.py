@@ -216,7 +216,7 @@ class _Reading:
             why = f"it now begins at offset {error.first} (retention or DeleteRecords took what was before)"
             self._lose(span.position, min(error.first, until), why, excused=self._beginning_may_be_gone)
             return error.first
-        self._lose(span.position, until, f"it now ends at offset {error.end}, as if truncated or created again")
+        self._lose(span.position, until, f"it now ends at offset {error.end}, as if it was truncated")
         return until
 
     def _is_over(self, chunk: Chunk) -> bool:
@@ -239,7 +239,7 @@ class _Reading:
                 f"transaction that is still open after {self._client.cluster.timeout_s:g} s",
                 hint="wait for its end, abort it (tidelog transaction), or read uncommitted records",
             )
-        self._lose(position, until, f"it now ends at offset {fetched.high_watermark}, as if truncated or created again")
+        self._lose(position, until, f"it now ends at offset {fetched.high_watermark}, as if it was truncated")
         return True
 
     def _lose(self, first: int, until: int, why: str, excused: bool = False) -> None:

@@ -16,7 +16,7 @@ hold rows of the ranges go, what else they held is written again. That needs the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelog.pipeline import intent
@@ -27,6 +27,7 @@ from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
 from tidelog.pipeline.executor import Executor
 from tidelog.pipeline.incumbent import sample
 from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.merging import Rebuilding
 from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.plan import Ends, TopicPartition, assign
 from tidelog.pipeline.progress import Listener, Notice, tell_all
@@ -50,6 +51,8 @@ class Scope:
     adopters: tuple[str, ...] = ()
     #: topics that were deleted and created again since the table was read from them
     renewed: frozenset[str] = frozenset()
+    #: topics that are known to be those which the table was read from
+    same: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -72,7 +75,7 @@ def scope_of(
     topic_ids: Mapping[str, int],
 ) -> Scope:
     """What a replay would read: all that the table has for None, else of each partition from one offset to another."""
-    renewed = tables.renewed(topic_ids)
+    renewed, same = tables.renewed(topic_ids), tables.same_topics(topic_ids)
     ranges: list[OffsetRange] = []
     missing: list[OffsetRange] = []
     for at in sorted({*ends, *tables.table.partitions()}):
@@ -87,7 +90,7 @@ def scope_of(
             if held is not None and wanted is None:
                 ranges.append(OffsetRange(*at, held.first, min(until, held.end)))
             continue
-        if wanted is None and until > held.end:
+        if wanted is None and until > held.end and at[0] not in same:
             # It is another log than the one that the table was read from: all of it counts.
             start = held.first
         there, end = max(start, held.first), min(until, held.end)
@@ -99,6 +102,7 @@ def scope_of(
         wanted is None,
         tuple(tables.table.adopters),
         renewed,
+        same,
     )
 
 
@@ -120,14 +124,34 @@ def check_scope(scope: Scope, pipeline: Pipeline, columns: Sequence[str], allow_
             "and may hold rows that are not from this pipeline's topics",
             "give --from and --until, which replaces this pipeline's rows only; --allow-missing drops all others",
         )
-    if scope.whole:
-        return
+    if not scope.whole and pipeline.table.keys:
+        raise PipelineError(
+            f"{pipeline.table.path} has the latest row of each key, and a part of the log does not tell which that is",
+            "replay the whole table, without --from, --until, --topic and --where",
+        )
+    if not scope.whole:
+        check_origin(pipeline, columns)
+
+
+def check_origin(pipeline: Pipeline, columns: Sequence[str]) -> Origin:
+    """The columns that say where a row came from; PipelineError where the table lacks one."""
     origin = origin_of(pipeline)
     if origin is None or not set(origin) <= set(columns):
         raise PipelineError(
             "the rows of the table do not say which offsets they came from",
-            "replay the whole table, without --from, --until and --topic; parts need topic, partition and offset among "
-            "[table] metadata, and in what a transform selects",
+            "replay the whole table, without --from, --until, --topic and --where; parts need topic, partition and "
+            "offset among [table] metadata, and in what a transform selects",
+        )
+    return origin
+
+
+def check_drop(path: str, before: int, dropped: int, drop_most: bool) -> None:
+    """PipelineError where most of a table's rows would go, and nobody has asked for that."""
+    if dropped * 2 > before and not drop_most:
+        raise PipelineError(
+            f"the replay would drop {dropped} of the {before} rows and dead letters of {path}, for which there are no "
+            "records in the log any more, or of which the pipeline no longer makes any; nothing is changed",
+            "if that is what you want, say so: --drop-most-rows",
         )
 
 
@@ -152,8 +176,13 @@ class Replay:
         self._told: set[str] = set()
 
     def run(
-        self, wanted: Mapping[TopicPartition, tuple[int, int]] | None = None, *, allow_missing: bool = False
+        self,
+        wanted: Mapping[TopicPartition, tuple[int, int]] | None = None,
+        *,
+        allow_missing: bool = False,
+        drop_most: bool = False,
     ) -> Replayed:
+        """`allow_missing`: though the log no longer holds some records; `drop_most`: though most rows would go."""
         pipeline = self._pipeline
         with Brokers(pipeline.source, self._timeout_s) as brokers:
             partitions = brokers.partitions()
@@ -165,6 +194,11 @@ class Replay:
             there.table.require(Door.REPLAY if wanted is None else Door.REPLAY_PART)
             scope = scope_of(there, ends, wanted, brokers.topic_ids)
             check_scope(scope, pipeline, there.table.schema.names, allow_missing)
+            # Where offsets are gone, or a RESTORE brought rows that go further, the next run reads those rows again.
+            drop_most = drop_most or there.table.is_restored or bool(there.table.lost())
+            if scope.whole and pipeline.transform is None:
+                # So many rows and letters may come at most.
+                check_drop(there.table.path, there.rows, there.rows - scope.size, drop_most)
             decoding = self._decoding(there, ends, wanted is None)
             schema = row_schema(pipeline, self._executor, decoding)
             check_partitioning(schema, pipeline)
@@ -182,7 +216,7 @@ class Replay:
         scope = scope_of(tables, ends, wanted, topic_ids)
         check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
         lander = self._lander(tables, decoding, may_lose=allow_missing and scope.whole)
-        return self._replace(tables, lander, scope, ends, topic_ids)
+        return self._replace(tables, lander, scope, ends, topic_ids, drop_most)
 
     def _lander(self, tables: Tables, decoding: Decoding, may_lose: bool) -> Lander:
         # Rows go for what is read here: what the file says of a runner's gaps does not hold. A part keeps the rows of
@@ -213,9 +247,13 @@ class Replay:
         scope: Scope,
         ends: Mapping[TopicPartition, Ends],
         topic_ids: Mapping[str, int],
+        drop_most: bool,
     ) -> Replayed:
-        rows, dead = self._land(lander, scope)
-        marks = {intent.MARK: tables.epoch}
+        rows, dead, more_marks = self._land(tables, lander, scope)
+        there = tables.rows
+        if scope.whole:
+            check_drop(tables.table.path, there, there - sum(f.rows for f in (*rows, *dead)), drop_most)
+        marks = {intent.MARK: tables.epoch, **more_marks}
         offsets = self._offsets(tables, scope, ends)
         info = {
             "epoch": tables.epoch,
@@ -236,6 +274,8 @@ class Replay:
         else:
             self._keep_pin(tables, lander)
             batch, removed = self._part(tables, scope, rows, marks, info)
+            going_rows, coming_rows = (sum(f.rows for f in files) for files in (batch.removed, (*batch.files, *dead)))
+            check_drop(tables.table.path, there, going_rows - coming_rows, drop_most)
         tables.table.commit(tables.epoch, batch)
         # The old columns of a whole table may not fit the new schema, which is therefore kept when they are gone.
         self._keep_pin(tables, lander)
@@ -284,15 +324,32 @@ class Replay:
         for at, held in ends.items():
             start, until = tables.table.start(at), tables.offset(at)
             if start is not None and until is not None:
-                is_another = until > held.end or at[0] in scope.renewed
+                is_another = at[0] in scope.renewed or (until > held.end and at[0] not in scope.same)
                 found[start_mark(at)] = min(held.first if is_another else max(start, held.first), until)
         return found
 
     # --- landing ------------------------------------------------------------------------------------
 
-    def _land(self, lander: Lander, scope: Scope) -> tuple[list[WrittenFile], list[WrittenFile]]:
-        """Everything, in batches of the size that a runner's have."""
+    def _land(
+        self, tables: Tables, lander: Lander, scope: Scope
+    ) -> tuple[list[WrittenFile], list[WrittenFile], dict[str, int]]:
+        """Everything: files of rows and of dead letters, and what the commit says beside."""
         rows: list[WrittenFile] = []
+        if not self._pipeline.table.keys:
+            dead = self._land_batches(lander, scope, lambda _, files: rows.extend(files))
+            return rows, dead, {}
+        state = Rebuilding(self._pipeline, tables, lander.row_schema)
+        try:
+            dead = self._land_batches(lander, scope, state.take)
+            rows, marks = state.finish()
+            return rows, dead, marks
+        finally:
+            state.clear()
+
+    def _land_batches(
+        self, lander: Lander, scope: Scope, take: Callable[[int, Sequence[WrittenFile]], None]
+    ) -> list[WrittenFile]:
+        """In batches of the size that a runner's have. The dead letters; rows are for `take`."""
         dead: list[WrittenFile] = []
         tasks = self._pipeline.limits.tasks or self._executor.parallelism
         left = list(scope.ranges)
@@ -301,12 +358,12 @@ class Replay:
             number += 1
             chosen = limit(left, self._pipeline.limits.max_records_per_batch)
             files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, self._landed)
-            rows += files.rows
+            take(number, files.rows)
             dead += files.dead
             left = [r._replace(start=c.until) for r, c in zip(left, chosen, strict=True) if c.until < r.until]
             read += sum(c.size for c in chosen)
             tell_all(self._listeners, Notice(f"replay: read {read} of {scope.size} offsets"))
-        return rows, dead
+        return dead
 
     def _landed(self, result: Landed) -> None:
         for loss in result.losses:

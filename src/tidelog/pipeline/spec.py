@@ -56,6 +56,10 @@ METADATA: Final = {
     "timestamp": "_timestamp",
     "key": "_key",
 }
+#: the column of decoded rows that says that a record had no value: of a table with keys, which does not keep it
+DELETED: Final = "_deleted"
+#: the rows of a batch are merged in the driver's memory where the table has keys
+MAX_KEYED_RECORDS: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 Format = Literal["json", "avro", "protobuf", "text", "raw"]
@@ -200,6 +204,8 @@ class Decode:
     )
     #: (Kafka's column, its name in the rows); from `[table] metadata`
     metadata: tuple[tuple[str, str], ...] = field(default=tuple(METADATA.items()))
+    #: columns without which a record is a dead letter; from `[table] keys`
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +253,22 @@ class Table:
         "offsets that belong to the rows, go_on leaves them out",
         default="stop",
     )
+    keys: tuple[str, ...] = key(
+        names,
+        "make it a table of the latest state: columns that rows are told apart by; a row takes the place of the one "
+        "with its key, and a record without a value takes it out",
+        default=(),
+    )
+    order_by: str | None = key(
+        text,
+        "with keys: the column whose greatest value is the latest; without it what was read later is",
+        default=None,
+    )
+    deletes: str | None = key(
+        text,
+        'with keys: which rows are deletions as well, by a column that is true ("gone") or has a value ("op=d")',
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +290,10 @@ class Limits:
     """[limits]: how much is done at a time."""
 
     max_records_per_batch: int = key(
-        count(1), "offsets that one batch covers at most, shared out by lag", default=10_000_000, shown="10000000"
+        count(1),
+        "offsets that one batch covers at most, shared out by lag; with [table] keys 1000000 by default",
+        default=10_000_000,
+        shown="10000000",
     )
     max_bytes_per_task: int = key(
         size_bytes, "what a task holds in memory before it writes a row group", default=32 * MIB, shown='"32MB"'
@@ -370,9 +395,22 @@ def parse(
         found["source"] = replace(source, bootstrap=bootstrap or fallback)
     table: Table = found["table"]
     found["decode"] = replace(found["decode"], metadata=table.metadata)
+    if table.keys:
+        _change_state(found, tables)
     found["dead_letters"] = DeadLetters(path=found["dead_letters"].path or f"{table.path}_dead_letters")
     found["group"] = replace(found["group"], id=found["group"].id or found["name"])
     return Pipeline(**found, file=os.path.abspath(file))
+
+
+def _change_state(found: dict[str, Any], tables: Mapping[str, Any]) -> None:
+    """What differs where the table has keys."""
+    decode, keys = found["decode"], found["table"].keys
+    if decode.format != "raw":
+        # A transform makes keys of its own, and must be given what tells deletions.
+        keys = keys if found["transform"] is None else ()
+        found["decode"] = replace(decode, metadata=(*decode.metadata, ("deleted", DELETED)), keys=keys)
+    if "max_records_per_batch" not in tables.get("limits", {}):
+        found["limits"] = replace(found["limits"], max_records_per_batch=MAX_KEYED_RECORDS)
 
 
 def _read(document: Document) -> dict[str, Any]:
@@ -414,6 +452,8 @@ def _check(document: Document, found: Mapping[str, Any]) -> None:
     if isinstance(trigger, dict) and trigger.get("once") is True and "interval" in trigger:
         document.wrong("trigger", "once", "both once and interval are given", "keep one of the two")
     table, dead = found["table"], found["dead_letters"]
+    if table is not None:
+        _check_keys(document, table)
     if table is not None and dead is not None and dead.path:
         hint = "give the dead letters a directory of their own"
         if dead.path == table.path:
@@ -421,6 +461,17 @@ def _check(document: Document, found: Mapping[str, Any]) -> None:
         elif dead.path.startswith(f"{table.path}/") or table.path.startswith(f"{dead.path}/"):
             # Each would take the other's files for leftovers of its own.
             document.wrong("dead_letters", "path", f"and the table's path, {table.path}, lie one in the other", hint)
+
+
+def _check_keys(document: Document, table: Table) -> None:
+    for name in ("order_by", "deletes"):
+        if getattr(table, name) is not None and not table.keys:
+            document.wrong("table", name, "goes with keys", 'write keys = ["_key"] as well, or leave it out')
+    if table.keys and table.fsync:
+        hint = "leave fsync out: a file that a loss of power took is noticed, and the table built again by a replay"
+        document.wrong(
+            "table", "fsync", "cannot be had with keys: rows are merged into files that are not forced", hint
+        )
 
 
 def _check_decode(document: Document, decode: Decode) -> None:

@@ -85,6 +85,7 @@ def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
         max_records=pipeline.limits.max_records_per_batch,
         tasks=pipeline.limits.tasks or expected_parallelism(pipeline.spark.master),
         fail_on_data_loss=pipeline.source.fail_on_data_loss,
+        same_topics=frozenset() if tables is None else tables.same_topics(brokers.topic_ids),
     )
 
 

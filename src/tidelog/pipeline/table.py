@@ -6,6 +6,7 @@ Every commit of a pipeline is one entry of the table's log. Beside the files it 
     <name>/<topic>/<partition>      the next offset: everything below it is in the table, each record once
     <name>/<topic>/<partition>/start    the offset that the partition began at, set once
     <name>/<topic>/id               which topic that is: another one may have its name some day
+    <name>/deleted                  what was deleted from a table with keys: see `graves.py`
     <name>/version                  the version that the commit makes: see `restoring.py`
 
 What is no number is a property of the table:
@@ -48,7 +49,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction
 from tidelog.pipeline import columns, delta_features, places, restoring
 from tidelog.pipeline.columns import delta_schema, first_line
 from tidelog.pipeline.delta_features import Door
-from tidelog.pipeline.errors import Fenced, Foreign, PipelineError
+from tidelog.pipeline.errors import Fenced, Foreign, PipelineError, Restored
 from tidelog.pipeline.parquet_files import WrittenFile
 from tidelog.pipeline.plan import TopicPartition
 from tidelog.pipeline.spec import OnRestore
@@ -62,7 +63,13 @@ INFO: Final = "tidelog"
 NTZ: Final = "timestampNtz"
 #: the entry of the version that a commit makes
 VERSION: Final = "version"
+#: the entry of what was deleted from a table with keys
+GRAVES: Final = "deleted"
 _DELETION_VECTOR: Final = re.compile(r"(^|/)deletion_vector_[0-9a-f-]{36}\.bin$")
+#: what a commit says, with entries of its own beside the batch's
+Committing = Callable[[Mapping[str, int]], CommitProperties]
+#: changes the table with one commit; the entries that this has of its own
+Change = Callable[[DeltaTable, Committing], Mapping[str, int]]
 _ADOPTED: Final = re.compile(rf"{INFO}\.(.+)\.adopted")
 
 
@@ -81,6 +88,10 @@ class Batch:
     goes_back: bool = False
     #: set for a rebuild: every other file goes, and the columns become these
     rebuild: pa.Schema | None = None
+
+
+def _own_marks(batch: Batch) -> dict[str, int]:
+    return {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
 
 
 class PipelineTable:
@@ -308,6 +319,14 @@ class PipelineTable:
         if not self.rebuilds:
             restoring.check(self._delta, self.path, self.mark(VERSION))
 
+    @property
+    def is_restored(self) -> bool:
+        try:
+            self.check_restored()
+        except Restored:
+            return True
+        return False
+
     def _back(self, on_restore: OnRestore) -> dict[str, int]:
         """The entries that are to be what they were, because the rows are."""
         found = None if self.rebuilds else restoring.answer(self._delta, self.path, on_restore, self._last_own)
@@ -340,7 +359,7 @@ class PipelineTable:
 
     def commit(self, epoch: int, batch: Batch) -> None:
         """Files and offsets, all or nothing. Fenced where another runner has taken over."""
-        own = {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
+        own = _own_marks(batch)
         actions: list[Any] = [add_action(file) for file in batch.files]
         actions += [remove_action(file) for file in batch.removed]
         self._check(epoch, batch)
@@ -367,10 +386,41 @@ class PipelineTable:
                 self._check(epoch, batch)
         raise PipelineError(f"{self.path}: others commit faster than a batch can be", "try again")
 
+    def change(self, epoch: int, batch: Batch, change: Change) -> None:
+        """As `commit`, where the files are for `change` to find. It commits, and returns the entries of its own."""
+        for _ in range(ATTEMPTS):
+            self._check(epoch, batch)
+            self.require(Door.UPSERT)
+            version = self.version
+            try:
+                self._change_rows(epoch, batch, change)
+                return
+            except DeltaError as error:
+                self._was_overtaken(version, error)
+                self.check_epoch(epoch)
+                if self.mark(VERSION) == version + 1:
+                    return
+        raise PipelineError(f"{self.path}: others commit faster than a batch can be", "try again")
+
+    def _change_rows(
+        self, epoch: int, batch: Batch, change: Callable[[DeltaTable, Committing], Mapping[str, int]]
+    ) -> None:
+        version = self.version
+        marks = {"runner": epoch, **self._standing(), **_own_marks(batch)}
+        marks |= change(self._delta, lambda own: self._properties({**marks, **own}, batch.info))
+        self.refresh()
+        self.check_epoch(epoch)
+        if self.mark(VERSION) == version + 1:
+            self._keep(marks)
+        else:
+            # It was all the same to the table, and nothing was committed.
+            self._check(epoch, batch)
+            self._write([], "append", marks, batch.info)
+
     def _standing(self) -> dict[str, int]:
         """The entries of all partitions, as they are."""
         what = [mark for t, p in self.partitions() for mark in (f"{t}/{p}", start_mark((t, p)))]
-        what += [id_mark(topic) for topic in self.topics]
+        what += [id_mark(topic) for topic in self.topics] + [GRAVES]
         return {mark: version for mark in what if (version := self.mark(mark)) is not None}
 
     def _check(self, epoch: int, batch: Batch) -> None:
@@ -417,9 +467,13 @@ class PipelineTable:
         # What is known afterwards is looked up anew: another runner may have taken over right behind this commit, and
         # who took its own entries for the newest would go on from a snapshot that no longer conflicts with that.
         self.refresh()
+        self.rebuilds = self.rebuilds and schema is None
+        self._keep(marks)
+
+    def _keep(self, marks: Mapping[str, int]) -> None:
+        """What a commit has put into the table need not be looked up."""
         if self._marked >= 0 and marks.get("runner") == self._own:
             self._marks.update(marks)
-        self.rebuilds = self.rebuilds and schema is None
         if self._fsync and places.is_local(self.path):
             _sync_log(self.path, self.version)
 

@@ -20,13 +20,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from tidelog.pipeline import intent, places
+from tidelog.pipeline.changes import stored
 from tidelog.pipeline.delta_features import Door
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.merging import check_keys, merge_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
 from tidelog.pipeline.plan import Ends, TopicPartition, renewed, starting_offset
 from tidelog.pipeline.ranges import OffsetRange
@@ -68,6 +71,7 @@ class Tables:
         name, fsync = pipeline.name, pipeline.table.fsync
         path, partition_by = pipeline.table.path, pipeline.table.partition_by
         check_partitioning(schema, pipeline)
+        check_keys(schema, pipeline)
         table = PipelineTable.open(path, name, fsync)
         if table is None:
             check_empty(path)
@@ -89,6 +93,12 @@ class Tables:
         return self.table.offset(at)
 
     @property
+    def rows(self) -> int:
+        """How many both tables have, as far as their files tell."""
+        tables = (self.table,) if self.letters is None else (self.table, self.letters)
+        return sum(file.rows for table in tables for file in table.files())
+
+    @property
     def is_new(self) -> bool:
         """Whether no runner of the pipeline has ever begun."""
         return not self.table.epoch
@@ -104,6 +114,10 @@ class Tables:
         return frozenset(
             topic for topic, number in topic_ids.items() if self.table.mark(id_mark(topic)) not in (None, number)
         )
+
+    def same_topics(self, topic_ids: Mapping[str, int]) -> frozenset[str]:
+        """The topics that are known to be those which the table was read from."""
+        return frozenset(topic for topic, number in topic_ids.items() if self.table.mark(id_mark(topic)) == number)
 
     def check_topics(self, topic_ids: Mapping[str, int]) -> None:
         """DataLoss where a topic was deleted and created again."""
@@ -185,10 +199,16 @@ class Tables:
         """The second half: with it the batch is done."""
         # Others may have changed the columns while the batch was read.
         self.table.refresh()
-        missing = {field.name: field for file in files for field in self.table.missing(file.schema)}
+        keyed = self._pipeline.table.keys
+        schemas = [stored(file.schema) if keyed else file.schema for file in files]
+        missing = {field.name: field for schema in schemas for field in self.table.missing(schema)}
         if missing:
             self.table.add_columns(self.epoch, missing.values())
-        self.table.commit(self.epoch, Batch(files=files, offsets=moves, info={**info, "offsets": nested(moves)}))
+        batch = Batch(files=() if keyed else files, offsets=moves, info={**info, "offsets": nested(moves)})
+        if keyed and files:
+            merge_rows(self._pipeline, self.table, self.epoch, batch, files)
+        else:
+            self.table.commit(self.epoch, batch)
 
     def letters_sink(self, batch: int, task: int) -> SinkSettings:
         return SinkSettings(
@@ -210,6 +230,18 @@ class Tables:
             compression=self._pipeline.table.compression,
             fsync=self._pipeline.table.fsync,
         )
+
+    def landing_sink(self, batch: int, task: int) -> SinkSettings:
+        """Where the rows of a batch land: in the table, or where they wait to be merged into it."""
+        sink = self.rows_sink(batch, task)
+        if not self._pipeline.table.keys:
+            return sink
+        return replace(sink, directory=f"{self.staging(batch)}-rows", partition_by=(), compression="lz4")
+
+    def clear_landed(self, batch: int) -> None:
+        """Removes what is merged by now, or never will be."""
+        if self._pipeline.table.keys:
+            places.remove_directory(self.table.path, f"{self.staging(batch)}-rows")
 
     def staging_sink(self, batch: int, task: int) -> SinkSettings:
         """Where decoded rows wait for their transform."""
@@ -252,6 +284,8 @@ def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema, re
     """Whose it is, whether it can be gone on with, and whether these rows fit."""
     partition_by = pipeline.table.partition_by
     table.require(Door.RUN)
+    if pipeline.table.keys:
+        table.require(Door.UPSERT)
     if not rebuilds:
         table.check_offsets()
     if table.epoch is None and not pipeline.table.adopt and not (rebuilds and table.topics):

@@ -4,16 +4,18 @@ A compacted topic, one record per writer: the key is the writer's identity (a st
 value the newest batch of it.
 
     {"format": 1, "batch": 7, "state": "decided", "rows": 1200, "note": null,
-     "tasks": [[0, "<transactional id>", <producer id>, <epoch>, 600, <checksum>], …]}
+     "tasks": [[0, "<transactional id>", <producer id>, <epoch>, 600, <checksum>], …],
+     "run": "<the driver's run>", "before": ["<an earlier run>", …]}
 
 `decided` names the transactions that make up the batch: they are to be committed, by whoever finds this. `done` says
 that all of them are. A batch that has neither does not exist, and whatever was written for it is to be aborted.
 
-A writer has one driver. Taking the ledger for an identity takes a transactional id that belongs to it, which fences the
-driver that had it; entries are written in transactions of that id. So a driver that was thought dead cannot decide
-anything after another has taken over, and who takes over sees all that was decided before. Reading goes to the end of
-the log as it is at that moment: where another writer's entry is just being written in the same partition, its end is
-waited for.
+A writer has one driver, which is one run of it. Spark lets changing processes commit for a driver, so a process is not
+a driver: `run` says whose an entry is, and `before` which runs it took over from. Taking the ledger for an identity
+takes a transactional id that belongs to it, which fences the process that had it, of whatever run; entries are written
+in transactions of that id. So nobody decides anything who has not seen what was decided before, and a run that was
+thought dead finds itself among those that others took over from. Reading goes to the end of the log as it is at that
+moment: where another writer's entry is just being written in the same partition, its end is waited for.
 """
 
 from __future__ import annotations
@@ -68,6 +70,10 @@ class Entry(NamedTuple):
     done: bool
     parts: tuple[Part, ...]
     note: str | None = None
+    #: the run whose driver wrote it; "" where a version wrote it that did not tell
+    run: str = ""
+    #: the runs that it took over from, the latest one last
+    before: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -81,6 +87,8 @@ class Entry(NamedTuple):
             "rows": self.rows,
             "note": self.note,
             "tasks": [[part.task, *part.prepared, part.rows, part.checksum] for part in self.parts],
+            "run": self.run,
+            "before": list(self.before),
         }
         return json.dumps(value, separators=(",", ":")).encode()
 
@@ -94,7 +102,8 @@ class Entry(NamedTuple):
                 Part(task, Prepared(name, producer_id, epoch), rows, checksum)
                 for task, name, producer_id, epoch, rows, checksum in value["tasks"]
             )
-            return cls(value["batch"], value["state"] == "done", parts, value["note"])
+            runs = value.get("run", ""), tuple(value.get("before", ()))
+            return cls(value["batch"], value["state"] == "done", parts, value["note"], *runs)
         except (ValueError, KeyError, TypeError) as error:
             raise ClientError(f"{where} cannot be read: {error}", hint="was it written by a newer tidelog?") from error
 
@@ -125,7 +134,7 @@ class Ledger:
         return True
 
     def take(self, identity: str, prefix: str) -> Hold:
-        """Makes this the only driver of a writer."""
+        """Makes this the only process that can write entries of a writer."""
         producer = self._client.transactional_producer(
             f"{prefix}/{identity}/ledger", timeout_ms=ENTRY_TIMEOUT_MS, compression="zstd", auto_create=False
         )
@@ -201,7 +210,7 @@ class Ledger:
 
 
 class Hold:
-    """A writer's place in the ledger, while this process is its driver. `latest` is its newest entry."""
+    """A writer's place in the ledger, while nobody else takes it. `latest` is its newest entry."""
 
     def __init__(
         self, identity: str, producer: TransactionalProducer, topic: str, partition: int, latest: Entry | None
@@ -213,7 +222,7 @@ class Hold:
         self._partition = partition
 
     def write(self, entry: Entry, by: float = math.inf) -> None:
-        """Returns when the entry is there for everybody; `Fenced` where another driver has taken over.
+        """Returns when the entry is there for everybody; `Fenced` where somebody else has taken the place.
 
         Where it could not be written `by` then (`time.monotonic`), it is not, and that is `TimedOut`. Only its commit
         may end later, within `ENTRY_TIMEOUT_MS`.

@@ -59,7 +59,8 @@ _KEPT_COMMITTERS: Final = 16
 
 _log = logging.getLogger(__name__)
 
-#: drivers' connections, kept from batch to batch: by process, for one that was forked must not share its parent's
+#: connections of drivers, kept from batch to batch: by process, for one that was forked must not share its parent's.
+#: Where several queries run, Spark gives the commits of each to changing processes; `committing` says what holds then.
 _committers: dict[tuple[object, ...], tuple[Client, Committer]] = {}
 
 
@@ -322,12 +323,12 @@ def _abort(
 
 @contextmanager
 def _committer(options: SinkOptions, identity: str, run: str | None = None) -> Iterator[Committer]:
-    """With a `run`, one that is kept for its next batch; another run takes the ledger anew, after whoever had it."""
+    """With a `run`, one that is kept for its next batch, should this process be given it; another may be."""
     key = (os.getpid(), options.bootstrap, options.client_id, options.prefix, options.ledger_topic, identity, run)
     found = _committers.pop(key, None)
     if found is None:
         client = Client(options.bootstrap, **_client_options(options), wait_for_first=True)
-        found = client, Committer(client, Family(options.prefix, identity), options.ledger_topic)
+        found = client, Committer(client, Family(options.prefix, identity), options.ledger_topic, run)
     try:
         yield found[1]
     except BaseException as error:

@@ -11,11 +11,13 @@ A record's fate depends on its own bytes and the schema, never on its neighbours
 limits sends it to the same place.
 
 A record without a value (a tombstone) becomes a row whose fields are null, so that deletions can be seen in the table.
+For a table with keys a column says so (`DELETED`), and a row without its key is a fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +34,8 @@ KAFKA_TYPES: dict[str, Any] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
+#: whether the record has no value: among the metadata of rows, and no column of Kafka's
+DELETED = "deleted"
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 DEAD_LETTERS = pa.schema([*((name, KAFKA_TYPES[name]) for name in LETTER_COLUMNS), ("reason", pa.string())])
 
@@ -69,6 +73,10 @@ class DecodeSpec(Protocol):
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Kafka columns and the names of their columns in the rows."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns of the rows that must not be null."""
 
 
 class Decoded(NamedTuple):
@@ -123,25 +131,30 @@ class Shape(NamedTuple):
     metadata: Mapping[str, str]
     key_is_text: bool
     stops: frozenset[str]  # the kinds of faults that stop the pipeline
+    keys: tuple[str, ...] = ()
 
     def schema(self) -> Any:
         extra = (pa.field(name, self._type_of(column)) for column, name in self.metadata.items())
         return pa.schema([*self.fields, *extra])
 
     def columns(self) -> tuple[str, ...]:
-        return (*LETTER_COLUMNS, *(column for column in self.metadata if column not in LETTER_COLUMNS))
+        own = (*LETTER_COLUMNS, DELETED)
+        return (*LETTER_COLUMNS, *(column for column in self.metadata if column not in own))
 
     def part(self, records: Any, fields: Sequence[Any], faults: list[Fault], wider: Any = None) -> Decoded:
         """`fields` holds an array per field with an entry for each record; those of faulty records do not matter."""
         arrays = list(fields)
         for column in self.metadata:
-            array = records.column(column)
+            array = records.column("value" if column == DELETED else column)
+            if column == DELETED:
+                array = pc.is_null(array)
             if column == "key" and self.key_is_text:
                 array, untexted = as_text(array)
                 known = {fault.row for fault in faults}
                 faults += [Fault(row, MALFORMED, "the key is not UTF-8") for row in untexted if row not in known]
             arrays.append(array)
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema())
+        faults += self._keyless(rows, {fault.row for fault in faults})
         if not faults:
             return Decoded(rows, letters(records, faults), wider)
         faults.sort()
@@ -153,14 +166,26 @@ class Shape(NamedTuple):
             rows.filter(all_but((fault.row for fault in faults), len(rows))), letters(records, faults), wider
         )
 
+    def _keyless(self, rows: Any, known: set[int]) -> list[Fault]:
+        found = []
+        for key in self.keys:
+            first, *inner = key.split(".")
+            missing = np.asarray(pc.is_null(reduce(pc.struct_field, inner, rows.column(first))))
+            new = [row for row in np.flatnonzero(missing).tolist() if row not in known]
+            found += [Fault(row, MALFORMED, f"it has no {key}, which is a key of the table") for row in new]
+            known.update(new)
+        return found
+
     def _type_of(self, column: str) -> Any:
+        if column == DELETED:
+            return pa.bool_()
         return pa.string() if column == "key" and self.key_is_text else KAFKA_TYPES[column]
 
 
 def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
     metadata = dict(decode.metadata)
     for column in metadata:
-        if column not in KAFKA_TYPES:
+        if column not in KAFKA_TYPES and column != DELETED:
             raise ValueError(f"{column!r} is no Kafka column; metadata can be {', '.join(KAFKA_TYPES)}")
     taken = {name.lower() for name in fields.names}
     if len(taken) < len(fields.names):
@@ -171,7 +196,9 @@ def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
             raise ValueError(f"field {name!r} of the schema and the metadata column for {column!r} have the same name")
     policies = {MALFORMED: decode.on_error, CHANGED_TYPE: decode.on_type_change}
     stops = frozenset(kind for kind, policy in policies.items() if policy == "stop")
-    return Shape(fields, metadata, decode.key_format == "text", stops)
+    # A key that is no column is told of when the rows are compared with the table.
+    keys = tuple(key for key in decode.keys if key.split(".")[0] in {*fields.names, *metadata.values()})
+    return Shape(fields, metadata, decode.key_format == "text", stops, keys)
 
 
 def all_but(rows: Iterable[int], count: int) -> Any:

@@ -285,14 +285,13 @@ class World:
         self.broker.restart()
         if self.rng.random() < 0.7:
             self.broker.kill()
-            old = [name for name in self.alive if not self.alive[name].txn.touched and self.rng.random() < 0.5]
-            epochs = {name: self.rng.choice(LAST_EPOCHS) for name in old}
-            aged = [name for name, epoch in epochs.items() if wire.rewrite_epoch(self.broker, name, epoch)]
+            for name, producer in self.alive.items():
+                epoch = self.rng.choice(LAST_EPOCHS)
+                may_age = not producer.txn.touched and producer.identity[1] < epoch
+                if may_age and wire.rewrite_epoch(self.broker, name, epoch):
+                    producer.begin_next((producer.identity[0], epoch))
+                    self.txns[name].append(producer.txn)
             self.broker.start()
-            for name in aged:
-                producer = self.alive[name]
-                producer.begin_next((producer.identity[0], epochs[name]))
-                self.txns[name].append(producer.txn)
         if nothing_open:
             wire.eventually(self.is_stable, "a transaction hangs that was ended before the broker rested")
 

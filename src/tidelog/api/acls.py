@@ -1,12 +1,17 @@
-"""What is said to whoever asks about access control lists: there are none, since nobody is denied anything."""
+"""DescribeAcls, CreateAcls and DeleteAcls, versions 1-3: refused as by a broker without an authorizer."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any
 
-from tidelog.wire.errors import ErrorCode
+from tidelog.wire.errors import ErrorCode, KafkaError
 
-REFUSAL: Final = ErrorCode.SECURITY_DISABLED
-WHY: Final = (
-    "No authorizer is configured: this broker keeps no access control lists, and every client may do everything"
-)
+if TYPE_CHECKING:
+    from tidelog.api.request import Request
+
+
+def handle(body: Any, request: Request) -> Any:
+    raise KafkaError(
+        ErrorCode.SECURITY_DISABLED,
+        "No authorizer is configured: this broker keeps no access control lists, and every client may do everything",
+    )

@@ -125,6 +125,8 @@ ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
         ),
     ),
     28: (Echo("topics", "topics", _same("name"), Echo("partitions", "partitions", _same("partition_index"))),),
+    30: (Echo("creations", "results", ()),),
+    31: (Echo("filters", "filter_results", ()),),
     32: (Echo("resources", "results", _same("resource_type", "resource_name")),),
     33: (_RESOURCES,),
     34: (

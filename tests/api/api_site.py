@@ -137,9 +137,12 @@ class Site:
         self.reports: list[tuple[str, BaseException | None]] = []
         self.notices: list[str] = []
         self.correlation_id = 0
+        #: each draws ids of its own
+        self.lives = 0
         self.start()
 
     def start(self) -> None:
+        self.lives += 1
         settings = load(flags=[f"{name}={value}" for name, value in self._settings.items()])
         self.config = BrokerConfig(settings)
         self.timer = Timer(self.clock.monotonic_ms())
@@ -154,7 +157,7 @@ class Site:
             self.workers,
             lambda what, error: self.reports.append((what, error)),
             self.notices.append,
-            Random(1),
+            Random(self.lives),
         )
         self.dispatch = Dispatcher(self.broker)
         self.housekeeping = Housekeeping(self.broker)

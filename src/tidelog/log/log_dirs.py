@@ -217,7 +217,8 @@ class LogDirs:
         if directory.failure is not None:
             raise directory.failure
         self.high_watermarks.update({key: mark for key, mark in marks.items() if key in directory.logs})
-        directory.departed = {*recovery_points, *start_offsets, *marks, *cleaned_offsets} - directory.logs.keys()
+        directory.departed.update(recovery_points, start_offsets, marks, cleaned_offsets)
+        directory.departed -= directory.logs.keys()
         return clean_epoch
 
     def _add_future(self, log: Log, placement: Placement | None) -> None:
@@ -351,20 +352,22 @@ class LogDirs:
         if key in self.offline:
             raise StorageError(f"{name_of(key)} is offline: the log directory that it lies in is missing")
         directory = self._dir_for(path)
-        self._forget(directory, key)
+        self._forget(key)
         log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id)
         self._add(log)
         return log
 
-    def _forget(self, directory: LogDir, key: TopicPartition) -> None:
-        """Another one of that name begins in the directory: what is known of the one before must not bind it."""
+    def _forget(self, key: TopicPartition) -> None:
+        """Another one of that name begins: what is known of the one before must not bind it."""
         self.high_watermarks.pop(key, None)
-        try:
-            directory.forget(key)
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                raise WriteRefused(f"there is no room for {name_of(key)}: {error.strerror}") from error
-            raise directory.fail(error) from error
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    directory.forget(key)
+                except OSError as error:
+                    if error.errno in NO_ROOM:
+                        raise WriteRefused(f"there is no room for {name_of(key)}: {error.strerror}") from error
+                    raise directory.fail(error) from error
 
     def directory(self, path: str) -> LogDir:
         """A directory of this broker by its path; raises where there is none, and where it has failed."""
@@ -398,7 +401,6 @@ class LogDirs:
         log = self.logs.pop(key)
         directory = log.directory
         del directory.logs[key]
-        directory.departed.add(key)
         try:
             self._rename(log, kind)
         except OSError as error:
@@ -410,6 +412,7 @@ class LogDirs:
         path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
         log.move(path)
         log.abandon()
+        directory.departed.add((log.topic, log.partition))
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 
@@ -422,7 +425,7 @@ class LogDirs:
         self.cancel_move(key)
         if current.directory is target:
             return None
-        self._forget(target, key)
+        self._forget(key)
         name = name_of(key, FUTURE, self._new_id().hex())
         future = create_log(target, key, current.config, now_ms, current.topic_id, name)
         self.futures[key] = future

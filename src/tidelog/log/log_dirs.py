@@ -250,11 +250,8 @@ class LogDirs:
         self._add(log)
 
     def _fate(self, log: Log, placement: Placement | None) -> str | None:
-        """What is to be done with a log that the metadata does not place here; None where it does."""
-        if placement is None or placement.places((log.topic, log.partition), log.topic_id):
-            return None
-        deleted = log.topic_id is not None and log.topic_id not in placement.known_topics
-        return DELETE if deleted and placement.version >= self._known.metadata_version else STRAY
+        key = (log.topic, log.partition)
+        return None if placement is None else placement.fate(key, log.topic_id, self._known.metadata_version)
 
     def _find_missing(self, blank: list[LogDir], placement: Placement | None) -> None:
         """What a missing directory may hold is offline. Where no partition is missing, no directory is missed."""

@@ -164,10 +164,13 @@ class Site:
         self.reports: list[tuple[str, BaseException | None]] = []
         self.notices: list[str] = []
         self.correlation_id = 0
+        #: each draws ids of its own
+        self.lives = 0
         self.start()
 
     def start(self, workers: Workers | None = None) -> None:
         """`workers` that are held make a start whose coordinators are still loading."""
+        self.lives += 1
         settings = load(flags=[f"{name}={value}" for name, value in self._settings.items()])
         self.config = BrokerConfig(settings)
         self.timer = Timer(self.clock.monotonic_ms())
@@ -182,7 +185,7 @@ class Site:
             self.workers,
             lambda what, error: self.reports.append((what, error)),
             self.notices.append,
-            Random(1),
+            Random(self.lives),
         )
         self.dispatch = Dispatcher(self.broker)
         self.housekeeping = Housekeeping(self.broker)

@@ -16,10 +16,11 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import hypothesis.strategies as st
 from api_site import Site
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -56,11 +57,12 @@ class Written:
     #: where each producer's open transaction begins
     open: dict[int, int] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
-    sequences: dict[int, int] = field(default_factory=dict)
     start: int = 0
     end: int = 0
     compacted: bool = False
     away: bool = False
+    #: its directory has just come back
+    returns: bool = False
 
     def cut(self, end: int) -> None:
         """The power took what lay behind."""
@@ -87,8 +89,12 @@ class RestartMachine(RuleBasedStateMachine):
         self.paths = [directory.path for directory in self.site.broker.logs.dirs]
         self.topics: dict[str, dict[int, Written]] = {}
         self.away: str | None = None
+        self.went = 0
         self.count = 0
         self._begin_cleaning()
+        for name in NAMES:
+            self.create(name, self.random.choice(POLICIES), 2)
+            self.produce_some(name)
 
     def teardown(self) -> None:
         if hasattr(self, "site"):
@@ -101,16 +107,18 @@ class RestartMachine(RuleBasedStateMachine):
 
     # --- topics
 
-    @rule(name=st.sampled_from(NAMES), policy=st.sampled_from(POLICIES), partitions=st.integers(1, 2))
+    @precondition(lambda self: len(self.topics) < len(NAMES))
+    @rule(policy=st.sampled_from(POLICIES), partitions=st.integers(1, 2))
+    def create_one(self, policy: str, partitions: int) -> None:
+        self.create(next(name for name in NAMES if name not in self.topics), policy, partitions)
+
     def create(self, name: str, policy: str, partitions: int) -> None:
-        if name in self.topics:
-            return
         self.site.topic(name, partitions, cleanup_policy=policy)
         self.topics[name] = {index: Written(compacted=policy != "delete") for index in range(partitions)}
 
     @precondition(lambda self: self.topics)
-    @rule(data=st.data(), again=st.booleans())
-    def delete(self, data: st.DataObject, again: bool) -> None:
+    @rule(data=st.data(), again=st.booleans(), then=st.sampled_from([None, "kill", "power"]))
+    def delete(self, data: st.DataObject, again: bool, then: str | None) -> None:
         name = data.draw(st.sampled_from(sorted(self.topics)))
         (deleted,) = self.site.ask(20, 4, topic_names=[name], timeout_ms=0).responses
         assert deleted.error_code == 0
@@ -118,6 +126,8 @@ class RestartMachine(RuleBasedStateMachine):
         if again:
             self.create(name, self.random.choice(POLICIES), 2)
             self.produce_some(name)
+        if then is not None:
+            self.restart(then, None)
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data(), policy=st.sampled_from(POLICIES))
@@ -149,20 +159,21 @@ class RestartMachine(RuleBasedStateMachine):
         written = self.topics[name][index]
         self.count += 1
         records = [(b"k%d" % self.random.randint(0, 5), b"%d.%d" % (self.count, at)) for at in range(count)]
-        sequence = written.sequences.get(producer, 0)
-        stamped = [(self.site.clock.wall_ms(), key, value, None) for key, value in records]
-        how = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
-        batch = build_batch(stamped, **how if producer > 0 else {})  # type: ignore[arg-type]
         try:
             partition = self.site.broker.partition(name, index)
         except KafkaError as error:
             assert written.away and error.code == ErrorCode.KAFKA_STORAGE_ERROR
             return
         assert not written.away
+        # A copy knows of producers what the records tell that were left.
+        known = partition.log.producers.get(producer)
+        sequence = 0 if known is None else known.last_sequence + 1
+        how = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+        stamped = [(self.site.clock.wall_ms(), key, value, None) for key, value in records]
+        batch = build_batch(stamped, **how if producer > 0 else {})  # type: ignore[arg-type]
         info = partition.append(memoryview(batch), -1, self.site.clock.wall_ms(), guard=NOT_REQUIRED)
         assert info.first_offset == written.end
         if producer > 0:
-            written.sequences[producer] = sequence + count
             written.open.setdefault(producer, written.end)
         for key, value in records:
             written.records[written.end] = (key, value, producer)
@@ -215,11 +226,19 @@ class RestartMachine(RuleBasedStateMachine):
         for log in self.site.broker.logs.logs.values():
             log.flush()
 
-    @rule()
-    def stall_workers(self) -> None:
-        """No sync, copy or compaction comes to its end in this life any more."""
-        if self.site.workers._held is None:
-            self.site.workers._held = []
+    @rule(after=st.integers(0, 4))
+    def stall_workers(self, after: int) -> None:
+        """A few more syncs, or steps of a copy or compaction, and no other comes to its end in this life."""
+        workers = self.site.workers
+        run = workers.in_worker
+
+        def counted(work: Any, done: Any) -> None:
+            nonlocal after
+            after -= 1
+            if after >= 0:
+                run(work, done)
+
+        workers.in_worker = counted  # type: ignore[method-assign]
 
     @precondition(lambda self: self.away is None)
     @rule()
@@ -235,6 +254,24 @@ class RestartMachine(RuleBasedStateMachine):
 
     # --- lives
 
+    @rule(commit=st.booleans(), seconds=st.sampled_from([0, 6, 70]))
+    def stop_and_idle_and_kill(self, commit: bool, seconds: int) -> None:
+        self.end_transactions(commit)
+        self.restart("stop", None)
+        self.idle(seconds)
+        self.restart("kill", None)
+
+    @precondition(lambda self: self.topics)
+    @rule(data=st.data(), policy=st.sampled_from(POLICIES), moved=st.booleans(), after=st.integers(1, 6))
+    def compact_in_part_and_kill(self, data: st.DataObject, policy: str, moved: bool, after: int) -> None:
+        self.produce(data, True)
+        self.stall_workers(after)
+        self.idle(6)
+        if moved and self.away is None:
+            self.move()
+        self.change_policy(data, policy)
+        self.restart("kill", None)
+
     @rule(how=st.sampled_from(["stop", "kill", "kill", "power"]), change=st.sampled_from([None, None, "go", "back"]))
     def restart(self, how: str, change: str | None) -> None:
         flushed = {key: partition.log.recovery_point for key, partition in self.site.broker.replicas.partitions.items()}
@@ -242,7 +279,7 @@ class RestartMachine(RuleBasedStateMachine):
         self.site.stop(clean=how == "stop")
         if how == "power":
             self.site.disk.crash(self.random)
-        if self.away is None and change == "go":
+        if self.away is None and change == "go" and how != "power":
             self._take_away(self.random.choice(self.paths))
         elif self.away is not None and change == "back":
             self._bring_back()
@@ -265,12 +302,14 @@ class RestartMachine(RuleBasedStateMachine):
 
     def _take_away(self, path: str) -> None:
         disk = self.site.disk
-        disk.rename(path, f"{path}.away")
+        disk.sync_all(path)
+        self.went += 1
+        disk.rename(path, f"{path}.{self.went}")
         disk.commit()
         self.away = path
         for name, partitions in self.topics.items():
             for index, written in partitions.items():
-                written.away = disk.exists(f"{path}.away/{name}-{index}")
+                written.away = disk.exists(f"{path}.{self.went}/{name}-{index}")
 
     def _bring_back(self) -> None:
         disk, path = self.site.disk, self.away
@@ -279,26 +318,26 @@ class RestartMachine(RuleBasedStateMachine):
             assert not entry.is_dir, "nothing may be made where a directory is missing"
             disk.remove(f"{path}/{entry.name}")
         disk.remove_dir(path)
-        disk.rename(f"{path}.away", path)
+        disk.rename(f"{path}.{self.went}", path)
         disk.commit()
         self.away = None
         for partitions in self.topics.values():
             for written in partitions.values():
-                written.away = False
+                written.returns, written.away = written.away, False
 
     def _survived(self, partition: Partition, written: Written, how: str, flushed: int) -> None:
         """What a crash may change; the invariants check the rest."""
         log = partition.log
         if how == "power":
-            assert flushed <= log.log_end_offset <= written.end
+            assert flushed <= log.log_end_offset <= written.end, (log.path, flushed, log.log_end_offset, written)
             written.cut(log.log_end_offset)
             # Who had what open, and what became of it, is what the log says.
-            written.sequences = {p.producer_id: p.last_sequence + 1 for p in log.producers}
             written.open = {p.producer_id: p.txn_first_offset for p in log.producers if p.txn_first_offset >= 0}
-        if how != "stop":
+        if how != "stop" or written.returns:
             # Like high watermarks and recovery points, the starts of logs are written from time to time.
             assert log.log_start_offset <= written.start
             written.start = log.log_start_offset
+            written.returns = False
 
     # --- the oracle
 
@@ -315,8 +354,11 @@ class RestartMachine(RuleBasedStateMachine):
         log = partition.log
         assert (log.log_start_offset, log.log_end_offset) == (written.start, written.end)
         assert partition.high_watermark == written.end
-        unstable = [max(first, written.start) for first in written.open.values()]
-        assert partition.last_stable_offset == min(unstable, default=written.end)
+        # Of a transaction whose beginning was deleted, what is left tells where it is still open.
+        begun = [max(first, written.start) for first in written.open.values()]
+        left = [offset for offset, (_, _, who) in written.records.items() if who in written.open]
+        left = [offset for offset in left if offset >= written.start]
+        assert min(begun, default=written.end) <= partition.last_stable_offset <= min(left, default=written.end)
         offsets: list[int] = []
         found: dict[int, tuple[bytes | None, bytes | None]] = {}
         at = written.start
@@ -341,7 +383,14 @@ def soak(runs: int) -> None:
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
     run_state_machine_as_test(
         RestartMachine,
-        settings=settings(max_examples=runs, stateful_step_count=50, deadline=None, suppress_health_check=checks),
+        settings=settings(
+            max_examples=runs,
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=checks,
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+        ),
     )
 
 

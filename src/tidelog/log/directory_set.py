@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import TopicPartition, format_id, parse_id
 from tidelog.log.disk import Disk, read_file, replace_file
+from tidelog.log.names import DELETE, STRAY
 
 DIRECTORY_SET: Final = "tidelog-directories"
 _VERSION: Final = "metadata.version"
@@ -39,9 +40,18 @@ class Placement(NamedTuple):
     #: nothing of the metadata is known to be lost
     whole: bool = True
 
-    def places(self, key: TopicPartition, topic_id: bytes | None) -> bool:
-        """Whether a log of this name and topic id belongs here; one without an id goes by its name."""
-        return key in self.topic_ids and (topic_id is None or self.topic_ids[key] in (None, topic_id))
+    def fate(self, key: TopicPartition, topic_id: bytes | None, version: int) -> str | None:
+        """What becomes of a log that does not belong here, as the kind of its name; None where it does.
+
+        One without an id goes by its name. `version` is the life of the metadata in which the directory was last used.
+        """
+        if key in self.topic_ids and (topic_id is None or self.topic_ids[key] in (None, topic_id)):
+            return None
+        if not self.whole:
+            # The youngest topics may be forgotten, and those that were deleted still be known.
+            return STRAY if any(topic == key[0] for topic, _ in self.topic_ids) else None
+        was_deleted = topic_id is not None and topic_id not in self.known_topics
+        return DELETE if was_deleted and self.version >= version else STRAY
 
     def whole_name(self, key: TopicPartition, topic_id: bytes | None) -> TopicPartition:
         """The partition whose topic's name was cut short to fit into that of a directory."""

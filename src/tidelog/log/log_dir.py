@@ -93,7 +93,7 @@ class LogDir:
         #: logs that rolled, or whose flush interval is over
         self.flushes: set[Log] = set()
         self.deletions: list[PendingDeletion] = []
-        #: partitions that are not here any more, of which the checkpoints on disk may still speak
+        #: partitions that are not here any more: checkpoints, or names that were not synced, may still tell of them
         self.departed: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
         self.recovery_points_stale = False
@@ -165,9 +165,10 @@ class LogDir:
             return {}
 
     def forget(self, key: TopicPartition) -> None:
-        """Takes what the checkpoints say of a partition out of them that is not here any more."""
+        """Makes sure that nothing speaks any more of a partition that is not here, not even after a loss of power."""
         if key not in self.departed:
             return
+        self.disk.sync_dir(self.path)
         for name in CHECKPOINTS:
             offsets = self.read_offsets(name)
             left = {key: offset for key, offset in offsets.items() if key in self.logs}

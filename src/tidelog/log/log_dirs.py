@@ -222,7 +222,8 @@ class LogDirs:
         if directory.failure is not None:
             raise directory.failure
         self.high_watermarks.update({key: mark for key, mark in marks.items() if key in directory.logs})
-        directory.departed = {*recovery_points, *start_offsets, *marks, *cleaned_offsets} - directory.logs.keys()
+        directory.departed.update(recovery_points, start_offsets, marks, cleaned_offsets)
+        directory.departed -= directory.logs.keys()
         return clean_epoch
 
     def _add_future(self, log: Log, placement: Placement | None) -> None:
@@ -254,18 +255,14 @@ class LogDirs:
         self._add(log)
 
     def _fate(self, log: Log, placement: Placement | None) -> str | None:
-        """What is to be done with a log that the metadata does not place here; None where it does."""
-        if placement is None or placement.places((log.topic, log.partition), log.topic_id):
-            return None
-        if not placement.whole:
-            # The youngest topics may be forgotten, and those that were deleted still be there.
-            return STRAY if any(topic == log.topic for topic, _ in placement.topic_ids) else None
-        deleted = log.topic_id is not None and log.topic_id not in placement.known_topics
         key = (log.topic, log.partition)
-        # An id that was never synced may be torn, where a partition of that name belongs here and was not found yet.
-        doubtful = key in placement.topic_ids and key not in self.logs and log.recovery_point == 0
-        is_sure = deleted and not doubtful and placement.version >= self._known.metadata_version
-        return DELETE if is_sure else STRAY
+        if placement is None:
+            return None
+        fate = placement.fate(key, log.topic_id, self._known.metadata_version)
+        if fate == DELETE and key in placement.topic_ids and key not in self.logs and log.recovery_point == 0:
+            # An id that was never synced may be torn, where a partition of that name belongs here.
+            return STRAY
+        return fate
 
     def _find_missing(self, blank: list[LogDir], placement: Placement | None) -> None:
         """What a missing directory may hold is offline. Where no partition is missing, no directory is missed."""
@@ -367,18 +364,20 @@ class LogDirs:
         if key in self.offline:
             raise StorageError(f"{name_of(key)} is offline: the log directory that it lies in is missing")
         directory = self._dir_for(path)
-        self._forget(directory, key)
+        self._forget(key)
         log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id)
         self._add(log)
         return log
 
-    def _forget(self, directory: LogDir, key: TopicPartition) -> None:
-        """Another one of that name begins in the directory: what is known of the one before must not bind it."""
+    def _forget(self, key: TopicPartition) -> None:
+        """Another one of that name begins: what is known of the one before must not bind it."""
         self.high_watermarks.pop(key, None)
-        try:
-            directory.forget(key)
-        except OSError as error:
-            raise directory.refuse(error, f"the new partition {name_of(key)}") from error
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    directory.forget(key)
+                except OSError as error:
+                    raise directory.refuse(error, f"the new partition {name_of(key)}") from error
 
     def directory(self, path: str) -> LogDir:
         """A directory of this broker by its path; raises where there is none, and where it has failed."""
@@ -412,7 +411,6 @@ class LogDirs:
         log = self.logs.pop(key)
         directory = log.directory
         del directory.logs[key]
-        directory.departed.add(key)
         try:
             self._rename(log, kind)
         except OSError as error:
@@ -424,6 +422,7 @@ class LogDirs:
         path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
         log.move(path)
         log.abandon()
+        directory.departed.add((log.topic, log.partition))
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 
@@ -436,7 +435,7 @@ class LogDirs:
         self.cancel_move(key)
         if current.directory is target:
             return None
-        self._forget(target, key)
+        self._forget(key)
         name = name_of(key, FUTURE, self._new_id().hex())
         future = create_log(target, key, current.config, now_ms, current.topic_id, name)
         self.futures[key] = future

@@ -149,7 +149,8 @@ class LogDirs:
         recovery_points = self._offsets(f"{path}/{RECOVERY_POINTS}")
         start_offsets = self._offsets(f"{path}/{LOG_START_OFFSETS}")
         cleaned_offsets = self._offsets(f"{path}/{CLEANED_OFFSETS}")
-        self.high_watermarks.update(self._offsets(f"{path}/{HIGH_WATERMARKS}"))
+        marks = self._offsets(f"{path}/{HIGH_WATERMARKS}")
+        self.high_watermarks.update(marks)
         for entry in sorted(disk.list(path)):
             named = parse_name(entry.name) if entry.is_dir else None
             if named is None:
@@ -161,7 +162,7 @@ class LogDirs:
                 directory.deleted.add(key)
             elif kind != STRAY:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
-                claim = Claim(clean, *offsets, stopped.get(entry.name))
+                claim = Claim(clean, *offsets, stopped.get(entry.name), marks.get(key, 0) if not kind else 0)
                 config = self._config_for(key[0])
                 log = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
                 if log is not None:

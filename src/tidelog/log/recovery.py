@@ -64,6 +64,8 @@ class Claim(NamedTuple):
     cleaned_offset: int | None = None
     #: what the clean stop wrote down of the log's segments; None where nothing is known of it
     stopped: Stopped | None = None
+    #: offsets below it were replicated, and seen by consumers
+    high_watermark: int = 0
 
 
 def create_log(
@@ -146,7 +148,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log_end_offset = recovery.end_offset
     if log_end_offset is None:
         log_end_offset = segments[-1].next_offset() if segments else 0
-    vouched = max(claim.recovery_point, claim.log_start_offset, log.snapshots.latest(MAX_OFFSET) or 0)
+    checkpointed = max(claim.recovery_point, claim.log_start_offset, claim.high_watermark)
+    vouched = max(checkpointed, log.snapshots.latest(MAX_OFFSET) or 0)
     last_file = segments[-1].log_path if segments else path
     for loss in lost_at_the_end(recovery.losses, log_end_offset, vouched, last_file):
         directory.tell(loss.tell(log))

@@ -1,8 +1,9 @@
 """All logs of a broker, spread over its log directories.
 
 Opening takes the lock of every directory, reads its checkpoints and opens its logs; the clean-shutdown marker, if
-there is one, is removed first, so that a crash from here on is seen as one. A directory that fails, now or later, goes
-offline with its logs and leaves the others alone. Closing flushes, writes checkpoints, and last of all the marker.
+there is one, is removed then, before anything is appended, so that a crash from here on is seen as one. A directory
+that fails, now or later, goes offline with its logs and leaves the others alone. Closing flushes, writes checkpoints,
+and last of all the marker.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
 from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_if_possible
@@ -142,10 +143,7 @@ class LogDirs:
         clean = disk.exists(marker)
         clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
         stopped = read_clean_stop(disk, path) if clean else {}
-        if clean:
-            disk.remove(f"{path}/{CLEAN_STOP}")
-            disk.remove(marker)
-            disk.sync_dir(path)
+        interrupted = disk.exists(f"{path}/{MENDING}")
         recovery_points = self._offsets(f"{path}/{RECOVERY_POINTS}")
         start_offsets = self._offsets(f"{path}/{LOG_START_OFFSETS}")
         cleaned_offsets = self._offsets(f"{path}/{CLEANED_OFFSETS}")
@@ -162,12 +160,26 @@ class LogDirs:
                 directory.deleted.add(key)
             elif kind != STRAY:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
-                claim = Claim(clean, *offsets, stopped.get(entry.name), marks.get(key, 0) if not kind else 0)
+                as_left = {} if interrupted else stopped.get(entry.name)
+                claim = Claim(clean, *offsets, as_left, marks.get(key, 0) if not kind else 0)
                 config = self._config_for(key[0])
                 log = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
                 if log is not None:
                     self._add(log, kind)
+        if clean:
+            self._leave_clean_stop(directory)
         return clean_epoch
+
+    def _leave_clean_stop(self, directory: LogDir) -> None:
+        """From here on a crash is seen as one. What was mended is on the device first: after a crash nobody looks."""
+        mended = [log for log in directory.logs.values() if log.recovery_point < log.log_end_offset]
+        for log in mended:
+            log.flush()
+        if mended:
+            directory.checkpoint_recovery_points()
+        for name in (CLEAN_STOP, CLEAN_SHUTDOWN, MENDING):
+            self.disk.remove(f"{directory.path}/{name}")
+        self.disk.sync_dir(directory.path)
 
     def _complete_exchanges(self) -> None:
         """A future log whose current one is already renamed for deletion had caught up: it takes its place."""

@@ -169,8 +169,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
-    if claim.clean and recovery.read:
-        log.recovery_point = min(log.recovery_point, recovery.read[0].base_offset)
+    if claim.clean:
+        # What was mended is not on the device yet.
+        log.recovery_point = min([log.recovery_point, *recovery.mended])
     if claim.recovery_point > min(log.recovery_point, log.segments.active.base_offset):
         # The checkpoint claims what was lost, or a segment that will grow; it must not vouch for what is written there.
         directory.recovery_points_stale = True
@@ -306,6 +307,8 @@ class _Recovery(NamedTuple):
     after_holes: list[int]
     #: segments whose transaction index must be written anew
     unindexed: list[Segment]
+    #: base offsets of segments some file of which was written anew
+    mended: list[int]
     #: where the log ends; None where that is still to be found out
     end_offset: int | None = None
 
@@ -344,7 +347,7 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
     behind = segments[-1].base_offset if segments else -1
     for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
         losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
-    return _Recovery(segments[first_unflushed:], losses, after_holes, [])
+    return _Recovery(segments[first_unflushed:], losses, after_holes, [], [])
 
 
 def _drop(log: Log, segments: list[Segment], first: int, end: _SegmentEnd, known: list[Loss]) -> Loss:
@@ -378,7 +381,7 @@ def _holes(log: Log, segments: list[Segment], hints: set[int]) -> list[Loss]:
 def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
     """After a clean stop: looks at what is not as the stop left it, and keeps all that can be read."""
     segments, stopped = found.segments, claim.stopped
-    recovery = _Recovery([], _missing(log, segments, stopped or {}, claim), [], [])
+    recovery = _Recovery([], _missing(log, segments, stopped or {}, claim), [], [], [])
     end_offset = None
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
@@ -387,6 +390,11 @@ def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
         if sound and last:
             end_offset = segment.whole_end()
             sound = end_offset is not None
+        indexed = before is None or before[1:] == now[1:]
+        if sound and indexed and segment.base_offset not in found.suspects:
+            continue
+        log.directory.begin_mending()
+        recovery.mended.append(segment.base_offset)
         if not sound:
             bound = None if last else segments[at + 1].base_offset
             dense = _is_dense(log, segment)
@@ -401,9 +409,8 @@ def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
             else:
                 segment.seal()
             recovery.read.append(segment)
-        elif segment.base_offset in found.suspects or (before is not None and before[1:3] != now[1:3]):
+        else:
             segment.rebuild_indexes()
-        elif before is not None and before.txn_index != now.txn_index:
             recovery.unindexed.append(segment)
     recovery.losses.sort()
     recovery.after_holes.extend(loss.end_offset or 0 for loss in recovery.losses)

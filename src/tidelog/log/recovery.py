@@ -33,7 +33,7 @@ from tidelog.log.checkpoints import (
     format_partition_metadata,
     parse_partition_metadata,
 )
-from tidelog.log.clean_stop import Stopped, sizes_of
+from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import OF_ONE_FILE, Disk, read_file
@@ -386,45 +386,60 @@ def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
         before, now = (stopped or {}).get(segment.base_offset), sizes_of(segment)
+        if before is not None and _is_rewritten(log, segment, before):
+            before = now
         sound = stopped is None or (before is not None and before.log == now.log)
         if sound and last:
             end_offset = segment.whole_end()
             sound = end_offset is not None
-        indexed = before is None or before[1:] == now[1:]
+        indexed = before is None or before == now
         if sound and indexed and segment.base_offset not in found.suspects:
             continue
         log.directory.begin_mending()
         recovery.mended.append(segment.base_offset)
-        if not sound:
-            bound = None if last else segments[at + 1].base_offset
-            dense = _is_dense(log, segment)
-            end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
-            loss = end.loss(segment, bound, dense)
-            if loss is not None:
-                # What lay behind all that was ever given away was none of ours.
-                junk = last and 0 < claim.recovery_point <= end.offset
-                recovery.losses.append(loss.reaching(end.offset) if junk else loss)
-            if last:
-                end_offset = end.offset
-            else:
-                segment.seal()
-            recovery.read.append(segment)
-        else:
+        if sound:
             segment.rebuild_indexes()
             recovery.unindexed.append(segment)
-    recovery.losses.sort()
+            continue
+        end = _read_through(log, segment, None if last else segments[at + 1].base_offset, claim, recovery)
+        end_offset = end.offset if last else None
+    recovery.losses.sort(key=lambda loss: loss.first_offset)
     recovery.after_holes.extend(loss.end_offset or 0 for loss in recovery.losses)
     return recovery._replace(end_offset=end_offset)
 
 
+def _read_through(log: Log, segment: Segment, bound: int | None, claim: Claim, recovery: _Recovery) -> _SegmentEnd:
+    """Recovers one segment of a log that was stopped cleanly; what lies behind it stays."""
+    dense = _is_dense(log, segment)
+    end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
+    loss = end.loss(segment, bound, dense)
+    if loss is not None:
+        # What lay behind all that was ever given away was none of ours.
+        junk = bound is None and 0 < claim.recovery_point <= end.offset
+        recovery.losses.append(loss.reaching(end.offset) if junk else loss)
+    if bound is not None:
+        segment.seal()
+    recovery.read.append(segment)
+    return end
+
+
+def _is_rewritten(log: Log, segment: Segment, before: Sizes) -> bool:
+    """Whether somebody else has compacted the segment since the stop: it is another one, and whole."""
+    return segment.size != before.log and not _is_dense(log, segment) and segment.whole_end() is not None
+
+
 def _missing(log: Log, segments: list[Segment], stopped: Stopped, claim: Claim) -> list[Loss]:
     """Segments that were there when the log was stopped and are not there any more."""
-    here = {segment.base_offset for segment in segments}
-    return [
-        Loss(base, end, f"{log.path}/{offset_name(base)}{LOG}", "is missing")
-        for base, end in pairwise([*sorted(stopped), claim.recovery_point])
-        if base not in here and stopped[base].log > 0
-    ]
+    here = {segment.base_offset: segment for segment in segments}
+    losses = []
+    merged = False
+    for base, end in pairwise([*sorted(stopped), claim.recovery_point]):
+        if base in here:
+            # What is compacted is merged with its neighbours.
+            merged = _is_rewritten(log, here[base], stopped[base])
+        elif stopped[base].log > 0 and not merged:
+            losses.append(Loss(base, end, f"{log.path}/{offset_name(base)}{LOG}", "is missing"))
+    return losses
 
 
 class _Batch(NamedTuple):

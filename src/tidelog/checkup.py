@@ -21,6 +21,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.overlay_disk import OverlayDisk
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
+from tidelog.metadata.place import PLACE_NAME
 from tidelog.wire.batch import crc_matches
 
 
@@ -60,7 +61,7 @@ def check_data(path: str, deep: bool = False) -> Checkup:
     try:
         stored = read_store(path)
         damages += stored.losses
-        known = stored.tree.zxid > 0
+        known = stored.tree.zxid > 0 or os.path.exists(f"{path}/{PLACE_NAME}")
         for node_path, node in stored.tree.walk("/"):
             kind, _, topic = node_path.rpartition("/")
             if kind == "/config/topics":

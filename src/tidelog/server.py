@@ -126,8 +126,10 @@ class BrokerServer:
             raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
 
     def _store_full(self, error: OSError) -> None:
-        """The store lives in the first log directory, which tells of it."""
-        self.broker.logs.dirs[0].no_room = error
+        """The log directory that the store lives in tells of it."""
+        for directory in self.broker.logs.dirs:
+            if directory.path == self._store_directory:
+                directory.no_room = error
 
     def _execute(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
         if self._started:

@@ -21,7 +21,7 @@ from tidelog.testing.broker import RunningBroker
 VALUE = b"x" * 1000
 IN_A_BATCH = 10
 #: segments of a mebibyte: the smallest that a topic may ask for
-CONFIG = {"log.segment.bytes": str(1 << 20)}
+CONFIG = {"log.segment.bytes": str(1 << 20), "log.flush.offset.checkpoint.interval.ms": "500"}
 RECORDS = 4_000
 ABORTED = 20
 JOURNAL = "tidelog-metadata.journal"
@@ -219,7 +219,7 @@ def remove_indexes(partition: Path) -> None:
 class Damage(NamedTuple):
     #: changes the files under the directory of topic `t`'s partition
     apply: Callable[[Path], None]
-    #: how many of the records a reader may miss at most after a clean stop; a kill may cost what lies behind as well
+    #: how many of the records a reader may miss at most
     may_lose: int = 0
     #: the broker must say something of it
     is_told: bool = True
@@ -245,6 +245,17 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+def await_checkpoint(broker: RunningBroker, topic: str, offset: int, seconds: float = 60) -> None:
+    """The broker has lived for a while: its checkpoints speak of all that it holds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            if f"{topic} 0 {offset}" in (broker.data_dir / "replication-offset-checkpoint").read_text().splitlines():
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"no checkpoint of {topic} at {offset}")
+
+
 @contextlib.contextmanager
 def damaged(damage: Damage, clean: bool) -> Iterator[RunningBroker]:
     """A broker that was filled, stopped, damaged and started again."""
@@ -256,6 +267,7 @@ def damaged(damage: Damage, clean: bool) -> Iterator[RunningBroker]:
         if clean:
             broker.stop()
         else:
+            await_checkpoint(broker, "t", RECORDS + ABORTED + 1)
             broker.kill()
         damage.apply(broker.data_dir / "t-0")
         broker.start()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
+from compaction_kit import FragileDisk, PowerLoss
 from logkit import NOW_MS, append, values
 
 from tidelog.log.clean_stop import CLEAN_STOP
@@ -218,3 +220,35 @@ def test_a_log_that_cannot_be_opened_is_offline_alone_and_not_begun_anew(tmp_pat
     with pytest.raises(StorageError):
         dirs.create(DAMAGED, NOW_MS)
     dirs.close()
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["with damage after a clean stop", "while it stops"])
+def test_power_that_is_lost_at_any_step_of_a_start_or_stop_costs_nothing_that_was_whole(clean: bool) -> None:
+    """The start that finds damage is interrupted before each of its operations, or the stop is."""
+    whole = operations = 0
+    while whole == operations:
+        disk = FragileDisk()
+        stopped(disk)
+        last = bases(disk)[-1]
+        if clean:
+            disk.content(file(last)).extend(b"junk" * 30)
+            disk.remove(file(bases(disk)[0], ".txnindex"))
+        else:
+            dirs = opened(disk)
+        disk.operations_left = operations
+        try:
+            if clean:
+                opened(disk)
+            else:
+                dirs.close()
+            whole -= 1
+        except PowerLoss:
+            pass
+        disk.operations_left = None
+        disk.crash(Random(operations))
+        again = opened(disk)
+        for key in (DAMAGED, OTHER):
+            assert offsets(again.logs[key]) == list(range(50)), operations
+            assert len(again.logs[key].aborted_transactions(0, 50)) == 10
+        operations += 1
+        whole += 1

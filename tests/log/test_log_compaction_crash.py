@@ -198,3 +198,21 @@ def test_a_log_that_was_copied_from_a_compacted_one_is_not_taken_for_a_dense_one
     it.log.flush()
     it.reopen_after_crash()
     assert [offset for offset, _, _ in it.records()] == [0, 5, 6, 30]
+
+
+def test_the_names_of_a_swap_are_on_the_device_before_what_it_replaced_is_gone() -> None:
+    disk = FragileDisk()
+    it = written(disk)
+    it.log.flush()
+    disk.sync_dir(it.log.path)
+    run(it.cleaner, NOW_MS)
+    assert it.log.path in disk.unsynced_dirs and it.log in it.log.directory.flushes
+    it.log.flush()
+    assert it.log.path not in disk.unsynced_dirs
+    deletions = it.dirs.take_deletions()
+    disk.fail("sync_dir")
+    deletions[0]()
+    left = [entry.name for entry in disk.list(it.log.path) if entry.name.endswith(".deleted")]
+    for deletion in deletions:
+        deletion()
+    assert left and not [entry.name for entry in disk.list(it.log.path) if entry.name in left]

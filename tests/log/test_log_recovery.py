@@ -6,11 +6,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from logkit import NOW_MS, append, fetched, new_log, produced, reopened, system_log, values
+from logkit import KEY, NOW_MS, append, fetched, new_log, produced, reopened, system_log, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.recovery import Claim, open_log
 from tidelog.wire.batch import iter_headers, read_header
 
 
@@ -302,3 +304,13 @@ def test_what_the_recovery_point_vouched_for_is_told(tmp_path: Path) -> None:
 def test_a_crash_that_cost_nothing_tells_nothing(tmp_path: Path) -> None:
     assert told(reopened(filled(tmp_path, 20, LogConfig(segment_bytes=500)), recovery_point=10)) == []
     assert told(reopened(filled(tmp_path / "x", 6, LogConfig(preallocate=True, segment_bytes=4000)))) == []
+
+
+def test_what_the_high_watermark_vouched_for_is_told(tmp_path: Path) -> None:
+    log = filled(tmp_path, 20, LogConfig(segment_bytes=500))
+    last = log.segments.active
+    Path(last.log_path).write_bytes(b"")
+    directory = LogDir(log.directory.disk, log.directory.path)
+    open_log(directory, log.path, KEY, log.config, Claim(False, last.base_offset, high_watermark=40), NOW_MS)
+    (line,) = directory.notices
+    assert f"has lost offsets {last.base_offset} to 39:" in line and last.log_path in line

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import (
     CHECKPOINTS,
@@ -20,11 +20,15 @@ from tidelog.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk
+from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
+
+
+#: stands in a directory while a start mends what was damaged after a clean stop
+MENDING: Final = "tidelog-mending"
 
 
 class PendingDeletion:
@@ -68,6 +72,7 @@ class PendingDeletion:
 
 class LogDir:
     __slots__ = (
+        "_mending",
         "_said",
         "deletions",
         "departed",
@@ -103,10 +108,18 @@ class LogDir:
         #: what somebody should hear of: losses, files that are missing
         self.notices: list[str] = []
         self._said: set[str] = set()
+        self._mending = False
         #: the last error of a full disk since somebody took note of it
         self.no_room: OSError | None = None
         #: partitions whose files cannot be opened, and why; they must not be begun anew
         self.unopened: dict[TopicPartition, str] = {}
+
+    def begin_mending(self) -> None:
+        """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:
+        what is half mended can have the right sizes. May raise OSError."""
+        if not self._mending:
+            self._mending = True
+            replace_file(self.disk, f"{self.path}/{MENDING}", b"")
 
     def tell(self, notice: str) -> None:
         """Leaves word, once, however often it is met with."""

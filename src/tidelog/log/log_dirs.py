@@ -1,8 +1,9 @@
 """All logs of a broker, spread over its log directories.
 
 Opening takes the lock of every directory, reads its checkpoints and opens its logs; the clean-shutdown marker, if
-there is one, is removed first, so that a crash from here on is seen as one. A directory that fails, now or later, goes
-offline with its logs and leaves the others alone. Closing flushes, writes checkpoints, and last of all the marker.
+there is one, is removed then, before anything is appended, so that a crash from here on is seen as one. A directory
+that fails, now or later, goes offline with its logs and leaves the others alone. Closing flushes, writes checkpoints,
+and last of all the marker.
 
 What is found is compared with what the cluster's metadata places here. A log of a topic that was deleted, and perhaps
 created again under the same name, is known by its topic id and goes. A partition that is not found while a directory is
@@ -47,7 +48,7 @@ from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
 from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_if_possible, read_topic_id
@@ -187,10 +188,7 @@ class LogDirs:
         clean = disk.exists(marker)
         clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
         stopped = read_clean_stop(disk, path) if clean else {}
-        if clean:
-            disk.remove(f"{path}/{CLEAN_STOP}")
-            disk.remove(marker)
-            disk.sync_dir(path)
+        interrupted = disk.exists(f"{path}/{MENDING}")
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         # Whoever else wrote this directory has left no word of which logs were compacted.
         foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
@@ -200,20 +198,21 @@ class LogDirs:
                 continue
             key, kind = named
             config = self._config_for(key[0])
+            as_left = {} if interrupted else stopped.get(entry.name)
             if kind == DELETE:
                 deletion = PendingDeletion(disk, [], config.file_delete_delay_ms, f"{path}/{entry.name}")
                 directory.deletions.append(deletion)
             elif kind == FUTURE:
                 if placement is not None and is_cut_short(entry.name):
                     key = placement.whole_name(key, read_topic_id(disk, f"{path}/{entry.name}"))
-                claim = Claim(clean, stopped=stopped.get(entry.name))
+                claim = Claim(clean, stopped=as_left)
                 copy = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
                 if copy is not None:
                     self._add_future(copy, placement)
             elif kind != STRAY:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
                 gaps = foreign or key in cleaned_offsets
-                claim = Claim(clean, *offsets, gaps, stopped.get(entry.name))
+                claim = Claim(clean, *offsets, gaps, as_left, marks.get(key, 0))
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
                 if found is not None:
                     self._add_found(found, placement)
@@ -224,7 +223,20 @@ class LogDirs:
         self.high_watermarks.update({key: mark for key, mark in marks.items() if key in directory.logs})
         directory.departed.update(recovery_points, start_offsets, marks, cleaned_offsets)
         directory.departed -= directory.logs.keys()
+        if clean:
+            self._leave_clean_stop(directory)
         return clean_epoch
+
+    def _leave_clean_stop(self, directory: LogDir) -> None:
+        """From here on a crash is seen as one. What was mended is on the device first: after a crash nobody looks."""
+        mended = [log for log in directory.logs.values() if log.recovery_point < log.log_end_offset]
+        for log in mended:
+            log.flush()
+        if mended:
+            directory.checkpoint_recovery_points()
+        for name in (CLEAN_STOP, CLEAN_SHUTDOWN, MENDING):
+            self.disk.remove(f"{directory.path}/{name}")
+        self.disk.sync_dir(directory.path)
 
     def _add_future(self, log: Log, placement: Placement | None) -> None:
         key = (log.topic, log.partition)

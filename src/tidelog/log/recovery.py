@@ -35,7 +35,7 @@ from tidelog.log.checkpoints import (
     format_partition_metadata,
     parse_partition_metadata,
 )
-from tidelog.log.clean_stop import Stopped, sizes_of
+from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import OF_ONE_FILE, Disk, read_file
@@ -69,6 +69,8 @@ class Claim(NamedTuple):
     gaps: bool = False
     #: what the clean stop wrote down of the log's segments; None where nothing is known of it
     stopped: Stopped | None = None
+    #: offsets below it were replicated, and seen by consumers
+    high_watermark: int = 0
 
 
 def create_log(
@@ -154,7 +156,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log_end_offset = recovery.end_offset
     if log_end_offset is None:
         log_end_offset = segments[-1].next_offset() if segments else 0
-    vouched = max(claim.recovery_point, claim.log_start_offset, log.snapshots.latest(MAX_OFFSET) or 0)
+    checkpointed = max(claim.recovery_point, claim.log_start_offset, claim.high_watermark)
+    vouched = max(checkpointed, log.snapshots.latest(MAX_OFFSET) or 0)
     last_file = segments[-1].log_path if segments else path
     for loss in lost_at_the_end(recovery.losses, log_end_offset, vouched, last_file):
         directory.tell(loss.tell(log))
@@ -174,8 +177,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
     log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
-    if claim.clean and recovery.read:
-        log.recovery_point = min(log.recovery_point, recovery.read[0].base_offset)
+    if claim.clean:
+        # What was mended is not on the device yet.
+        log.recovery_point = min([log.recovery_point, *recovery.mended])
     if claim.recovery_point > min(log.recovery_point, log.segments.active.base_offset):
         # The checkpoint claims what was lost, or a segment that will grow; it must not vouch for what is written there.
         directory.recovery_points_stale = True
@@ -319,6 +323,8 @@ class _Recovery(NamedTuple):
     after_holes: list[int]
     #: segments whose transaction index must be written anew
     unindexed: list[Segment]
+    #: base offsets of segments some file of which was written anew
+    mended: list[int]
     #: where the log ends; None where that is still to be found out
     end_offset: int | None = None
 
@@ -357,7 +363,7 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
     behind = segments[-1].base_offset if segments else -1
     for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
         losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
-    return _Recovery(segments[first_unflushed:], losses, after_holes, [])
+    return _Recovery(segments[first_unflushed:], losses, after_holes, [], [])
 
 
 def _drop(log: Log, segments: list[Segment], first: int, end: _SegmentEnd, known: list[Loss]) -> Loss:
@@ -391,46 +397,65 @@ def _holes(log: Log, segments: list[Segment], hints: set[int]) -> list[Loss]:
 def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
     """After a clean stop: looks at what is not as the stop left it, and keeps all that can be read."""
     segments, stopped = found.segments, claim.stopped
-    recovery = _Recovery([], _missing(log, segments, stopped or {}, claim), [], [])
+    recovery = _Recovery([], _missing(log, segments, stopped or {}, claim), [], [], [])
     end_offset = None
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
         before, now = (stopped or {}).get(segment.base_offset), sizes_of(segment)
+        if before is not None and _is_rewritten(log, segment, before):
+            before = now
         sound = stopped is None or (before is not None and before.log == now.log)
         if sound and last:
             end_offset = segment.whole_end()
             sound = end_offset is not None
-        if not sound:
-            bound = None if last else segments[at + 1].base_offset
-            dense = _is_dense(log)
-            end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
-            loss = end.loss(segment, bound, dense)
-            if loss is not None:
-                # What lay behind all that was ever given away was none of ours.
-                junk = last and 0 < claim.recovery_point <= end.offset
-                recovery.losses.append(loss.reaching(end.offset) if junk else loss)
-            if last:
-                end_offset = end.offset
-            else:
-                segment.seal()
-            recovery.read.append(segment)
-        elif segment.base_offset in found.suspects or (before is not None and before[1:3] != now[1:3]):
+        indexed = before is None or before == now
+        if sound and indexed and segment.base_offset not in found.suspects:
+            continue
+        log.directory.begin_mending()
+        recovery.mended.append(segment.base_offset)
+        if sound:
             segment.rebuild_indexes()
-        elif before is not None and before.txn_index != now.txn_index:
             recovery.unindexed.append(segment)
-    recovery.losses.sort()
+            continue
+        end = _read_through(log, segment, None if last else segments[at + 1].base_offset, claim, recovery)
+        end_offset = end.offset if last else None
+    recovery.losses.sort(key=lambda loss: loss.first_offset)
     recovery.after_holes.extend(loss.end_offset or 0 for loss in recovery.losses)
     return recovery._replace(end_offset=end_offset)
 
 
+def _read_through(log: Log, segment: Segment, bound: int | None, claim: Claim, recovery: _Recovery) -> _SegmentEnd:
+    """Recovers one segment of a log that was stopped cleanly; what lies behind it stays."""
+    dense = _is_dense(log)
+    end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
+    loss = end.loss(segment, bound, dense)
+    if loss is not None:
+        # What lay behind all that was ever given away was none of ours.
+        junk = bound is None and 0 < claim.recovery_point <= end.offset
+        recovery.losses.append(loss.reaching(end.offset) if junk else loss)
+    if bound is not None:
+        segment.seal()
+    recovery.read.append(segment)
+    return end
+
+
+def _is_rewritten(log: Log, segment: Segment, before: Sizes) -> bool:
+    """Whether somebody else has compacted the segment since the stop: it is another one, and whole."""
+    return segment.size != before.log and not _is_dense(log) and segment.whole_end() is not None
+
+
 def _missing(log: Log, segments: list[Segment], stopped: Stopped, claim: Claim) -> list[Loss]:
     """Segments that were there when the log was stopped and are not there any more."""
-    here = {segment.base_offset for segment in segments}
-    return [
-        Loss(base, end, f"{log.path}/{offset_name(base)}{LOG}", "is missing")
-        for base, end in pairwise([*sorted(stopped), claim.recovery_point])
-        if base not in here and stopped[base].log > 0
-    ]
+    here = {segment.base_offset: segment for segment in segments}
+    losses = []
+    merged = False
+    for base, end in pairwise([*sorted(stopped), claim.recovery_point]):
+        if base in here:
+            # What is compacted is merged with its neighbours.
+            merged = _is_rewritten(log, here[base], stopped[base])
+        elif stopped[base].log > 0 and not merged:
+            losses.append(Loss(base, end, f"{log.path}/{offset_name(base)}{LOG}", "is missing"))
+    return losses
 
 
 class _Batch(NamedTuple):

@@ -22,7 +22,7 @@ def fence(shard: Shard, turn: Turn, group: ConsumerGroup, members: list[Consumer
         return
     for member in members:
         turn.records.extend(member_tombstones(group.group_id, member.member_id))
-        for kind in ("revoke", "member-join", "member-sync"):
+        for kind in ("session", "revoke", "member-join", "member-sync"):
             shard.deadlines.cancel(turn, shard.key(kind, group.group_id, member.member_id))
     still = {member.subscribed_topic_regex for member in left}
     for expression in sorted({m.subscribed_topic_regex for m in members if m.subscribed_topic_regex} - still):

@@ -181,13 +181,17 @@ class Timer:
                     if self._on_error is not None:
                         self._on_error(callback, exception)
                     elif error is None:
-                        error = exception
+                        # Without this frame, which keeps it: each would hold the other.
+                        error = exception.with_traceback(exception.__traceback__ and exception.__traceback__.tb_next)
         finally:
             # Only an interrupt or a failing hook leaves the loop early; the rest is still due then.
             if ran < len(due):
                 self._due[:0] = due[ran:]
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error
 
     def _place(self, task: TimerTask) -> None:
         """Put a task that is not due into the bucket of the lowest wheel that reaches it."""

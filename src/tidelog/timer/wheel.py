@@ -181,8 +181,7 @@ class Timer:
                     if self._on_error is not None:
                         self._on_error(callback, exception)
                     elif error is None:
-                        # Without this frame, which keeps it: each would hold the other.
-                        error = exception.with_traceback(exception.__traceback__ and exception.__traceback__.tb_next)
+                        error = exception
         finally:
             # Only an interrupt or a failing hook leaves the loop early; the rest is still due then.
             if ran < len(due):
@@ -191,7 +190,7 @@ class Timer:
             try:
                 raise error
             finally:
-                del error
+                del error  # or it would hold this frame, and this frame it
 
     def _place(self, task: TimerTask) -> None:
         """Put a task that is not due into the bucket of the lowest wheel that reaches it."""

@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONLY ?=
 
-.PHONY: help run test check bench setup clean
+.PHONY: help run test check bench abuse setup clean
 
 help:
 	@echo "make run     see a broker work end to end"
 	@echo "make test    check the code and run every test"
 	@echo "make check   ruff, mypy, import contracts only"
 	@echo "make bench   measure beside Apache Kafka (ONLY=B1,B3 runs a part)"
+	@echo "make abuse   damage and abuse a broker, and measure what healthy clients feel (ONLY=bomb runs a part)"
 
 setup: $(VENV)/.ready
 
@@ -43,6 +44,13 @@ bench: setup
 	@./scripts/prerequisites.sh java
 	@./scripts/prerequisites.sh maven
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+# Both run, whatever the first one finds.
+abuse: setup
+	@failed=0; \
+	$(BIN)/python -m tests.faults.abuse_soak $(if $(ONLY),--only "$(ONLY)") || failed=1; \
+	$(if $(ONLY),,$(BIN)/python -m tests.faults.damage_soak || failed=1;) \
+	exit $$failed
 
 clean:
 	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache

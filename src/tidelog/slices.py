@@ -21,12 +21,12 @@ Job: TypeAlias = Generator[Work | None, Any, None]
 class Slices:
     """`most_bytes` is how much the requests that wait here may hold together."""
 
-    __slots__ = ("_jobs", "_most_bytes", "_report", "_running", "_workers", "held_bytes")
+    __slots__ = ("_jobs", "_report", "_running", "_workers", "held_bytes", "most_bytes")
 
     def __init__(self, workers: Workers, report: Callable[[str, BaseException | None], None], most_bytes: int) -> None:
         self._workers = workers
         self._report = report
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running: Job | None = None
         self.held_bytes = 0
@@ -36,20 +36,19 @@ class Slices:
 
     def add(self, job: Job, size_bytes: int = 0) -> bool:
         """Has the job done in its turn; False where too much waits already. The first job is always taken."""
-        if self.held_bytes and self.held_bytes + size_bytes > self._most_bytes:
+        if self.held_bytes and self.held_bytes + size_bytes > self.most_bytes:
             job.close()
             return False
         self.held_bytes += size_bytes
         self._jobs.append((job, size_bytes))
-        if self._running is None:
+        if self._running is None and len(self._jobs) == 1:
             self._workers.call_soon(self._next)
         return True
 
     def _next(self) -> None:
-        if self._running is None and self._jobs:
-            self._running, size_bytes = self._jobs.popleft()
-            self.held_bytes -= size_bytes
-            self._go_on()
+        self._running, size_bytes = self._jobs.popleft()
+        self.held_bytes -= size_bytes
+        self._go_on()
 
     def _go_on(self, result: Any = None, error: BaseException | None = None) -> None:
         job = self._running

@@ -55,15 +55,13 @@ def test_refused_transactional_records_leave_nothing_to_the_cyclic_collector(
     site: Site, left_behind: list[Any]
 ) -> None:
     site.topic("t")
-    records = bytes(
-        build_batch([(site.clock.wall_ms(), None, b"x", None)], producer_id=7, producer_epoch=0, base_sequence=5)
-    )
-    transactional = bytearray(records)
-    assert site.produce("t", records).error_code == 0
-    transactional[22] |= 0x10
-    asked = [{"name": "t", "partition_data": [{"index": 0, "records": bytes(transactional)}]}]
+    record = (site.clock.wall_ms(), None, b"x", None)
+    newer = build_batch([record], producer_id=7, producer_epoch=1, base_sequence=0)
+    assert site.produce("t", bytes(newer)).error_code == 0
+    older = build_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    asked = [{"name": "t", "partition_data": [{"index": 0, "records": bytes(older)}]}]
     answer = site.ask(0, 11, transactional_id="x", acks=-1, timeout_ms=1000, topic_data=asked)
-    assert answer.responses[0].partition_responses[0].error_code != 0
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def sent_by_hand(site: Site, api_key: int, version: int) -> Exchange:
@@ -91,3 +89,178 @@ def test_api_versions_of_a_version_to_come_is_answered_in_version_0(site: Site) 
     assert exchange.frame is not None
     correlation_id, code, count = struct.unpack_from(">ihi", exchange.frame, 4)
     assert (correlation_id, code, count) == (41, ErrorCode.UNSUPPORTED_VERSION, len(ROUTES))
+
+
+def answers_of(site: Site, api_key: int, version: int, **fields: Any) -> Any:
+    """The answer, and in how many turns of the loop it was made."""
+    before = site.workers.turns
+    return site.ask(api_key, version, **fields), site.workers.turns - before
+
+
+def test_metadata_of_many_topics_is_answered_in_slices_as_if_in_one(site: Site) -> None:
+    site.topic("known")
+    names = [*(f"unknown-{number}" for number in range(3_000)), "known"]
+    asked = [{"name": name} for name in names]
+    answer, turns = answers_of(site, 3, 9, topics=asked, allow_auto_topic_creation=False)
+    codes = {topic.name: topic.error_code for topic in answer.topics}
+    assert codes == {**dict.fromkeys(names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "known": 0}
+    assert (len(answer.brokers), answer.controller_id) == (1, 0)
+    assert turns > 10
+
+
+def test_one_topic_with_many_partitions_is_cut_and_joined_again(site: Site) -> None:
+    site.topic("t", 3)
+    site.produce("t", 5, partition=2)
+    indexes = list(range(2_000))
+    asked = [{"name": "t", "partitions": [{"partition_index": index, "timestamp": -1} for index in indexes]}]
+    answer, turns = answers_of(site, 2, 7, replica_id=-1, topics=asked)
+    (topic,) = answer.topics
+    assert [partition.partition_index for partition in topic.partitions] == indexes
+    assert [partition.offset for partition in topic.partitions[:4]] == [0, 0, 5, -1]
+    assert topic.partitions[1_999].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert turns > 5
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_fetch_of_many_partitions_takes_turns_and_finds_everything(site: Site, session_epoch: int) -> None:
+    site.topic("t", 650)
+    for index in (3, 600):
+        site.produce("t", 2, partition=index)
+    wanted = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1000} for index in range(650)]
+    asked = [{"topic": "t", "partitions": wanted}]
+    answer, turns = answers_of(
+        site, 1, 12, replica_id=-1, max_wait_ms=500, min_bytes=1, session_epoch=session_epoch, topics=asked
+    )
+    (topic,) = answer.responses
+    found = {p.partition_index: len(p.records) for p in topic.partitions if p.records}
+    assert sorted(found) == [3, 600]
+    assert len(topic.partitions) == 650
+    assert turns > 4
+
+
+def test_a_fetch_of_many_partitions_waits_and_is_answered_once_something_comes(site: Site) -> None:
+    site.topic("t", 400)
+    wanted = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1000} for index in range(400)]
+    fields = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "session_epoch": -1}
+    waiting = site.send(1, 12, **fields, topics=[{"topic": "t", "partitions": wanted}])
+    assert not waiting.exchange.answered
+    site.produce("t", 1, partition=399)
+    assert [p.partition_index for p in waiting.answer.responses[0].partitions if p.records] == [399]
+    expiring = site.send(1, 12, **fields, topics=[{"topic": "t", "partitions": wanted[:-1]}])
+    site.pass_time(501)
+    assert len(expiring.answer.responses[0].partitions) == 399
+    assert len(site.broker.parking) == 0
+
+
+def test_sessions_keep_no_more_partitions_than_all_of_them_may(site: Site) -> None:
+    site.broker.fetch_sessions.max_partitions = 500
+    wanted = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1000} for index in range(400)]
+    fields = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "topics": [{"topic": "t", "partitions": wanted}]}
+    first = site.ask(1, 12, session_epoch=0, **fields)
+    second = site.ask(1, 12, session_epoch=0, **fields)
+    assert first.session_id != 0
+    assert second.session_id == 0
+    assert len(second.responses[0].partitions) == 400
+    more = [{"topic": "u", "partitions": wanted}]
+    grown = site.ask(1, 12, **{**fields, "topics": more}, session_id=first.session_id, session_epoch=1)
+    assert grown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(site.broker.fetch_sessions) == 0
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "fields"),
+    [
+        (1, 12, {"topics": [{"topic": "t", "partitions": [{"partition": 0}] * 40_000}]}),
+        (3, 9, {"topics": [{"name": "t"}] * 110_000}),
+        (0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": [{"index": 0}] * 30_000}]}),
+        (9, 7, {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0] * 110_000}]}),
+        (11, 5, {"group_id": "g", "protocols": [{"name": "range", "metadata": bytes(9 * MIB)}]}),
+    ],
+    ids=["fetch", "metadata", "produce", "offset fetch", "join"],
+)
+def test_what_no_client_asks_for_closes_the_connection_and_says_why(
+    site: Site, api_key: int, version: int, fields: dict[str, Any]
+) -> None:
+    asked = site.send(api_key, version, **fields)
+    assert asked.exchange.closed
+    assert "more elements than are read" in site.notices[-1] or "are not read" in site.notices[-1]
+
+
+def test_long_requests_that_wait_for_each_other_hold_a_bounded_memory(site: Site) -> None:
+    site.broker.slices.most_bytes = 300_000
+    names = [{"name": "x" * 200 + str(number)} for number in range(500)]
+    with site.workers.held():
+        sent = [site.send(3, 9, topics=names, allow_auto_topic_creation=False) for _ in range(10)]
+        refused = [asked.exchange.closed for asked in sent]
+        assert site.broker.slices.held_bytes <= 300_000
+    assert refused[0] is False and refused[-1] is True
+    assert all(asked.exchange.frame is not None for asked in sent if not asked.exchange.closed)
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_batch_that_unpacks_to_much_is_checked_beside_the_loop(site: Site, codec: int) -> None:
+    site.topic("t")
+    large = bytes(build_batch([(site.clock.wall_ms(), None, bytes(3 * MIB), None)], codec=codec))
+    asked = [{"name": "t", "partition_data": [{"index": 0, "records": large}]}]
+    with site.workers.held():
+        first = site.send(0, 9, acks=-1, timeout_ms=1000, topic_data=asked)
+        assert not first.exchange.answered
+        assert site.produce("t").base_offset == 0
+    (answer,) = first.answer.responses[0].partition_responses
+    assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+def test_a_topic_deleted_while_its_batch_is_unpacked_is_unknown(site: Site) -> None:
+    site.topic("t")
+    large = bytes(build_batch([(site.clock.wall_ms(), None, bytes(3 * MIB), None)], codec=GZIP))
+    asked = [{"name": "t", "partition_data": [{"index": 0, "records": large}]}]
+    with site.workers.held():
+        first = site.send(0, 9, acks=-1, timeout_ms=1000, topic_data=asked)
+        site.ask(20, 3, topic_names=["t"], timeout_ms=1000)
+    (answer,) = first.answer.responses[0].partition_responses
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_refusal_names_only_the_first_of_many_faulty_records(site: Site) -> None:
+    site.topic("t", cleanup_policy="compact")
+    keyless = bytes(build_batch([(site.clock.wall_ms(), None, b"", None)] * 60_000))
+    refused = site.produce("t", keyless)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == list(range(1_000))
+    assert "1000 or more" in refused.error_message
+
+
+def test_created_topics_of_one_request_are_told_their_own_configuration(site: Site) -> None:
+    wanted = [
+        {
+            "name": f"t{number}",
+            "num_partitions": 1,
+            "replication_factor": 1,
+            "configs": [{"name": "retention.ms", "value": str(1_000 * (1 + number % 2))}],
+        }
+        for number in range(300)
+    ]
+    answer = site.ask(19, 7, topics=wanted, timeout_ms=1000)
+    told = [next(c.value for c in topic.configs if c.name == "retention.ms") for topic in answer.topics]
+    assert told == ["1000", "2000"] * 150
+    assert site.broker.logs.get("t1", 0).config.retention_ms == 2000  # type: ignore[union-attr]
+
+
+def test_a_change_of_the_brokers_defaults_reaches_topics_configured_alike(site: Site) -> None:
+    site.topic("before")
+    change = {"config_operation": 0, "name": "log.retention.ms", "value": "7000"}
+    altered = site.ask(44, 1, resources=[{"resource_type": 4, "resource_name": "", "configs": [change]}])
+    assert altered.responses[0].error_code == 0
+    site.topic("after")
+    logs = site.broker.logs
+    assert [logs.get(name, 0).config.retention_ms for name in ("before", "after")] == [7000, 7000]  # type: ignore[union-attr]
+
+
+def test_commits_for_many_unknown_partitions_are_answered_in_order(site: Site) -> None:
+    site.topic("t")
+    site.ask(10, 3, key="g", key_type=0)
+    wanted = [{"partition_index": index, "committed_offset": 1} for index in range(2_000)]
+    answer = site.ask(8, 8, group_id="g", topics=[{"name": "t", "partitions": wanted}])
+    codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
+    assert codes.pop(0) == 0
+    assert set(codes.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

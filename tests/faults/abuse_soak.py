@@ -154,6 +154,20 @@ class Answers:
         except (ConnectionError, BrokenPipeError):
             self._counts["connection closed"] += 1
 
+    def send(self, request: bytes, connection: raw.Connection) -> None:
+        try:
+            connection.socket.sendall(request)
+        except (ConnectionError, BrokenPipeError, TimeoutError):
+            pass  # its answer will tell
+
+    def receive(self, said: Callable[[bytes], str], connection: raw.Connection) -> None:
+        try:
+            self._counts[said(connection.answer())] += 1
+        except (ConnectionError, BrokenPipeError):
+            self._counts["connection closed"] += 1
+        except TimeoutError:
+            self._counts["no answer in time"] += 1
+
     def tell(self) -> None:
         told = ", ".join(f"{count} × {what}" for what, count in self._counts.most_common(4))
         print(f"    answered: {told or 'nothing'}", flush=True)
@@ -207,15 +221,22 @@ def joining_members(host: str, port: int, ready: Event, stop: Event, count: int 
         stop.wait()
 
 
-def large_joins(host: str, port: int, ready: Event, stop: Event, count: int = 10) -> None:
+def large_joins(
+    host: str, port: int, ready: Event, stop: Event, count: int = 10, metadata_bytes: int = 20 * MIB
+) -> None:
     """Classic members whose metadata is twenty megabytes."""
     answers = Answers(host, port)
     with raw.Connection(host, port, timeout=120) as connection:
         connection.ask(abuse.framed(ApiKey.FIND_COORDINATOR, 3, messages.FindCoordinatorRequest(key="fat")))
     ready.set()
-    for _ in range(count):
-        answers.ask(abuse.join_of("fat", 20 * MIB), lambda answer: code(answer, 8))
-    stop.wait()
+    request = abuse.join_of("fat", metadata_bytes)
+    while not stop.is_set():
+        crowd = [raw.Connection(host, port, timeout=10) for _ in range(count)]
+        for one in crowd:
+            answers.send(request, one)
+        for one in crowd:
+            answers.receive(lambda answer: code(answer, 8), one)
+            one.close()
     answers.tell()
 
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import time
 from collections.abc import Callable
 
 import pytest
+from abuse_requests import CODECS, MIB, bomb, consumer_join, fetch_of, framed, join_of, metadata_of, packed
 from bench import raw
-from fastcrc.crc32 import iscsi as crc32c
-from faultkit import batch, resident_bytes
+from faultkit import batch, most_resident_bytes, resident_bytes
 
 from tidelog.api.table import ROUTES
 from tidelog.testing.broker import RunningBroker
+from tidelog.wire import messages
+from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import request_codec
 from tidelog.wire.compression import compress
 from tidelog.wire.frame import encode_request
 
-MIB = 1 << 20
-CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_VERSION, INVALID_TOPIC = 2, 10, 35, 17
 
 Connect = Callable[[], raw.Connection]
@@ -106,17 +105,27 @@ def test_every_api_and_version_survives_nonsense(broker: RunningBroker, connect:
     assert still_serves(connect)
 
 
-def test_an_unsupported_version_is_answered_and_the_connection_kept(connect: Connect) -> None:
+def test_api_versions_of_any_version_is_answered_and_the_connection_kept(connect: Connect) -> None:
     connection = connect()
     too_new = struct.pack(">hhih", 18, 99, 41, 4) + b"test" + b"\x00"
     answer = connection.ask(struct.pack(">i", len(too_new)) + too_new)
     correlation, code, count = struct.unpack_from(">ihi", answer)
     assert (correlation, code, count > 10) == (41, UNSUPPORTED_VERSION, True)
-    too_new = struct.pack(">hhih", 3, 99, 42, 4) + b"test" + b"\x00"
-    answer = connection.ask(struct.pack(">i", len(too_new)) + too_new)
-    assert struct.unpack_from(">i", answer) == (42,)
     make_topic(connection, "kept")
     assert connection.produce(raw.produce_frame("kept", 0, batch(b"x"))).error_code == 0
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(0, 99), (1, 3), (2, 0), (3, 99), (8, 1), (19, 1), (20, 0), (32, 0)])
+def test_a_version_that_is_not_served_closes_the_connection_and_is_told_to_the_operator(
+    broker: RunningBroker, connect: Connect, api_key: int, version: int
+) -> None:
+    connection = connect()
+    unserved = struct.pack(">hhih", api_key, version, 42, 4) + b"test" + bytes(40)
+    connection.socket.sendall(struct.pack(">i", len(unserved)) + unserved)
+    assert is_closed(connection)
+    assert f"v{version} from 'test' is not served" in broker.stderr()
+    assert "Error" not in broker.stderr()
+    assert still_serves(connect)
 
 
 def test_a_corrupt_batch_is_refused_and_the_next_one_taken(connect: Connect) -> None:
@@ -141,12 +150,6 @@ def test_a_batch_over_the_limit_is_too_large(connect: Connect) -> None:
 def test_a_bad_topic_name_is_named_as_such(connect: Connect, name: str) -> None:
     answer = connect().ask(raw.auto_create_frame(name))
     assert struct.pack(">h", INVALID_TOPIC) + raw.compact(name.encode()) in answer
-
-
-def packed(codec: int, payload: bytes, count: int) -> bytes:
-    now_ms = int(time.time() * 1000)
-    tail = struct.pack(">hiqqqhii", codec, count - 1, now_ms, now_ms, -1, -1, -1, count) + payload
-    return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys())
@@ -215,3 +218,87 @@ def test_a_crowd_of_slow_connections_does_not_keep_others_out(broker: RunningBro
         for _ in range(50):
             assert healthy.produce(raw.produce_frame("t", 0, batch(b"z"))).error_code == 0
     assert resident_bytes(broker.pid) - before < 2_000 * MIB // 20
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_bombs_that_are_refused_are_forgotten(broker: RunningBroker, connect: Connect, codec: str) -> None:
+    """Three of 130 MB, unpacked: each would keep its own until a rare collection."""
+    connection = connect()
+    make_topic(connection, "healthy")
+    before = resident_bytes(broker.pid)
+    request = bomb(codec, 130 * MIB)
+    for _ in range(3):
+        assert connection.produce(request).error_code == MESSAGE_TOO_LARGE
+    assert resident_bytes(broker.pid) - before < 100 * MIB
+    assert most_resident_bytes(broker.pid) - before < 300 * MIB
+
+
+def test_bombs_that_are_taken_come_one_after_the_other(broker: RunningBroker, connect: Connect) -> None:
+    crowd = [connect() for _ in range(4)]
+    make_topic(crowd[0], "healthy")
+    before = resident_bytes(broker.pid)
+    request = bomb("gzip", 60 * MIB)
+    for one in crowd:
+        one.socket.sendall(request)
+    modest = connect()
+    for _ in range(20):
+        assert modest.produce(raw.produce_frame("healthy", 0, batch(b"y"))).error_code == 0
+    assert {raw.parse_produced(one.answer()).error_code for one in crowd} == {0}
+    assert most_resident_bytes(broker.pid) - before < 150 * MIB
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [lambda: fetch_of(200_000), lambda: metadata_of(200_000), lambda: join_of("g", 10 * MIB)],
+    ids=["fetch", "metadata", "join"],
+)
+def test_a_request_beyond_any_clients_ends_its_connection_alone(
+    broker: RunningBroker, connect: Connect, request_of: Callable[[], bytes]
+) -> None:
+    assert still_serves(connect)
+    before = resident_bytes(broker.pid)
+    connection = connect()
+    connection.socket.sendall(request_of())
+    assert is_closed(connection)
+    assert "are not read" in broker.stderr() or "more elements than are read" in broker.stderr()
+    assert most_resident_bytes(broker.pid) - before < 100 * MIB
+    assert still_serves(connect)
+
+
+def test_half_sent_requests_hold_a_bounded_memory(broker: RunningBroker, connect: Connect) -> None:
+    assert still_serves(connect)
+    before = resident_bytes(broker.pid)
+    crowd = [connect() for _ in range(12)]
+    start = struct.pack(">i", 60 * MIB) + struct.pack(">hhih", 0, 9, 1, 4) + b"half"
+    piece = bytes(4 * MIB)
+    for one in crowd:
+        one.socket.sendall(start)
+        one.socket.setblocking(False)
+    for _ in range(12):
+        for one in crowd:
+            try:
+                one.socket.send(piece)
+            except BlockingIOError:
+                pass
+        assert still_serves(connect)
+    assert resident_bytes(broker.pid) - before < 250 * MIB
+
+
+def test_groups_that_were_deleted_make_room_for_others(broker: RunningBroker, connect: Connect) -> None:
+    connection = connect()
+    make_topic(connection, "healthy")
+    connection.ask(framed(ApiKey.FIND_COORDINATOR, 3, messages.FindCoordinatorRequest(key="g")))
+
+    def round_of_groups(first: int) -> None:
+        names = [f"group-{number}" for number in range(first, first + 800)]
+        for name in names:
+            connection.ask(consumer_join(name, "m", subscribed_topic_names=["healthy"]))
+            leave = messages.ConsumerGroupHeartbeatRequest(group_id=name, member_id="m", member_epoch=-1)
+            connection.ask(framed(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leave))
+        connection.ask(framed(ApiKey.DELETE_GROUPS, 2, messages.DeleteGroupsRequest(groups_names=names)))
+
+    round_of_groups(0)
+    before = resident_bytes(broker.pid)
+    for number in range(1, 4):
+        round_of_groups(10_000 * number)
+    assert resident_bytes(broker.pid) - before < 2 * MIB

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from group_script import run
+
+from tidelog.group.consumer_group import ConsumerGroup, ConsumerMember
 
 # A new target is made with every change, without the pause that bundles changes.
 EAGER = {"consumer_assignment_interval_ms": 0}
@@ -580,3 +584,33 @@ def test_a_member_that_becomes_static_gets_what_it_waits_for():
         """,
         consumer_assignment_interval_ms=0,
     )
+
+
+def test_members_that_leave_leave_no_timers():
+    stage = run(ONE + "hb b topics=t\nhb b epoch=-1\nhb a epoch=-1", **EAGER)
+    kinds = {key[1] for key in stage.timers}
+    assert "session" not in kinds
+
+
+def test_what_a_group_reads_is_known_without_a_look_at_its_members():
+    group = ConsumerGroup("g")
+    for number in range(100):
+        names = frozenset({"t"}) if number % 2 else frozenset({"t", "u"})
+        group.put_member(ConsumerMember(f"m{number}", subscribed_topic_names=names, subscribed_topic_regex="v.*"))
+    for number in range(0, 98, 2):
+        group.remove_member(f"m{number}")
+    assert len(group._subscriptions) == 2
+    assert group.subscribed_topics() == {"t", "u"}
+    assert group.count_subscribed_to_regex("v.*") == 51
+    last = replace(group.members["m98"], subscribed_topic_names=frozenset({"w"}), subscribed_topic_regex="")
+    assert group.subscribed_topics_after(last) == {"t", "w"}
+    assert group.subscribed_regexes_after(last) == {"v.*"}
+    group.put_member(last)
+    assert group.subscribed_topics() == {"t", "w"}
+
+
+def test_a_static_member_takes_the_subscription_of_the_one_it_replaces_with_it():
+    group = ConsumerGroup("g")
+    group.put_member(ConsumerMember("old", instance_id="i", subscribed_topic_names=frozenset({"t"})))
+    new = ConsumerMember("new", instance_id="i", subscribed_topic_names=frozenset({"u"}))
+    assert group.subscribed_topics_after(new) == {"u"}

@@ -149,3 +149,24 @@ def test_every_recorded_verdict_of_re2j_is_ours():
             continue
         found = " ".join(text or '""' for text in texts if automaton.matches(text)) or "none"
         assert found == verdict, expression
+
+
+@pytest.mark.parametrize(
+    "expression", ["(a?b?c?)" * 1000, "((a{30}){30}){20}", "(a?){1000}", "x" * 30_000, "(a|b|)" * 1000]
+)
+def test_an_expression_that_would_keep_everybody_waiting_is_refused(expression):
+    with pytest.raises(Refusal) as refused:
+        compiled(expression)
+    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_long_list_of_names_is_an_expression():
+    names = [f"team-{number}.orders-by-day" for number in range(300)]
+    assert matching("|".join(names).replace(".", "[.]"), [*names, "other", "team-300.orders-by-day"]) == set(names)
+
+
+def test_what_an_automaton_remembers_is_bounded():
+    automaton = compiled("(.*a){300}.*")
+    for number in range(60):
+        automaton.matches("ab" * 60 + str(number) + "a" * 100)
+    assert sum(len(state.places) for state in automaton._steps.values()) <= 110_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import resource
 import socket
@@ -471,3 +472,49 @@ def test_the_context_of_a_connection_is_shared_by_its_requests(site: Site) -> No
     second.send(request(1))
     assert first.read(24)[-4:] == b"\0\0\0\2"
     assert second.read(12)[-4:] == b"\0\0\0\1"
+
+
+def test_huge_requests_are_admitted_within_a_bound_though_none_is_set(make_site: MakeSite) -> None:
+    site = make_site(huge_request_bytes=100_000, max_huge_requests_bytes=1_000_000)
+    clients = [site.connect() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.send(request(number, 600_000)[:200_000])
+        site.settle()
+        client.send(request(number, 600_000)[200_000:400_000])
+        site.settle()
+    held = [connection.held_bytes for connection in site.server.connections]
+    assert held[0] == 400_000
+    assert max(held[1:]) <= 200_000
+    modest = site.connect()
+    modest.send(request(9, 90_000))
+    assert modest.read_numbers(1) == [9]
+    clients[0].send(request(0, 600_000)[400_000:])
+    assert clients[0].read_numbers(1) == [0]
+
+
+def test_half_of_a_huge_request_does_not_keep_others_out_for_ever(make_site: MakeSite) -> None:
+    site = make_site(huge_request_bytes=100_000, max_huge_requests_bytes=1_000_000, huge_request_ms=5_000)
+    stuck, other = site.connect(), site.connect()
+    stuck.send(request(1, 600_000)[:200_000])
+    site.settle()
+    other.send(request(2, 600_000)[:200_000])
+    site.settle()
+    other.send(request(2, 600_000)[200_000:300_000])
+    site.settle()
+    assert site.server.connection_count == 2
+    site.clock.now_ms += 5_001
+    site.until(lambda: site.server.connection_count == 1)
+    assert "others wait for the memory" in site.sentences[-1]
+    other.send(request(2, 600_000)[300_000:])
+    assert other.read_numbers(1) == [2]
+
+
+def test_the_largest_requests_take_memory_as_they_arrive(make_site: MakeSite) -> None:
+    site = make_site()
+    client = site.connect()
+    client.send(request(1, 40_000_000)[:3_000_000])
+    site.until(lambda: site.server.connections[0].held_bytes > 2_500_000)
+    inbox = site.server.connections[0]._inbox
+    assert isinstance(inbox.view.obj, mmap.mmap)
+    client.send(request(1, 40_000_000)[3_000_000:])
+    assert client.read_numbers(1) == [1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -204,3 +206,27 @@ def test_an_expired_request_is_off_its_keys_before_its_hook_runs() -> None:
     timer.advance(5)
     assert seen == [0]
     assert (parking.expired, parking.watched_keys) == (1, 0)
+
+
+def test_a_failing_request_leaves_nothing_to_the_cyclic_collector() -> None:
+    def fail() -> bool:
+        raise ValueError("no")
+
+    gc.collect()
+    gc.disable()
+    try:
+        parking = Parking(Timer(0))
+        parking.park(["a"], 10, fail, unexpected)
+        with pytest.raises(ValueError, match="no"):
+            parking.wake("a")
+        strict = Timer(0)
+        strict.add(5, fail)
+        with pytest.raises(ValueError, match="no"):
+            strict.advance(5)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert [thing for thing in gc.garbage if isinstance(thing, ValueError)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

@@ -16,8 +16,16 @@ import tidelog.wire
 from tidelog.wire import batch as b
 from tidelog.wire import check
 from tidelog.wire.batch import InvalidBatch, pack_batch, read_header
-from tidelog.wire.check import AppendRules, check_produced, check_replicated
-from tidelog.wire.compression import NONE, compress
+from tidelog.wire.check import (
+    PART_RECORDS,
+    SHORT_BYTES,
+    SHORT_PACKED_BYTES,
+    AppendRules,
+    TakesLong,
+    check_produced,
+    check_replicated,
+)
+from tidelog.wire.compression import GZIP, NONE, compress
 from tidelog.wire.records import EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
 NOW = 1_700_000_000_000
@@ -289,3 +297,26 @@ def test_a_follower_refuses_damage_and_offsets_that_go_back() -> None:
     with pytest.raises(InvalidBatch) as e:
         check_replicated(memoryview(bad))
     assert e.value.code == b.CORRUPT_MESSAGE
+
+
+def test_what_takes_long_to_unpack_or_pack_is_left_to_others() -> None:
+    large = build_batch([(NOW, b"k", bytes(SHORT_BYTES), None)], codec=GZIP)
+    with pytest.raises(TakesLong):
+        check_produced(memoryview(large), RULES, NOW, at_length=False)
+    assert check_produced(memoryview(large), RULES, NOW).header.record_count == 1
+    other_codec = AppendRules(codec=GZIP)
+    plain = build_batch([(NOW, b"k", bytes(SHORT_PACKED_BYTES), None)])
+    with pytest.raises(TakesLong):
+        check_produced(memoryview(plain), other_codec, NOW, at_length=False)
+    small = build_batch([(NOW, b"k", b"v", None)])
+    assert check_produced(memoryview(small), other_codec, NOW, at_length=False).header.attributes & 7 == GZIP
+
+
+def test_a_long_batch_is_walked_in_parts_and_its_faults_are_where_they_are() -> None:
+    count = 2 * PART_RECORDS + 10
+    records = [(NOW + at % 7, b"k" if at != PART_RECORDS + 3 else None, b"", None) for at in range(count)]
+    whole = build_batch(records, codec=GZIP)
+    assert check_produced(memoryview(bytearray(whole)), RULES, NOW).header.max_timestamp == NOW + 6
+    with pytest.raises(b.InvalidBatch) as refused:
+        check_produced(memoryview(bytearray(whole)), AppendRules(compacted=True), NOW)
+    assert [index for index, _ in refused.value.record_errors] == [PART_RECORDS + 3]

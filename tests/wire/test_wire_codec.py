@@ -15,6 +15,7 @@ from wire_values import all_codecs, by_schema, label, random_message
 
 import tidelog
 from tidelog.wire import messages
+from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import Codec, request_codec, response_codec, schema_of, stored_codec
 from tidelog.wire.ids import ZERO_UUID
 from tidelog.wire.malformed import UnsupportedFieldError, WireError
@@ -319,3 +320,29 @@ def test_empty_records_are_not_null() -> None:
             data = codec.encode(Response(responses=[Response.FetchableTopicResponse(partitions=[partition])]))
             read = codec.decode(data)[0].responses[0].partitions[0].records
             assert (read is None) == (records is None)
+
+
+def test_a_counted_decoder_reads_as_many_elements_as_it_may() -> None:
+    codec = request_codec(ApiKey.LIST_OFFSETS, 7)
+    request = codec.message_class
+    topics = [
+        request.ListOffsetsTopic(name="t", partitions=[request.ListOffsetsPartition(partition_index=i) for i in (1, 2)])
+        for _ in range(3)
+    ]
+    whole = codec.encode(request(topics=topics))
+    assert codec.decode_counted(whole, 0, 9) == codec.decode(whole)
+    with pytest.raises(WireError, match="more elements than are read"):
+        codec.decode_counted(whole, 0, 8)
+
+
+def test_tagged_fields_beyond_any_message_are_refused() -> None:
+    codec = request_codec(ApiKey.METADATA, 12)
+    whole = codec.encode(codec.message_class(topics=[]))
+    for count, taken in ((500, True), (2_000, False)):
+        tags = b"".join(encode_uvarint(100 + tag) + b"\0" for tag in range(count))
+        stretched = whole[:-1] + encode_uvarint(count) + tags
+        if taken:
+            assert codec.decode(stretched)[1] == len(stretched)
+        else:
+            with pytest.raises(WireError):
+                codec.decode(stretched)

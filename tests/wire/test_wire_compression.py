@@ -318,3 +318,20 @@ def test_a_bomb_costs_no_more_memory_than_the_limit_and_a_claim_costs_next_to_no
 def test_gzip_that_ends_in_garbage_is_refused() -> None:
     with pytest.raises(BadCompression):
         decompress(GZIP, zlib.compress(b"abc", wbits=31) + b"garbage")
+
+
+def test_gzip_of_many_members_and_pieces_unpacks_whole() -> None:
+    parts = [random.Random(seed).randbytes(700_000) * 3 for seed in range(3)]
+    packed = b"".join(bytes(compress(GZIP, part)) for part in parts)
+    assert bytes(decompress(GZIP, packed)) == b"".join(parts)
+    with pytest.raises(TooLarge):
+        decompress(GZIP, packed, 3 * 2_100_000 - 1)
+    with pytest.raises(BadCompression):
+        decompress(GZIP, packed[:-9])
+
+
+def test_a_zstd_frame_that_says_it_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = bytes(compress(ZSTD, bytes(1 << 20)))
+    monkeypatch.setattr("cramjam.zstd.decompress_into", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(TooLarge):
+        decompress(ZSTD, packed, (1 << 20) - 1)

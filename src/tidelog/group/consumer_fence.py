@@ -23,6 +23,7 @@ def fence(shard: Shard, turn: Turn, group: ConsumerGroup, members: list[Consumer
     for member in members:
         turn.records.extend(member_tombstones(group.group_id, member.member_id))
         forget_steps(shard, turn, group.group_id, member.member_id)
+        shard.deadlines.cancel(turn, shard.key("session", group.group_id, member.member_id))
     still = {member.subscribed_topic_regex for member in left}
     for expression in sorted({m.subscribed_topic_regex for m in members if m.subscribed_topic_regex} - still):
         turn.append(regex_tombstone(group.group_id, expression))

@@ -23,13 +23,14 @@ size_at = Struct(">i").unpack_from  # size_at(buffer, position) -> (size,)
 
 
 class Inbox:
-    __slots__ = ("_pool", "begin", "end", "view")
+    __slots__ = ("_mapped", "_pool", "begin", "end", "view")
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
         self.view: memoryview | None = None  # the bytes are view[begin:end]; None when there are none
         self.begin = 0
         self.end = 0
+        self._mapped = False  # the buffer is one of those that are mapped
 
     def __len__(self) -> int:
         return self.end - self.begin
@@ -54,6 +55,7 @@ class Inbox:
                 larger[:held] = view[self.begin : self.end]
                 self._pool.give(view)
             self.view = view = larger
+            self._mapped = mapped
             self.begin = 0
             self.end = held
         return view[self.end : min(self.begin + wanted_bytes, len(view), self.end + READ_BYTES)]
@@ -61,11 +63,12 @@ class Inbox:
     def keep(self, view: memoryview, begin: int, end: int) -> None:
         """Hold these bytes and no others; `view` is the inbox's own or the shared area."""
         held = end - begin
-        if view is self.view and held > len(view) // _SPARSE:
+        if view is self.view and (held > len(view) // _SPARSE or (self._mapped and begin == self.begin)):
             self.begin = begin
             self.end = end
             return
         old = self.view
+        self._mapped = False
         if held == 0:
             self.view = None
         elif held <= SMALL_BYTES:

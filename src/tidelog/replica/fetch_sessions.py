@@ -11,7 +11,8 @@ A session holds the ordered partitions of one fetcher and what it was last told 
 An incremental response holds the partitions with records, an error, or a high watermark or log start offset
 that the fetcher has not heard of. A partition that returned records goes to the end of the order, so that a
 full response never starves the ones behind it. Sessions are soft state: after a restart the client is told
-FETCH_SESSION_ID_NOT_FOUND and starts anew.
+FETCH_SESSION_ID_NOT_FOUND and starts anew. All of them together hold a bounded number of partitions; a fetch that finds
+no room is answered without a session, in full, each time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 MAX_EPOCH: Final = 2**31 - 1
 NO_SESSION: Final = 0
+#: that all sessions may hold together: a hundred megabytes' worth
+MAX_PARTITIONS: Final = 150_000
 
 #: a topic by its id (16 bytes) where the fetcher speaks in ids, else by its name, and the partition index
 PartitionKey = tuple[bytes | str, int]
@@ -132,6 +135,7 @@ class FetchSessions:
     def __init__(self, max_sessions: int, eviction_ms: int, random_id: Callable[[], int]) -> None:
         self.max_sessions = max_sessions
         self.eviction_ms = eviction_ms
+        self.max_partitions = MAX_PARTITIONS
         self._random_id = random_id
         #: least recently used first: a session moves to the end whenever it is used
         self._sessions: dict[int, FetchSession] = {}
@@ -165,6 +169,7 @@ class FetchSessions:
             return FetchContext([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        before = len(session.partitions)
         for partition in _requested(request, uses_topic_ids, topic_name, session.partitions):
             session.partitions.setdefault(key_of(partition, uses_topic_ids), partition)
         for forgotten in request.forgotten_topics_data:
@@ -174,6 +179,9 @@ class FetchSessions:
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext([], error_code=0)
+        if len(session.partitions) > before and self._partitions() > self.max_partitions:
+            del self._sessions[session.id]
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.advance_epoch()
         self._touch(session, now_ms)
         if uses_topic_ids:
@@ -182,6 +190,9 @@ class FetchSessions:
                 known.topic = topic_name(known.topic_id)
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
+    def _partitions(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.last_used_ms = now_ms
         self._sessions.pop(session.id, None)
@@ -189,6 +200,8 @@ class FetchSessions:
 
     def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self.max_sessions and not self._evict(privileged, size, now_ms):
+            return None
+        if not privileged and self._partitions() + size > self.max_partitions:
             return None
         session_id = self._random_id()
         while session_id == NO_SESSION or session_id in self._sessions:

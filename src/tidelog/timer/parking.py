@@ -141,14 +141,16 @@ class Parking:
                 if self._on_error is not None:
                     self._on_error(parked, exception)
                 else:
-                    # Without this frame, which keeps it until it returns: each would hold the other for ever.
-                    error = exception.with_traceback(exception.__traceback__ and exception.__traceback__.tb_next)
+                    error = exception
                 continue
             # It may have been cancelled from within its own answer, by a connection that failed to take it.
             if parked.waiting:
                 self._leave(parked)
                 self.completed += 1
-        return error
+        try:
+            return error
+        finally:
+            del error
 
     def _leave(self, parked: Parked) -> None:
         parked.waiting = False

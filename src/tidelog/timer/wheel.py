@@ -187,7 +187,10 @@ class Timer:
             if ran < len(due):
                 self._due[:0] = due[ran:]
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or it would hold this frame, and this frame it
 
     def _place(self, task: TimerTask) -> None:
         """Put a task that is not due into the bucket of the lowest wheel that reaches it."""

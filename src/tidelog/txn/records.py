@@ -29,7 +29,7 @@ def by_topic(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> dic
     return topics
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=1_024)
 def transaction_key(transactional_id: str) -> bytes:
     return encode_versioned("TransactionLogKey", 0, messages.TransactionLogKey(transactional_id=transactional_id))
 

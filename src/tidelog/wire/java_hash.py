@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=1_024)
 def java_hash(text: str) -> int:
     """String.hashCode of Java: over UTF-16 units, as a signed 32-bit number."""
     code = 0

@@ -47,12 +47,21 @@ def piped(function: DECORATED) -> DECORATED:
         from tidelog.pipeline.spec import DEFAULT_BOOTSTRAP, SpecError, load
 
         fallback = os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        pipeline = None
         try:
-            return function(load(file, bootstrap=bootstrap, fallback=fallback), **arguments)
-        except (SpecError, PipelineError, ModuleNotFoundError) as error:
+            pipeline = load(file, bootstrap=bootstrap, fallback=fallback)
+            return function(pipeline, **arguments)
+        except (SpecError, PipelineError, ModuleNotFoundError, OSError) as error:
             ctx = click.get_current_context()
             if debugging(ctx):
                 raise
+            if isinstance(error, OSError):
+                if error.filename or pipeline is None or isinstance(error, BrokenPipeError):
+                    raise
+                # The storage of a table names nothing when it fails: neither its path nor what is to be done.
+                from tidelog.pipeline.places import explained
+
+                error = explained(pipeline.table.path, error)
             if isinstance(error, SpecError):
                 for problem in error.problems:
                     tell_error(f"{problem.where}: {problem.message}", problem.hint)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark import AccumulatorParam
 
+from tidelog.pipeline import places
 from tidelog.pipeline.errors import NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Done
 from tidelog.pipeline.landing import Landed, LandingTask, land, write_rows
@@ -98,12 +99,19 @@ class OnSpark:
         self, transform: Transform, schema: pa.Schema, staged: Sequence[str], settings: SinkSettings
     ) -> list[WrittenFile]:
         def job() -> list[WrittenFile]:
-            records = self._spark.read.schema(_spark_schema(schema)).parquet(*staged)
+            records = self._staged(schema, staged)
             rows = self._transformed(transform, records)
             described = rows.mapInArrow(_writing(settings, _arrow_schema(rows)), "file binary").collect()
             return [file for row in described for file in pickle.loads(row["file"])]
 
         return self._watched("transform", job)
+
+    def _staged(self, schema: pa.Schema, staged: Sequence[str]) -> DataFrame:
+        """What is remote is read as it was written, by tasks: the JVM would want drivers and credentials of its own."""
+        if all(map(places.is_local, staged)):
+            return self._spark.read.schema(_spark_schema(schema)).parquet(*staged)
+        paths = self._spark.createDataFrame([(path,) for path in staged], "path string")
+        return paths.repartition(min(len(staged), self.parallelism)).mapInArrow(_reading(schema), _spark_schema(schema))
 
     def _transformed(self, transform: Transform, records: DataFrame) -> DataFrame:
         from tidelog.pipeline.transform import apply
@@ -193,6 +201,21 @@ def _arrow_schema(rows: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])
+
+
+def _reading(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with the paths of staged files: it gives their rows instead."""
+
+    def read(paths: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        for path in (path for batch in paths for path in batch.column("path").to_pylist()):
+            root, _, name = path.rpartition("/")
+            with pq.ParquetFile(places.open_to_read(root, name)) as file:
+                for batch in file.iter_batches():
+                    yield batch.select(schema.names).cast(schema)
+
+    return read
 
 
 def _writing(

@@ -43,6 +43,7 @@ from tidelog.pipeline.toml_keys import (
     read_section,
     settings,
     size_bytes,
+    table_path,
     text,
 )
 
@@ -220,7 +221,9 @@ class Transform:
 class Table:
     """[table]: the Delta table that the rows land in."""
 
-    path: str = key(path, "the directory of the Delta table, relative to the file")
+    path: str = key(
+        table_path, "the directory of the Delta table, relative to the file; or an address such as s3://bucket/orders"
+    )
     partition_by: tuple[str, ...] = key(names, "columns that the table is partitioned by", default=())
     target_file_size: int = key(
         size_bytes, "how large a Parquet file may grow before the next is begun", default=128 * MIB, shown='"128MB"'
@@ -275,7 +278,7 @@ class Limits:
 class DeadLetters:
     """[dead_letters]: the table of what could not be decoded."""
 
-    path: str = key(path, "its directory", default="", shown="the table's path with _dead_letters behind it")
+    path: str = key(table_path, "its directory", default="", shown="the table's path with _dead_letters behind it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,8 @@ class PipelineTable:
                 "see whether its _delta_log is whole, and whether other writers gave it features that this version of "
                 "deltalake lacks; or write another path",
             ) from error
+        except OSError as error:
+            raise places.explained(path, error) from error
 
     @classmethod
     def create(
@@ -146,6 +148,8 @@ class PipelineTable:
                 raise PipelineError(
                     f"no table can be made at {path}: {_first_line(error)}", "write a path that can be written to"
                 ) from error
+        except OSError as error:
+            raise places.explained(path, error) from error
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:

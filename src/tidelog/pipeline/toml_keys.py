@@ -21,7 +21,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB|TB|TiB)?",
 _POWERS: Final = {"": 0, "b": 0, "kb": 1, "kib": 1, "mb": 2, "mib": 2, "gb": 3, "gib": 3, "tb": 4, "tib": 4}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_ADDRESS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+([^/]*)(.*)")
+_ADDRESS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,2}([^/]*)(.*)")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.=+~@/-]*")
 #: where a table can be beside a directory -> an example
 STORES: Final = {
@@ -157,15 +157,18 @@ def flag(value: Any, _: str) -> bool:
     return value
 
 
-def choice(*allowed: str) -> Read:
-    def read(value: Any, _: str) -> str:
-        if value not in allowed:
-            close = difflib.get_close_matches(str(value), allowed, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            raise Wrong(f"{value!r} is not one of its values", f"{meant}write one of: {', '.join(allowed)}")
-        return str(value)
+class choice:
+    """One of these words."""
 
-    return read
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
+    def __call__(self, value: Any, _: str) -> str:
+        if value not in self.allowed:
+            close = difflib.get_close_matches(str(value), self.allowed, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise Wrong(f"{value!r} is not one of its values", f"{meant}write one of: {', '.join(self.allowed)}")
+        return str(value)
 
 
 def count(least: int) -> Read:
@@ -226,7 +229,9 @@ def table_path(value: Any, directory: str) -> str:
     if scheme not in STORES:
         hint = f"write a directory, or an address that begins with {', '.join(f'{name}://' for name in STORES)}"
         raise Wrong(f"{written!r}: there is no storage called {scheme}", hint)
-    if not written[len(scheme) :].startswith("://") or not address[2] or not address[3].strip("/"):
+    # The name node of an HDFS may be named in Hadoop's own files alone.
+    named = bool(address[2]) or scheme == "hdfs"
+    if not written[len(scheme) :].startswith("://") or not named or not address[3].strip("/"):
         raise Wrong(f"{written!r} is no whole address", f'write for example "{STORES[scheme]}"')
     if not _PLAIN.fullmatch(address[3]):
         # Written with them as one path, read as another: a table would be made that nobody finds.

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 import pickle
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOOK_EVERY_S: Final = 0.1
+#: how long a process may take to be gone whose connections are broken
+_LAST_MOMENT_S: Final = 0.5
 #: how long a job may have no task that runs before somebody is told
 IDLE_S: Final = 30.0
 Told = list[tuple[int, Landed]]
@@ -60,7 +64,25 @@ class OnSpark:
 
     @property
     def parallelism(self) -> int:
-        return max(1, int(self._spark.sparkContext.defaultParallelism))
+        return max(1, self._asked(lambda: int(self._spark.sparkContext.defaultParallelism)))
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        """The JVM's answer. A JVM that has ended answers in many ways, all of which mean one thing."""
+        try:
+            return question()
+        except Exception as error:
+            if self._has_ended():
+                raise _ended() from error
+            raise
+
+    def _has_ended(self) -> bool:
+        """Whether the JVM has; a moment is given to it, for its connections break before it is gone."""
+        process = getattr(self._spark.sparkContext._gateway, "proc", None)
+        if process is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_MOMENT_S)
+        return process.poll() is not None
 
     def check_tasks(self) -> None:
         """Runs a task that does nothing. NotReady where no executor takes it, TasksFailed where it cannot run there."""
@@ -93,7 +115,9 @@ class OnSpark:
         return self._watched("landing", job, tell)
 
     def transformed_schema(self, transform: Transform, schema: pa.Schema) -> pa.Schema:
-        return _arrow_schema(self._transformed(transform, self._spark.createDataFrame([], _spark_schema(schema))))
+        return self._asked(
+            lambda: _arrow_schema(self._transformed(transform, self._spark.createDataFrame([], _spark_schema(schema))))
+        )
 
     def transform(
         self, transform: Transform, schema: pa.Schema, staged: Sequence[str], settings: SinkSettings
@@ -166,23 +190,38 @@ class OnSpark:
                 tell()
                 if time.monotonic() >= look_at:
                     look_at += IDLE_S
-                    if self._is_idle(group):
+                    if self._asked(lambda: self._is_idle(group)):
                         look_at = math.inf
                         if waits is not None:
                             waits()
                         else:
                             tell_all(self._listeners, Notice(*self._idle()))
         except BaseException:
-            self._spark.sparkContext.cancelJobGroup(group)
+            with suppress(Exception):
+                self._spark.sparkContext.cancelJobGroup(group)
             raise
         if failure:
             if isinstance(failure[0], PipelineError):
                 raise failure[0]
+            if self._has_ended():
+                raise _ended() from failure[0]
             raise explained(failure[0]) from failure[0]
         return outcome[0]
 
     def close(self) -> None:
-        self._spark.stop()
+        try:
+            self._spark.stop()
+        except Exception:
+            if not self._has_ended():
+                raise
+
+
+def _ended() -> NotReady:
+    return NotReady(
+        "Spark's JVM has ended: it was killed, or ran out of memory",
+        "start the pipeline again, it goes on from what the table has; "
+        '"spark.driver.memory" under [spark.conf] gives the JVM more memory',
+    )
 
 
 def _same(number: int) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
+import re
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -257,7 +260,6 @@ def test_a_jvm_that_ends_is_told_in_one_message(bootstrap: str, file: Path, fill
 
 
 def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: str) -> None:
-    import re
     from urllib.request import urlopen
 
     process = started(file, bootstrap, "--metrics-port", "0")
@@ -270,6 +272,49 @@ def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: st
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
+
+
+DRAWING = """
+import sys, time
+from tidelog.cli.pipeline_view import LiveTable
+from tidelog.pipeline.progress import PartitionProgress, Progress, State
+partitions = tuple(PartitionProgress(topic="a-topic-with-a-long-name", partition=n, committed=1, read=2, end=3) for n in range(3))
+with LiveTable() as table:
+    table(Progress(pipeline="p", state=State.READING, batch=1, partitions=partitions, rows=1, dead_letters=0, files=1,
+                   rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
+    while True:
+        time.sleep(1)
+"""
+
+
+def test_the_live_table_is_drawn_anew_when_the_terminal_gets_another_size() -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment["TERM"] = "xterm-256color"
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRAWING], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    try:
+        assert "\x1b[2J" not in written_until(ours, r"name +2 +1 ")
+        termios.tcsetwinsize(ours, (24, 40))
+        process.send_signal(signal.SIGWINCH)
+        drawn = written_until(ours, r"\x1b\[2J(.*\n){4}")
+        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn.partition("\x1b[2J")[2]).splitlines()
+        assert lines and all(len(line) <= 40 for line in lines)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def written_until(terminal: int, pattern: str) -> str:
+    """What a program has written to a terminal when it has written this."""
+    written = ""
+    while not re.search(pattern, written):
+        written += os.read(terminal, 4096).decode()
+    return written
 
 
 def test_the_live_table_has_a_line_per_partition() -> None:

@@ -278,7 +278,7 @@ DRAWING = """
 import sys, time
 from tidelog.cli.pipeline_view import LiveTable
 from tidelog.pipeline.progress import PartitionProgress, Progress, State
-partitions = tuple(PartitionProgress(topic="a-topic-with-a-long-name", partition=n, committed=1, read=2, end=3) for n in range(3))
+partitions = tuple(PartitionProgress("a-topic-with-a-long-name", n, 1, 2, 3) for n in range(3))
 with LiveTable() as table:
     table(Progress(pipeline="p", state=State.READING, batch=1, partitions=partitions, rows=1, dead_letters=0, files=1,
                    rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))

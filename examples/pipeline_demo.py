@@ -238,25 +238,39 @@ def bars(values: list[float]) -> str:
 
 def draw(story: Story, path: Path) -> None:
     """Throughput and lag over time, with the moment of the kill."""
+    from matplotlib import pyplot
+
+    figure = picture(story)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def picture(story: Story) -> Any:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     at = [commit.at_s for commit in story.commits]
+    rates = [commit.rows / commit.seconds for commit in story.commits]
     figure, (rate, lag) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 5))
-    rate.bar(at, [commit.rows / commit.seconds for commit in story.commits], width=0.3, color="#2a7f9e")
+    rate.bar(at, rates, width=0.3, color="#2a7f9e")
+    # The upper third is for what happened; a line for each, for they may be close to each other.
+    rate.set_ylim(0, 1.5 * max(rates, default=1))
     rate.set_ylabel("rows a second, per batch")
     rate.set_title("orders into a Delta table; the runner is killed and started again")
     lag.step(at, [commit.lag for commit in story.commits], where="post", color="#c0552d")
     lag.set_ylabel("orders not in the table")
     lag.set_xlabel("seconds")
     lag.set_ylim(bottom=0)
-    for axes in (rate, lag):
-        for moment, what in story.moments[:2]:
+    first, last = rate.get_xlim()
+    for number, (moment, what) in enumerate(story.moments[:2]):
+        for axes in (rate, lag):
             axes.axvline(moment, color="black", linewidth=0.8, linestyle="--")
-            if axes is rate:
-                axes.annotate(f" {what}", (moment, axes.get_ylim()[1] * 0.9), fontsize=8)
+        # The one before the other on its left, the other on its right, as long as there is room.
+        share = (moment - first) / (last - first)
+        on_the_left = share > 0.75 or (number == 0 and share > 0.25)
+        height = {"y": 0.93 - 0.12 * number, "transform": rate.get_xaxis_transform()}
+        rate.text(moment, s=f" {what} ", ha="right" if on_the_left else "left", va="center", fontsize=8, **height)
     figure.tight_layout()
-    figure.savefig(path)
-    pyplot.close(figure)
+    return figure

@@ -5,10 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
+import re
 import signal
+import socket
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -88,6 +93,48 @@ def test_check_lists_what_is_there_and_what_is_missing(run: Shell, file: Path, f
         assert word in problem.stderr
     found = json.loads(run("pipeline", "check", str(file), "-o", "json", code=1).stdout)
     assert all(row["hint"] for row in found if not row["ok"])
+
+
+def test_check_says_what_run_says_of_a_column_to_partition_by_that_is_not_there(
+    run: Shell, file: Path, filled: str, tmp_path: Path
+) -> None:
+    for decode in ('schema = "id BIGINT"', "infer = true"):
+        text = FILE.format(name=filled, topic=filled).replace('schema = "id BIGINT"', decode)
+        file.write_text(text.replace('path = "lake"', 'path = "lake"\npartition_by = ["day"]'))
+        checked = run("pipeline", "check", str(file), code=1)
+        assert checked.stdout.count("PROBLEM") == 1 and "the rows have no column day" in checked.stderr
+        assert checked.stderr.replace("error: table: ", "error: ") == run("pipeline", "run", str(file), code=1).stderr
+        assert not (tmp_path / "lake").exists()
+
+
+def test_status_of_a_topic_that_was_created_again_says_what_run_says(
+    run: Shell, client: Client, file: Path, filled: str
+) -> None:
+    run("pipeline", "run", str(file), "--once", "-o", "quiet")
+    client.admin.delete_topics([filled])
+    client.admin.create_topic(filled, 1, 1)
+    told = run("pipeline", "run", str(file), "--once", "-o", "quiet", code=1).stderr
+    shown = run("pipeline", "status", str(file), code=1)
+    assert "created again" in told and shown.stderr == told and "COMMITTED" in shown.stdout
+
+
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing_behind(
+    bootstrap: str, client: Client, file: Path, topic: str, tmp_path: Path
+) -> None:
+    """No file may grow beyond some bytes, which is refused in the way in which a full disk refuses."""
+    file.write_text(file.read_text().replace("id BIGINT", "text STRING"))
+    values = [json.dumps({"text": os.urandom(500).hex()}) for _ in range(100)]
+    client.produce(topic, [Message(value.encode()) for value in values], partition=0)
+    limited = (
+        "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", limited, *run_command(file, bootstrap, "--once")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count("error:") == 1 and "make room there" in done.stderr
+    assert f"error: {tmp_path}/lake/part-" in done.stderr and ".parquet cannot be used: file too large" in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_mistakes_in_the_file_are_code_2_and_told_one_by_one(alone: Shell, file: Path) -> None:
@@ -203,25 +250,24 @@ def test_vacuum_lists_and_removes(run: Shell, file: Path, filled: str, tmp_path:
     assert "not a duration" in run("pipeline", "vacuum", str(file), "--older-than", "soon", code=2).stderr
 
 
+def run_command(file: Path, bootstrap: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "tidelog.cli.main", "pipeline", "run", str(file), "-b", bootstrap, *options]
+
+
 def started(file: Path, bootstrap: str, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tidelog.cli.main",
-            "pipeline",
-            "run",
-            str(file),
-            "-b",
-            bootstrap,
-            "-o",
-            "json",
-            *options,
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = run_command(file, bootstrap, "-o", "json", *options)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def java_of(process: subprocess.Popen[str]) -> int:
+    """The JVM that a run has started, or will have in a moment."""
+    while process.poll() is None:
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            with suppress(OSError):
+                if b"java" in Path(f"/proc/{child}/cmdline").read_bytes().partition(b"\0")[0]:
+                    return int(child)
+        time.sleep(0.05)
+    raise AssertionError("the run has ended")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -236,8 +282,44 @@ def test_a_continuous_run_stops_in_good_order(bootstrap: str, file: Path, filled
     assert json.loads(out.splitlines()[-1])["stopped"] is True and "stopping after this batch" in err
 
 
+@pytest.mark.spark
+def test_a_signal_while_spark_starts_ends_the_run_at_once_and_in_good_order(
+    bootstrap: str, file: Path, filled: str, tmp_path: Path
+) -> None:
+    file.write_text(file.read_text().replace('"none"', '"local[1]"'))
+    process = started(file, bootstrap)
+    java_of(process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "stopped before anything was begun" in err
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_signal_while_no_broker_answers_is_no_failure(file: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = started(file, f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "3")
+        # From here on the run waits for an answer that never comes.
+        connection, _ = silent.accept()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        connection.close()
+    assert process.returncode == 0, err
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_jvm_that_ends_is_told_in_one_message(bootstrap: str, file: Path, filled: str) -> None:
+    file.write_text(file.read_text().replace('"none"', '"local[1]"'))
+    process = started(file, bootstrap)
+    assert process.stdout is not None and "batch" in process.stdout.readline()
+    os.kill(java_of(process), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.count("error:") == 1 and "Spark's JVM has ended" in err and "Traceback" not in err
+
+
 def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: str) -> None:
-    import re
     from urllib.request import urlopen
 
     process = started(file, bootstrap, "--metrics-port", "0")
@@ -250,6 +332,49 @@ def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: st
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
+
+
+DRAWING = """
+import sys, time
+from tidelog.cli.pipeline_view import LiveTable
+from tidelog.pipeline.progress import PartitionProgress, Progress, State
+partitions = tuple(PartitionProgress("a-topic-with-a-long-name", n, 1, 2, 3) for n in range(3))
+with LiveTable() as table:
+    table(Progress(pipeline="p", state=State.READING, batch=1, partitions=partitions, rows=1, dead_letters=0, files=1,
+                   rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
+    while True:
+        time.sleep(1)
+"""
+
+
+def test_the_live_table_is_drawn_anew_when_the_terminal_gets_another_size() -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment["TERM"] = "xterm-256color"
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRAWING], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    try:
+        assert "\x1b[2J" not in written_until(ours, r"name +2 +1 ")
+        termios.tcsetwinsize(ours, (24, 40))
+        process.send_signal(signal.SIGWINCH)
+        drawn = written_until(ours, r"\x1b\[2J(.*\n){4}")
+        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn.partition("\x1b[2J")[2]).splitlines()
+        assert lines and all(len(line) <= 40 for line in lines)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def written_until(terminal: int, pattern: str) -> str:
+    """What a program has written to a terminal when it has written this."""
+    written = ""
+    while not re.search(pattern, written):
+        written += os.read(terminal, 4096).decode()
+    return written
 
 
 def test_the_live_table_has_a_line_per_partition() -> None:

@@ -30,7 +30,7 @@ bootstrap = "{bootstrap}"
 [decode]
 {decode}
 [table]
-path = "lake/{name}"
+path = "{lake}/{name}"
 {table}
 [trigger]
 {trigger}
@@ -56,9 +56,19 @@ def value_of(number: int, growing: bool) -> bytes:
 
 
 class Site:
-    def __init__(self, bootstrap: str, directory: Path, name: str, partitions: int = 2, growing: bool = False) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        name: str,
+        partitions: int = 2,
+        growing: bool = False,
+        lake: str | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self.directory = directory
+        #: where the tables are: a directory, or an address
+        self.lake = lake or str(directory / "lake")
         self.name = name
         self.topic = f"{name}-topic"
         self.partitions = partitions
@@ -104,6 +114,7 @@ class Site:
     def text(self, decode: str, source: str | None, table: str, trigger: str, limits: str, master: str) -> str:
         return FILE.format(
             name=self.name,
+            lake=self.lake,
             bootstrap=self.bootstrap,
             source=source or f'topics = ["{self.topic}"]',
             decode=decode,
@@ -122,11 +133,11 @@ class Site:
 
     @property
     def table(self) -> DeltaTable:
-        return DeltaTable(str(self.directory / "lake" / self.name))
+        return DeltaTable(f"{self.lake}/{self.name}")
 
     @property
     def letters(self) -> DeltaTable:
-        return DeltaTable(str(self.directory / "lake" / f"{self.name}_dead_letters"))
+        return DeltaTable(f"{self.lake}/{self.name}_dead_letters")
 
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.table.to_pyarrow_table().to_pylist()

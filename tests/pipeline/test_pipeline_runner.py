@@ -17,12 +17,13 @@ from pipeline_site import JSON, Site
 
 from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
+from tidelog.pipeline.checking import findings
 from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, PipelineError
 from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.incumbent import sample
 from tidelog.pipeline.progress import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.runner import Runner
-from tidelog.pipeline.status import next_plan
+from tidelog.pipeline.status import next_plan, status
 from tidelog.pipeline.table import PipelineTable
 from tidelog.pipeline.tables import Tables
 from tidelog.pipeline.watching import Brokers
@@ -362,6 +363,10 @@ def test_a_topic_that_was_made_again_is_refused_however_far_it_has_grown(site: S
         with pytest.raises(DataLoss, match=f"created again .*: {site.topic};") as error:
             refused()
         assert "--allow-missing" in (error.value.hint or "")
+    found = status(pipeline, 20)
+    assert (found.problem, found.hint) == (error.value.message, error.value.hint)
+    (checked,) = [row for row in findings(pipeline, 20) if row.what == "table"]
+    assert (checked.ok, checked.message, checked.hint) == (False, error.value.message, error.value.hint)
     assert site.rows() == before
 
 

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+JOB = """
+{before}
+from pyspark.sql import SparkSession
+settings = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+{after}
+topics = spark.read.format("tidelog").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "t")
+print(topics.load().columns)
+"""
 
 
 def run(program: str) -> list[str]:
@@ -22,6 +36,25 @@ def test_the_package_that_pyspark_looks_for_offers_the_source() -> None:
     assert pyspark_tidelog.DefaultSource.name() == "tidelog"
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("import pyspark_tidelog", ""), ("", "from tidelog.pipeline.source import register; register(spark)")],
+)
+def test_a_job_finds_the_source_in_an_environment_that_is_not_activated(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB.format(before=before, after=after))
+    ours = os.path.dirname(sys.executable)
+    path = [entry for entry in os.environ["PATH"].split(os.pathsep) if entry != ours]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environment["PATH"] = os.pathsep.join(path)
+    done = subprocess.run([sys.executable, str(job)], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert "['key', 'value', 'topic'" in done.stdout, done.stderr
+
+
 def test_finding_the_source_imports_nothing_but_the_source() -> None:
     loaded = run(
         "import json, sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_tidelog;"
@@ -32,6 +65,7 @@ def test_finding_the_source_imports_nothing_but_the_source() -> None:
         "tidelog",
         "tidelog.pipeline",
         "tidelog.pipeline.source",
+        "tidelog.pipeline.this_python",
     ]
 
 

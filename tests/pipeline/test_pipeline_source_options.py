@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+from pathlib import Path
 
 import pytest
+from bench.systems.java import classpath
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.pipeline.kafka_options import CLIENT_NAMES, SECURITY
 from tidelog.pipeline.offsets_json import TopicPartition, offsets_from, offsets_to, read_offsets
 from tidelog.pipeline.options import (
     Assigned,
@@ -126,6 +130,14 @@ def test_what_to_read_is_said_in_exactly_one_way() -> None:
         ({"kafka.interceptor.classes": "x"}, "interceptors"),
         ({"kafka.security.protocol": "SASL_SSL"}, "PLAINTEXT only"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"kafka.ssl.truststore.location": "/jks"}, "kafka.ssl.truststore.location is given, and .* PLAINTEXT only"),
+        ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config is given, and .* PLAINTEXT only"),
+        ({"security.protocol": "SASL_SSL"}, "security.protocol is given, and .* PLAINTEXT only"),
+        ({"sasl.mechanism": "PLAIN"}, "sasl.mechanism is given, and .* PLAINTEXT only"),
+        ({"kafka.isolation.levle": "read_committed"}, "did you mean kafka.isolation.level"),
+        ({"kafka.max.poll.recrods": "1"}, "did you mean kafka.max.poll.records"),
+        ({"kafka.nobody.knows.me": "1"}, "there is no option 'kafka.nobody.knows.me'"),
+        ({"isolation.level": "read_committed"}, "isolation.level does nothing: write kafka.isolation.level"),
     ],
 )
 def test_what_cannot_work_is_refused_and_the_option_named(options: dict[str, str], said: str) -> None:
@@ -173,13 +185,21 @@ def test_settings_of_a_consumer_that_is_not_there_are_accepted() -> None:
             "kafka.max.poll.records": "1",
             "kafka.group.id": "g",
             "groupIdPrefix": "p",
-            "kafka.ssl.truststore.location": "/unused/without/an/ssl/protocol",
+            "kafka.acks": "all",
             "kafka.security.protocol": "plaintext",
             "somebodyElsesOption": "x",
             "maxOffsetsPerTrigger": "5",
         }
     )
     assert options.bootstrap == "localhost:9092"
+
+
+@pytest.mark.java
+def test_the_names_that_are_let_through_are_those_of_kafkas_clients() -> None:
+    program = Path(__file__).with_name("ClientOptionNames.java")
+    printed = subprocess.run(["java", "-cp", classpath(), program], capture_output=True, text=True, check=True).stdout
+    names = {name for name in printed.split() if not name.startswith((*SECURITY, "internal."))}
+    assert names == CLIENT_NAMES - {"auto.include.jmx.reporter"}
 
 
 @pytest.mark.parametrize(

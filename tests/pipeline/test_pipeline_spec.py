@@ -63,6 +63,52 @@ def test_an_address_given_beside_the_file_counts_and_one_in_the_environment_fill
     assert parse(LEAST, fallback="c:3").source.bootstrap == "c:3"
 
 
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("s3://lake/orders/", "s3://lake/orders"),
+        ("s3a://lake/orders", "s3://lake/orders"),
+        ("hdfs://namenode:8020/orders", "hdfs://namenode:8020/orders"),
+        ("hdfs:///orders", "hdfs:///orders"),
+        ("abfss://c@account.dfs.core.windows.net/orders", "abfss://c@account.dfs.core.windows.net/orders"),
+        ("file:///data/orders", "/data/orders"),
+        ("/data/orders", "/data/orders"),
+    ],
+)
+def test_a_table_is_in_a_directory_or_at_an_address_of_storage(written: str, path: str) -> None:
+    assert parse(LEAST.replace("lake/p", written)).table.path == path
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("ftp://host/orders", "there is no storage called ftp"),
+        ("dbfs:/orders", "there is no storage called dbfs"),
+        ("s3:/lake/orders", "is no whole address"),
+        ("s3://", "is no whole address"),
+        ("s3://lake", "is no whole address"),
+        ("s3:///orders", "is no whole address"),
+        ("hdfs://namenode:8020/of tables", "characters that addresses have no place for"),
+        ("s3://lake/100%", "characters that addresses have no place for"),
+    ],
+)
+def test_an_address_where_no_table_can_be_is_a_mistake_of_the_file(written: str, says: str) -> None:
+    told = problems(LEAST.replace("lake/p", written))
+    assert len(told) == 1 and "[table] path" in told[0] and says in told[0]
+    assert "[dead_letters] path" in problems(with_section("dead_letters", f'path = "{written}"'))[0]
+
+
+def test_the_mark_of_utf8_before_a_file_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_bytes(b"\xef\xbb\xbf" + LEAST.encode())
+    assert load(str(tmp_path / "p.toml")).name == "p"
+
+
+def test_the_reference_names_the_words_that_a_key_takes() -> None:
+    said = {row.key: row.says for row in reference()}
+    assert said["format"].endswith('`"json"`, `"avro"`, `"protobuf"`, `"text"` or `"raw"`')
+    assert said["isolation"].endswith('`"read_committed"` or `"read_uncommitted"`')
+
+
 def test_all_mistakes_are_told_at_once_with_place_and_remedy() -> None:
     told = problems(
         'naem = "p"\n[sorce]\ntopics = ["a"]\n[table]\npath = "x"\npartition_by = 3\ncompact_evry = 2\n'

@@ -76,6 +76,17 @@ SCHEMA = (
 FIELDS = list(decoder(SCHEMA).fields)
 
 
+def test_the_mark_of_utf8_before_a_value_is_no_part_of_it(face: str) -> None:
+    marked = b"\xef\xbb\xbf"
+    values = [marked + b'{"id": 1}', marked + b' {"id": 2, "new": true}', marked, marked[:2] + b"{}", b"{}" + marked]
+    decoded = decoder("id BIGINT", evolve=True).decode(records(values))
+    assert decoded.rows.column("id").to_pylist() == [1, 2]
+    assert decoded.wider.names == ["id", "new"]
+    reasons = decoded.dead.column("reason").to_pylist()
+    assert reasons[0] == "the value is empty" and len(reasons) == 3
+    assert infer_schema(values[:2], evolve=True).names == ["id", "new"]
+
+
 @pytest.mark.parametrize("which", FACES)
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 64), st.booleans())

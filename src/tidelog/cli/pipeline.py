@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +23,7 @@ from tidelog.cli.options import (
 from tidelog.cli.pipeline_load import load as load_command
 from tidelog.cli.pipeline_scope import replay_scope
 from tidelog.cli.places import Place, where
+from tidelog.cli.stopping import Stopping, stoppable
 from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
@@ -48,12 +48,21 @@ def piped(function: DECORATED) -> DECORATED:
         from tidelog.pipeline.spec import DEFAULT_BOOTSTRAP, SpecError, load
 
         fallback = os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        pipeline = None
         try:
-            return function(load(file, bootstrap=bootstrap, fallback=fallback), **arguments)
-        except (SpecError, PipelineError, ModuleNotFoundError) as error:
+            pipeline = load(file, bootstrap=bootstrap, fallback=fallback)
+            return function(pipeline, **arguments)
+        except (SpecError, PipelineError, ModuleNotFoundError, OSError) as error:
             ctx = click.get_current_context()
             if debugging(ctx):
                 raise
+            if isinstance(error, OSError):
+                if error.filename or pipeline is None or isinstance(error, ConnectionError):
+                    raise
+                # The storage of a table names nothing when it fails: neither its path nor what is to be done.
+                from tidelog.pipeline.places import explained
+
+                error = explained(pipeline.table.path, error)
             if isinstance(error, SpecError):
                 for problem in error.problems:
                     tell_error(f"{problem.where}: {problem.message}", problem.hint)
@@ -105,6 +114,7 @@ def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
         "tidelog pipeline run orders.toml --metrics-port 9400 -o json",
     )
 )
+@stoppable
 @piped
 @click.option("--once", is_flag=True, help="Read what there is now, and end.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
@@ -119,7 +129,13 @@ def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
 @master_option
 @timeout_option
 def run(
-    pipeline: Pipeline, once: bool, metrics_port: int | None, output: str, master: str | None, timeout_s: float
+    pipeline: Pipeline,
+    once: bool,
+    metrics_port: int | None,
+    output: str,
+    master: str | None,
+    timeout_s: float,
+    stopping: Stopping,
 ) -> None:
     """Run a pipeline: until it is stopped, or once until it has caught up.
 
@@ -144,53 +160,16 @@ def run(
     view = view_for(output)
     executor = _executor(pipeline, view)
     runner = Runner(pipeline, executor, [view, *([metrics] if metrics else [])], timeout_s=timeout_s)
-    with _Signals(runner.stop) as signals:
-        try:
-            with view:
-                outcome = runner.run()
-            view.end(outcome)
-        finally:
-            signals.is_over = True
-            executor.close()
-            if metrics is not None:
-                metrics.close()
-
-
-class _Signals:
-    """The first one stops the runner in good order, the second interrupts it, and nothing holds up the end."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._asked = False
-        self._before: dict[int, Any] = {}
-        self.is_over = False
-
-    def __enter__(self) -> Self:
-        import signal
-
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import signal
-
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        from tidelog.cli.main import INTERRUPTED
-        from tidelog.cli.output import tell
-
-        if self._asked and self.is_over:
-            # Only Spark is still being put away; its JVM ends with this process.
-            os._exit(INTERRUPTED)
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-        tell("stopping after this batch; once more to stop at once")
-        self._stop()
+    stopping.hand_over(runner.stop)
+    try:
+        with view:
+            outcome = runner.run()
+        view.end(outcome)
+    finally:
+        stopping.is_over = True
+        executor.close()
+        if metrics is not None:
+            metrics.close()
 
 
 # --- plan and status ----------------------------------------------------------------------------------
@@ -247,15 +226,22 @@ def plan(pipeline: Pipeline, output: str, timeout_s: float) -> None:
 @output_option("table", "json", "yaml")
 @timeout_option
 def status(pipeline: Pipeline, output: str, timeout_s: float) -> None:
-    """Show where a pipeline stands: in the table, in its consumer group and in the log."""
+    """Show where a pipeline stands: in the table, in its consumer group and in the log.
+
+    Where a run could not go on, for example because a topic was created again, it says so as a run would: exit code 1.
+    """
     from dataclasses import asdict
 
+    from tidelog.cli.failure import FAILED, tell_error
     from tidelog.cli.output import show_one
     from tidelog.pipeline.status import status as look
 
     found = asdict(look(pipeline, timeout_s))
     found["partitions"] = list(found["partitions"])
     show_one(found, output, lambda: _show_status(found))
+    if found["problem"] is not None:
+        tell_error(found["problem"], found["hint"])
+        click.get_current_context().exit(FAILED)
 
 
 def _show_status(found: dict[str, Any]) -> None:

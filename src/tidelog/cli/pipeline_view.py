@@ -6,11 +6,13 @@ event: `batch` for each commit, with where every partition stands; `notice`; and
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
-from types import TracebackType
-from typing import Any, Protocol, Self
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import click
 
@@ -18,6 +20,9 @@ from tidelog.cli.output import json_line, tell, warn
 from tidelog.cli.places import iso
 from tidelog.pipeline.progress import BatchCommitted, Event, Notice, Progress
 from tidelog.pipeline.runner import Outcome
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 
 class View(Protocol):
@@ -79,21 +84,62 @@ def _standing(progress: Progress) -> dict[str, Any]:
 
 
 class LiveTable(Quiet):
+    """A table that is drawn over itself.
+
+    When the terminal gets another size it breaks the lines of the last drawing anew, so that nobody knows any more how
+    many there are: then the screen is cleared, and the table begins again at its top.
+    """
+
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.live import Live
 
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=False)
+        self._live = self._begin()
+        self._size = self._console.size
+        self._drawn: Any = None
+        self._is_drawing = self._is_stale = False
+        self._before: Any = None
+
+    def _begin(self) -> Live:
+        from rich.live import Live
+
+        return Live(console=self._console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
+        with suppress(ValueError):
+            # Only the main thread hears of signals; elsewhere the next event finds the new size.
+            self._before = signal.signal(signal.SIGWINCH, self._resized)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGWINCH, self._before)
         self._live.__exit__(kind, error, trace)
+
+    def _resized(self, number: int, frame: FrameType | None) -> None:
+        self._is_stale = True
+        if not self._is_drawing and self._drawn is not None:
+            self._draw(self._drawn)
+
+    def _draw(self, drawn: Any) -> None:
+        self._drawn = drawn
+        self._is_drawing = self._is_stale = True
+        try:
+            # Once more where the size has changed meanwhile.
+            while self._is_stale:
+                self._is_stale = False
+                if self._console.size != self._size:
+                    self._size = self._console.size
+                    self._live.stop()
+                    self._console.clear()
+                    self._live = self._begin()
+                    self._live.start()
+                self._live.update(drawn, refresh=True)
+        finally:
+            self._is_drawing = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Notice):
@@ -101,7 +147,7 @@ class LiveTable(Quiet):
             if event.hint:
                 self._console.print(f"  {_escaped(event.hint)}")
         elif isinstance(event, Progress):
-            self._live.update(drawn(event))
+            self._draw(drawn(event))
 
     def end(self, outcome: Outcome) -> None:
         tell(f"{outcome.rows:,} rows in {outcome.batches:,} batches, {outcome.dead_letters:,} dead letters")

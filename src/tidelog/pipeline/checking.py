@@ -1,6 +1,7 @@
 """Everything that a pipeline needs, looked at one after the other: what is there, what is wrong, and what to do.
 
 Nothing is written, and no runner is disturbed. A check that cannot be made because an earlier one failed is left out.
+What a runner refuses at its start is refused here by the same code (`tables.examine`), so that both say the same.
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog import how_to_install
 from tidelog.client import ClientError
 from tidelog.pipeline import places, session
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.plan import Ends, TopicPartition
 from tidelog.pipeline.spec import Pipeline
+
+if TYPE_CHECKING:
+    from tidelog.pipeline.decoding import Decoding
+    from tidelog.pipeline.table import PipelineTable
 
 
 class Finding(NamedTuple):
@@ -25,6 +32,16 @@ class Finding(NamedTuple):
     hint: str | None = None
 
 
+@dataclass(slots=True)
+class _Known:
+    """What the checks so far have found, for those after them."""
+
+    ends: dict[TopicPartition, Ends] = field(default_factory=dict)
+    topic_ids: dict[str, int] = field(default_factory=dict)
+    table: PipelineTable | None = None
+    decoding: Decoding | None = None
+
+
 def findings(pipeline: Pipeline, timeout_s: float, with_spark: bool = False) -> Iterator[Finding]:
     yield Finding("file", True, pipeline.file)
     missing = [name for name in _modules(pipeline) if find_spec(name) is None]
@@ -32,14 +49,14 @@ def findings(pipeline: Pipeline, timeout_s: float, with_spark: bool = False) -> 
         advice = how_to_install("spark", "schema")
         yield Finding("packages", False, f"{', '.join(missing)} is not installed", advice)
         return
-    yield from _brokers(pipeline, timeout_s)
-    yield from _schema(pipeline)
-    yield from _table(pipeline)
+    known = _Known()
+    yield from _brokers(pipeline, timeout_s, known)
+    yield from _table(pipeline, timeout_s, known)
     yield from _transform(pipeline)
     spark = list(_spark(pipeline))
     yield from spark
     if with_spark and all(finding.ok for finding in spark):
-        yield from _start(pipeline)
+        yield from _start(pipeline, known)
 
 
 def _modules(pipeline: Pipeline) -> list[str]:
@@ -51,14 +68,15 @@ def _failed(what: str, error: PipelineError | ClientError) -> Finding:
     return Finding(what, False, str(error), error.hint)
 
 
-def _brokers(pipeline: Pipeline, timeout_s: float) -> Iterator[Finding]:
+def _brokers(pipeline: Pipeline, timeout_s: float, known: _Known) -> Iterator[Finding]:
     from tidelog.pipeline.watching import Brokers
 
     source = pipeline.source
     try:
         with Brokers(source, timeout_s) as brokers:
             partitions = brokers.partitions()
-            ends = brokers.ends(partitions)
+            known.ends = ends = brokers.ends(partitions)
+            known.topic_ids = brokers.topic_ids
             brokers.group_offsets(pipeline.group.id)
     except ClientError as error:
         yield _failed("topics" if error.code > 0 else "broker", error)
@@ -77,56 +95,68 @@ def _brokers(pipeline: Pipeline, timeout_s: float) -> Iterator[Finding]:
     yield Finding("topics", True, f"{', '.join(topics)}: {len(partitions)} partitions, {offsets} offsets")
 
 
-def _schema(pipeline: Pipeline) -> Iterator[Finding]:
-    from tidelog.pipeline.decoding import Decoding
+def _table(pipeline: Pipeline, timeout_s: float, known: _Known) -> Iterator[Finding]:
     from tidelog.pipeline.table import PipelineTable
 
     try:
-        table = PipelineTable.open(pipeline.table.path, pipeline.name)
-        decoding = Decoding.of(pipeline.decode, None if table is None else table.pin, list)
+        known.table = PipelineTable.open(pipeline.table.path, pipeline.name)
     except PipelineError as error:
-        yield _failed("schema", error)
+        yield _failed("table", error)
         return
-    if decoding is None:
-        yield Finding("schema", True, "will be inferred from the first records")
-        return
-    yield Finding("schema", True, ", ".join(f"{field.name} {field.type}" for field in decoding.decoder.schema))
-    if pipeline.table.keys and pipeline.transform is None:
-        yield from _keys(pipeline, decoding.decoder.schema)
+    yield from _schema(pipeline, timeout_s, known)
+    if pipeline.table.keys and pipeline.transform is None and known.decoding is not None:
+        keys = _keys(pipeline, known.decoding.decoder.schema)
+        yield keys
+        if not keys.ok:
+            return
+    yield from _fit(pipeline, known)
 
 
-def _keys(pipeline: Pipeline, schema: Any) -> Iterator[Finding]:
+def _keys(pipeline: Pipeline, schema: Any) -> Finding:
     from tidelog.pipeline.merging import check_keys
 
     try:
         check_keys(schema, pipeline)
-        yield Finding("keys", True, ", ".join(pipeline.table.keys))
     except PipelineError as error:
-        yield _failed("keys", error)
+        return _failed("keys", error)
+    return Finding("keys", True, ", ".join(pipeline.table.keys))
 
 
-def _table(pipeline: Pipeline) -> Iterator[Finding]:
-    from tidelog.pipeline.table import check_empty, foreign
-    from tidelog.pipeline.tables import Tables
+def _schema(pipeline: Pipeline, timeout_s: float, known: _Known) -> Iterator[Finding]:
+    from tidelog.pipeline.decoding import Decoding
+    from tidelog.pipeline.incumbent import sample
 
+    pin = None if known.table is None else known.table.pin
     try:
-        tables = Tables.look(pipeline)
-        if tables is None:
-            check_empty(pipeline.table.path)
-            yield from _writable(pipeline.table.path)
-            return
-        if tables.table.epoch is None and not pipeline.table.adopt:
-            raise foreign(tables.table, pipeline.name)
-        if tables.table.partition_by != pipeline.table.partition_by:
-            raise PipelineError(
-                f"the table is partitioned by {list(tables.table.partition_by)}",
-                "write the same under partition_by in [table], or another path",
-            )
-        tables.table.check_usable()
+        known.decoding = Decoding.of(pipeline.decode, pin, lambda: sample(pipeline, known.ends, timeout_s))
+    except (PipelineError, ClientError) as error:
+        yield _failed("schema", error)
+        return
+    if known.decoding is None:
+        yield Finding("schema", True, "will be inferred from the first records")
+        return
+    yield Finding("schema", True, ", ".join(f"{column.name} {column.type}" for column in known.decoding.decoder.schema))
+
+
+def _fit(pipeline: Pipeline, known: _Known) -> Iterator[Finding]:
+    """Whether table and rows fit; what a transform makes of them is known when Spark has started."""
+    from tidelog.pipeline.tables import Tables, examine, starts_of
+
+    path = pipeline.table.path
+    try:
+        rows = known.decoding.decoder.schema if known.decoding is not None and pipeline.transform is None else None
+        table, letters = examine(pipeline, rows)
+        starts_of(table, known.ends, pipeline.source.starting_offsets)
+        if table is not None:
+            table.check_usable()
+            Tables(pipeline, table, letters).check_topics(known.topic_ids)
     except PipelineError as error:
         yield _failed("table", error)
         return
-    yield Finding("table", True, f"{pipeline.table.path}: version {tables.table.version}")
+    if table is not None:
+        yield Finding("table", True, f"{path}: version {table.version}")
+    else:
+        yield from _writable(path)
 
 
 def _writable(path: str) -> Iterator[Finding]:
@@ -187,11 +217,10 @@ def _spark(pipeline: Pipeline) -> Iterator[Finding]:
         yield _failed("spark", error)
 
 
-def _start(pipeline: Pipeline) -> Iterator[Finding]:
+def _start(pipeline: Pipeline, known: _Known) -> Iterator[Finding]:
     from tidelog.pipeline.batches import row_schema
-    from tidelog.pipeline.decoding import Decoding
     from tidelog.pipeline.on_spark import OnSpark
-    from tidelog.pipeline.table import PipelineTable
+    from tidelog.pipeline.tables import examine
 
     try:
         executor = OnSpark(session.spark_session(pipeline.spark, pipeline.name))
@@ -205,13 +234,10 @@ def _start(pipeline: Pipeline) -> Iterator[Finding]:
             yield _failed("start of spark", error)
             return
         yield Finding("start of spark", True, f"{executor.parallelism} tasks at a time")
-        table = PipelineTable.open(pipeline.table.path, pipeline.name)
-        decoding = Decoding.of(pipeline.decode, None if table is None else table.pin, list)
-        if decoding is not None and pipeline.transform is not None:
-            schema = row_schema(pipeline, executor, decoding)
-            if table is not None:
-                table.missing(schema)
-            yield Finding("rows", True, ", ".join(f"{field.name} {field.type}" for field in schema))
+        if known.decoding is not None and pipeline.transform is not None:
+            schema = row_schema(pipeline, executor, known.decoding)
+            examine(pipeline, schema)
+            yield Finding("rows", True, ", ".join(f"{column.name} {column.type}" for column in schema))
     except PipelineError as error:
         yield _failed("rows", error)
     finally:

@@ -46,6 +46,9 @@ _STAGED: Final = re.compile(r"-b(\d+)-t\d+-[0-9a-f]+-\d+\.parquet$")
 
 def register(spark: SparkSession) -> None:
     """Makes `format("tidelog-delta")` known to a session."""
+    from tidelog.pipeline import this_python
+
+    this_python.for_session(spark)
     spark.dataSource.register(DeltaSink)
 
 

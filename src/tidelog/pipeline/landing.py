@@ -7,9 +7,9 @@
 fails, is run twice or dies leaves files that nobody names. Memory is that of one fetch, one Arrow batch and what the
 sinks buffer (`max_bytes_per_task`), whatever the range.
 
-What trying the task again at once would not mend (records that are gone, a value to stop at, a broker that has not
-answered for as long as the client tries) is returned as a failure and not raised, so that the driver says it in words
-and decides. Everything else is raised, and is Spark's to try again.
+What trying the task again at once would not mend (records that are gone, a value to stop at, a full disk, a broker that
+has not answered for as long as the client tries) is returned as a failure and not raised, so that the driver says it in
+words and decides. Everything else is raised, and is Spark's to try again.
 """
 
 from __future__ import annotations
@@ -101,6 +101,8 @@ def land(task: LandingTask) -> Landed:
         failure = DataLoss(str(error), error.hint)
     except ClientError as error:
         failure = Passing(str(error), error.hint) if reading.may_pass(error) else _lasting(error)
+    except PipelineError as error:
+        failure = error
     finally:
         logging.getLogger(reading.__name__).removeHandler(losses)
         # Without effect where the sinks were closed.

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import math
 import pickle
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark import AccumulatorParam
 
+from tidelog.pipeline import places
 from tidelog.pipeline.columns import all_nullable
 from tidelog.pipeline.errors import NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.executor import Done
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOOK_EVERY_S: Final = 0.1
+#: how long a process may take to be gone whose connections are broken
+_LAST_MOMENT_S: Final = 0.5
 #: how long a job may have no task that runs before somebody is told
 IDLE_S: Final = 30.0
 Told = list[tuple[int, Landed]]
@@ -60,7 +65,25 @@ class OnSpark:
 
     @property
     def parallelism(self) -> int:
-        return max(1, int(self._spark.sparkContext.defaultParallelism))
+        return max(1, self._asked(lambda: int(self._spark.sparkContext.defaultParallelism)))
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        """The JVM's answer. A JVM that has ended answers in many ways, all of which mean one thing."""
+        try:
+            return question()
+        except Exception as error:
+            if self._has_ended():
+                raise _ended() from error
+            raise
+
+    def _has_ended(self) -> bool:
+        """Whether the JVM has; a moment is given to it, for its connections break before it is gone."""
+        process = getattr(self._spark.sparkContext._gateway, "proc", None)
+        if process is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_MOMENT_S)
+        return process.poll() is not None
 
     def check_tasks(self) -> None:
         """Runs a task that does nothing. NotReady where no executor takes it, TasksFailed where it cannot run there."""
@@ -94,19 +117,28 @@ class OnSpark:
 
     def transformed_schema(self, transform: Transform, schema: pa.Schema) -> pa.Schema:
         # As it will read the records from files: there everything may be null.
-        records = self._spark.createDataFrame([], _spark_schema(all_nullable(schema)))
-        return _arrow_schema(self._transformed(transform, records))
+        columns = _spark_schema(all_nullable(schema))
+        return self._asked(
+            lambda: _arrow_schema(self._transformed(transform, self._spark.createDataFrame([], columns)))
+        )
 
     def transform(
         self, transform: Transform, schema: pa.Schema, staged: Sequence[str], settings: SinkSettings
     ) -> list[WrittenFile]:
         def job() -> list[WrittenFile]:
-            records = self._spark.read.schema(_spark_schema(schema)).parquet(*staged)
+            records = self._staged(schema, staged)
             rows = self._transformed(transform, records)
             described = rows.mapInArrow(_writing(settings, _arrow_schema(rows)), "file binary").collect()
             return [file for row in described for file in pickle.loads(row["file"])]
 
         return self._watched("transform", job)
+
+    def _staged(self, schema: pa.Schema, staged: Sequence[str]) -> DataFrame:
+        """What is remote is read as it was written, by tasks: the JVM would want drivers and credentials of its own."""
+        if all(map(places.is_local, staged)):
+            return self._spark.read.schema(_spark_schema(schema)).parquet(*staged)
+        paths = self._spark.createDataFrame([(path,) for path in staged], "path string")
+        return paths.repartition(min(len(staged), self.parallelism)).mapInArrow(_reading(schema), _spark_schema(schema))
 
     def _transformed(self, transform: Transform, records: DataFrame) -> DataFrame:
         from tidelog.pipeline.transform import apply
@@ -161,23 +193,38 @@ class OnSpark:
                 tell()
                 if time.monotonic() >= look_at:
                     look_at += IDLE_S
-                    if self._is_idle(group):
+                    if self._asked(lambda: self._is_idle(group)):
                         look_at = math.inf
                         if waits is not None:
                             waits()
                         else:
                             tell_all(self._listeners, Notice(*self._idle()))
         except BaseException:
-            self._spark.sparkContext.cancelJobGroup(group)
+            with suppress(Exception):
+                self._spark.sparkContext.cancelJobGroup(group)
             raise
         if failure:
             if isinstance(failure[0], PipelineError):
                 raise failure[0]
+            if self._has_ended():
+                raise _ended() from failure[0]
             raise explained(failure[0]) from failure[0]
         return outcome[0]
 
     def close(self) -> None:
-        self._spark.stop()
+        try:
+            self._spark.stop()
+        except Exception:
+            if not self._has_ended():
+                raise
+
+
+def _ended() -> NotReady:
+    return NotReady(
+        "Spark's JVM has ended: it was killed, or ran out of memory",
+        "start the pipeline again, it goes on from what the table has; "
+        '"spark.driver.memory" under [spark.conf] gives the JVM more memory',
+    )
 
 
 def _same(number: int) -> int:
@@ -196,6 +243,21 @@ def _arrow_schema(rows: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])
+
+
+def _reading(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with the paths of staged files: it gives their rows instead."""
+
+    def read(paths: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        for path in (path for batch in paths for path in batch.column("path").to_pylist()):
+            root, _, name = path.rpartition("/")
+            with pq.ParquetFile(places.open_to_read(root, name)) as file:
+                for batch in file.iter_batches():
+                    yield batch.select(schema.names).cast(schema)
+
+    return read
 
 
 def _writing(

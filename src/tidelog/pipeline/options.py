@@ -3,12 +3,12 @@
 Names are case-insensitive, values are text. Whatever cannot work is refused here, before anything is read, with a
 message that names the option. Three kinds of options do nothing on purpose:
 
-- `kafka.*` that tune a consumer which is not there (`kafka.max.poll.records` and its like), and names nobody knows:
-  the stock connector hands them to Kafka's client, which ignores what it does not need.
+- `kafka.*` that tune a consumer which is not there (`kafka.max.poll.records` and its like).
 - `groupIdPrefix` and `kafka.group.id`: executors read the partitions that the driver gave them and join no group.
 - limits per trigger in a batch read.
 
-What the client cannot do and the user would rely on, encryption and authentication, is refused.
+What the client cannot do and the user would rely on, encryption and authentication, is refused; so are names that
+Kafka's clients do not have, and Kafka's names without `kafka.`, which would do nothing at all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
+from tidelog.pipeline.kafka_options import CLIENT_NAMES, PREFIX, SECURITY
 from tidelog.pipeline.offsets_json import (
     EARLIEST,
     LATEST,
@@ -231,28 +232,32 @@ class Given:
         refused: Mapping[str, str] = _REFUSED,
     ) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
-        self._refuse_misspellings(known)
         self._refuse_what_cannot_be_honoured(refused)
+        self._refuse_misspellings(known)
 
     def _refuse_misspellings(self, names: tuple[str, ...]) -> None:
-        """An unknown name is ignored, as by the stock connector, unless it all but says what was meant."""
-        known = {name.lower(): name for name in names}
-        for name in self._options:
-            if name not in known and not name.startswith("kafka."):
-                close = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
-                if close:
-                    raise BadOption(f"there is no option {name!r}: did you mean {known[close[0]]}?")
+        """Names of Kafka's have to be some; others are ignored, as by the stock connector, unless all but right."""
+        known = {name.lower(): name for name in (*names, *(PREFIX + name for name in CLIENT_NAMES))}
+        for name in (name for name in self._options if name not in known):
+            if f"{PREFIX}{name}" in known:
+                raise BadOption(f"option {name} does nothing: write {PREFIX}{name}")
+            kafkas = name.startswith(PREFIX)
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.6 if kafkas else 0.88)
+            if kafkas or close:
+                meant = f": did you mean {known[close[0]]}?" if close else ": Kafka's clients have none of that name"
+                raise BadOption(f"there is no option {name!r}{meant}")
 
     def _refuse_what_cannot_be_honoured(self, refused: Mapping[str, str]) -> None:
         for name, instead in refused.items():
             if name in self._options:
                 raise BadOption(f"option {name} is not supported: {instead}")
         protocol = self._options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+        only = "this connects in PLAINTEXT only: give it a PLAINTEXT listener, or use format('kafka')"
         if protocol != "PLAINTEXT":
-            raise BadOption(
-                f"option kafka.security.protocol is {protocol}, and this source connects in PLAINTEXT only: "
-                "give it a PLAINTEXT listener, or use format('kafka')"
-            )
+            raise BadOption(f"option kafka.security.protocol is {protocol}, and {only}")
+        for name in self._options:
+            if name.removeprefix(PREFIX).startswith(SECURITY) and name != "kafka.security.protocol":
+                raise BadOption(f"option {name} is given, and {only}")
 
     def named(self, *names: str) -> tuple[str, ...]:
         return tuple(name for name in names if name.lower() in self._options)

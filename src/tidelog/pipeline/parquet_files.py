@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, BinaryIO, Final
@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelog.pipeline import places
+from tidelog.pipeline.errors import Passing, PipelineError
 
 MAX_OPEN_FILES: Final = 32
 #: how many times its own size a batch may keep in memory before its rows are copied
@@ -95,13 +96,19 @@ class ParquetSink:
         """Writes what is left. The files, in the order in which they were closed."""
         for values in list(self._open):
             self._finish(values)
-        return self._written
+        written, self._written = self._written, []
+        return written
 
     def abandon(self) -> None:
-        """Closes without finishing: whatever is on disk is nobody's."""
+        """Closes without finishing. What is on disk is nobody's, and goes: the disk may be full of it."""
         for file in self._open.values():
             file.abandon()
-        self._open = {}
+        if places.is_local(self._settings.root):
+            paths = [file.path for file in self._open.values()] + [file.path for file in self._written]
+            for path in paths:
+                with suppress(OSError):
+                    places.remove(self._settings.root, path)
+        self._open, self._written = {}, []
 
     def _take(self, values: tuple[str | None, ...], rows: pa.RecordBatch, schema: pa.Schema) -> None:
         file = self._open.get(values)
@@ -124,25 +131,40 @@ class ParquetSink:
         named = dict(zip(settings.partition_by, values, strict=True))
         name = f"{self._prefix}-{next(self._numbers)}.parquet"
         path = f"{settings.directory}/{name}" if settings.directory else places.directory_of(named) + name
-        return _OpenFile(places.create(settings.root, path), path, named, columns, schema, settings.compression)
+        with self._naming(path):
+            stream = places.create(settings.root, path)
+        return _OpenFile(stream, path, named, columns, schema, settings.compression)
 
     def _flush(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]
         self.buffered_bytes -= file.buffered_bytes
-        file.flush()
+        with self._naming(file.path):
+            file.flush()
         if file.stream.tell() >= self._settings.target_bytes:
             self._finish(values)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
-        file = self._open.pop(values)
+        file = self._open[values]
         self.buffered_bytes -= file.buffered_bytes
-        self._written.append(file.finish(self._settings.fsync))
+        with self._naming(file.path):
+            self._written.append(file.finish(self._settings.fsync))
+        del self._open[values]
+
+    @contextmanager
+    def _naming(self, path: str) -> Iterator[None]:
+        """What storage refuses is told with the file's name. What is remote may be back later."""
+        root = self._settings.root
+        try:
+            yield
+        except OSError as error:
+            kind = PipelineError if places.is_local(root) else Passing
+            raise places.explained(os.path.join(root, path), error, kind) from error
 
 
 class _OpenFile:
     """A file being written, and the rows that are not in it yet."""
 
-    __slots__ = ("_buffer", "_floats", "_partition", "_path", "_rows", "_writer", "buffered_bytes", "schema", "stream")
+    __slots__ = ("_buffer", "_floats", "_partition", "_rows", "_writer", "buffered_bytes", "path", "schema", "stream")
 
     def __init__(
         self,
@@ -156,7 +178,7 @@ class _OpenFile:
         self.stream = stream
         self.schema = schema
         self.buffered_bytes = 0
-        self._path = path
+        self.path = path
         self._partition = partition
         self._buffer: list[pa.RecordBatch] = []
         self._rows = 0
@@ -182,22 +204,26 @@ class _OpenFile:
             self.buffered_bytes = 0
 
     def abandon(self) -> None:
+        if isinstance(self.stream, places.Upload):
+            self.stream.abandon()
         # The writer first: it would write its end when it is collected, into a stream that is closed by then.
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
-        self.stream.close()
+        with suppress(OSError):
+            self.stream.close()
 
     def finish(self, fsync: bool) -> WrittenFile:
         self.flush()
         self._writer.close()
         size = self.stream.tell()
-        if fsync and hasattr(self.stream, "fileno"):
+        # What object storage has answered for is safe already.
+        if fsync and not isinstance(self.stream, places.Upload):
             self.stream.flush()
             os.fsync(self.stream.fileno())
         self.stream.close()
         unbounded = {f.name for f in self.schema if pa.types.is_floating(f.type) and f.name not in self._floats}
         stats = json.dumps(statistics(self._writer.writer.metadata, unbounded))
-        return WrittenFile(self._path, size, self._rows, self._partition, stats, self.schema)
+        return WrittenFile(self.path, size, self._rows, self._partition, stats, self.schema)
 
 
 def _encoding(columns: pa.Schema) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Where the files of a table are: a local directory, or whatever Arrow has a file system for (`s3://…`, `gs://…`).
+"""Where the files of a table are: a local directory, or object storage and HDFS (`s3://…`, `hdfs://…`).
+
+What is remote is reached through the store that Delta's log is written with: one set of addresses and credentials, so
+that whoever can read the log can write the files, and the other way round.
 
 Names inside a table:
 
@@ -14,10 +17,14 @@ files for `vacuum`, which can tell from pipeline and epoch whether somebody may 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+from functools import lru_cache
 from typing import Any, BinaryIO, Final, NamedTuple, cast
+
+from tidelog.pipeline.errors import NotReady, PipelineError
 
 OWN: Final = "_tidelog"
 STAGING: Final = f"{OWN}/staging"
@@ -54,10 +61,101 @@ def is_local(root: str) -> bool:
     return "://" not in root
 
 
-def _remote(root: str) -> tuple[Any, str]:
-    from pyarrow import fs  # late: importing a pipeline's spec must not need Arrow
+# --- what is remote -----------------------------------------------------------------------------------
 
-    return cast(tuple[Any, str], fs.FileSystem.from_uri(root))
+
+@lru_cache(maxsize=64)
+def _remote(root: str) -> Any:
+    """The file system below the root. It is kept, because making one may mean to ask for credentials."""
+    from deltalake.fs import DeltaStorageHandler  # late: importing a pipeline's spec must not need Arrow
+    from pyarrow import fs
+
+    return fs.PyFileSystem(DeltaStorageHandler(root))
+
+
+class Upload:
+    """A new object, there as a whole when it is closed.
+
+    The stream of the store takes nothing but bytes. A flush would end a part of the upload, and S3 refuses small ones.
+    """
+
+    def __init__(self, root: str, path: str) -> None:
+        self._stream = _remote(root).handler._handler.open_output_stream(path)
+        self.closed = False
+        self._size = 0
+
+    def write(self, data: Any) -> int:
+        size = len(data)
+        if not self.closed:
+            self._stream.write(bytes(data))
+        self._size += size
+        return size
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._stream.close()
+
+    def abandon(self) -> None:
+        """No object comes of it, whatever is written from now on; the parts are left to S3's own rules."""
+        self.closed = True
+
+
+#: what storage says -> (what that means, what to do)
+_SAID: Final = (
+    (
+        r"/latest/(api/token|meta-data)|computeMetadata|metadata/identity|credential",
+        "there are no credentials for it",
+        "set them in the environment, for S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; see docs/pipelines.md",
+    ),
+    (
+        r"NoSuchBucket|ContainerNotFound|bucket does not exist",
+        "there is no such bucket",
+        "make the bucket, or correct the path; AWS_ENDPOINT_URL says which S3 is asked",
+    ),
+    (
+        r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|40[13] (Forbidden|Unauthorized)|permission denied",
+        "access is denied",
+        "see whether the credentials in the environment are right, and may read, list, write and delete there",
+    ),
+    (
+        r"lookup address|[Nn]ame or service|dns error",
+        "there is no such host",
+        "correct the path, or AWS_ENDPOINT_URL for an S3 of your own",
+    ),
+    (
+        r"[Cc]onnection refused|timed out|[Cc]onnect error|unreachable",
+        "nobody answers there",
+        "see whether it runs and the address is right; AWS_ENDPOINT_URL says which S3 is asked",
+    ),
+    (r"No NameNode hosts", "no name node is known for it", "write hdfs://host:port/…, or set HADOOP_CONF_DIR"),
+    (r"BadScheme|URL scheme is not allowed", "it is asked over http, which is not allowed", "set AWS_ALLOW_HTTP=true"),
+)
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def explained(root: str, error: OSError, kind: type[PipelineError] = NotReady) -> PipelineError:
+    """What storage said, in words; the library tells it as a chain of causes, the last of which says most."""
+    if error.strerror:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "make room there" if full else "see whether the path is right, and who may write there"
+        return kind(f"{error.filename or root} cannot be used: {error.strerror.lower()}", hint)
+    lines = [line.strip().removeprefix("↳").strip() for line in _COLOUR.sub("", str(error)).splitlines()]
+    lines = [line for line in lines if line] or [type(error).__name__]
+    for pattern, means, hint in _SAID:
+        found = next((line for line in reversed(lines) if re.search(pattern, line)), None)
+        if found is not None:
+            return kind(f"{root} cannot be used: {means} ({found[:200]})", hint)
+    return kind(f"{root} cannot be used: {': '.join(lines)[:400]}")
+
+
+# --- files --------------------------------------------------------------------------------------------
 
 
 def create(root: str, path: str) -> BinaryIO:
@@ -66,8 +164,12 @@ def create(root: str, path: str) -> BinaryIO:
         full = os.path.join(root, path)
         os.makedirs(os.path.dirname(full), exist_ok=True)
         return open(full, "xb")
-    filesystem, inner = _remote(root)
-    return cast(BinaryIO, filesystem.open_output_stream(f"{inner}/{path}"))
+    return cast(BinaryIO, Upload(root, path))
+
+
+def open_to_read(root: str, path: str) -> Any:
+    """What Parquet's reader takes."""
+    return os.path.join(root, path) if is_local(root) else _remote(root).open_input_file(path)
 
 
 def read(root: str, path: str) -> bytes | None:
@@ -76,8 +178,7 @@ def read(root: str, path: str) -> bytes | None:
         if is_local(root):
             with open(os.path.join(root, path), "rb") as file:
                 return file.read()
-        filesystem, inner = _remote(root)
-        with filesystem.open_input_stream(f"{inner}/{path}") as stream:
+        with _remote(root).open_input_stream(path) as stream:
             return cast(bytes, stream.read())
     except FileNotFoundError:
         return None
@@ -86,9 +187,9 @@ def read(root: str, path: str) -> bytes | None:
 def write(root: str, path: str, data: bytes) -> None:
     """A small file, whole or not at all."""
     if not is_local(root):
-        filesystem, inner = _remote(root)
-        with filesystem.open_output_stream(f"{inner}/{path}") as stream:
-            stream.write(data)
+        upload = Upload(root, path)
+        upload.write(data)
+        upload.close()
         return
     full = os.path.join(root, path)
     os.makedirs(os.path.dirname(full), exist_ok=True)
@@ -110,20 +211,13 @@ def files_below(root: str, path: str) -> list[Found]:
     """Every file below a directory of the table; none where there is no such directory."""
     from pyarrow import fs
 
-    filesystem, inner = (fs.LocalFileSystem(), root) if is_local(root) else _remote(root)
-    selector = fs.FileSelector(f"{inner}/{path}" if path else inner, recursive=True, allow_not_found=True)
+    filesystem, inner = (fs.LocalFileSystem(), root) if is_local(root) else (_remote(root), "")
+    selector = fs.FileSelector("/".join(filter(None, (inner, path))), recursive=True, allow_not_found=True)
     return [
-        Found(os.path.relpath(info.path, inner), info.size or 0, int((info.mtime_ns or 0) // 1_000_000))
+        Found(os.path.relpath(info.path, inner or None), info.size or 0, int((info.mtime_ns or 0) // 1_000_000))
         for info in filesystem.get_file_info(selector)
         if info.type == fs.FileType.File
     ]
-
-
-def size_of(root: str, path: str) -> int:
-    if is_local(root):
-        return os.path.getsize(os.path.join(root, path))
-    filesystem, inner = _remote(root)
-    return int(filesystem.get_file_info(f"{inner}/{path}").size)
 
 
 def remove(root: str, path: str) -> None:
@@ -132,8 +226,7 @@ def remove(root: str, path: str) -> None:
         if is_local(root):
             os.remove(os.path.join(root, path))
         else:
-            filesystem, inner = _remote(root)
-            filesystem.delete_file(f"{inner}/{path}")
+            _remote(root).delete_file(path)
     except FileNotFoundError:
         pass
 
@@ -144,8 +237,7 @@ def remove_directory(root: str, path: str) -> None:
     if is_local(root):
         shutil.rmtree(os.path.join(root, path), ignore_errors=True)
         return
-    filesystem, inner = _remote(root)
     try:
-        filesystem.delete_dir(f"{inner}/{path}")
+        _remote(root).delete_dir(path)
     except FileNotFoundError:
         pass

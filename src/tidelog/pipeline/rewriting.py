@@ -154,9 +154,4 @@ def _open(root: str, path: str) -> Any:
 
     # Whoever else wrote into the table may have names that its log has in percent-encoding.
     path = path if places.is_local(root) and os.path.exists(os.path.join(root, path)) else unquote(path)
-    if places.is_local(root):
-        return os.path.join(root, path)
-    from pyarrow import fs
-
-    filesystem, inner = fs.FileSystem.from_uri(root)
-    return filesystem.open_input_file(f"{inner}/{path}")
+    return places.open_to_read(root, path)

@@ -83,6 +83,10 @@ class Runner:
                     self._work(incumbent, brokers)
         except _Stopped:
             pass
+        except (ClientError, PipelineError):
+            # Who is asked to stop at its first contact has begun nothing, and need not fail.
+            if self._incumbent is not None or not self._stopping.is_set():
+                raise
         done = self._incumbent
         if done is None:
             return Outcome(0, 0, 0, self._stopping.is_set())

@@ -56,10 +56,19 @@ logger.gateway.level = error
 
 def leave_errors_to_callers() -> None:
     """Whoever catches an error tells it; PySpark would print it as JSON before, with all of its trace."""
+    from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    # A JVM that has ended is told by whoever notices it first, once.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = _leave_it  # type: ignore[method-assign, assignment]
+
+
+def _leave_it(server: object, request: object, client_address: object) -> None:
+    """The thread that hears of tasks: where the JVM has ended there is nothing to hear."""
 
 
 def spark_session(spark: Spark, name: str) -> SparkSession:

@@ -18,7 +18,7 @@
     tidelog.transactional.id.prefix     what transactional ids begin with
     tidelog.ledger.topic                where it is kept what was written
 
-Other `kafka.*` options tune what is not there, and do nothing.
+Other options of Kafka's clients, as `kafka.*`, tune what is not there, and do nothing.
 """
 
 from __future__ import annotations

@@ -70,6 +70,9 @@ _TYPES = {
 
 def register(spark: SparkSession) -> None:
     """Makes `format("tidelog")` known to a session."""
+    from tidelog.pipeline import this_python
+
+    this_python.for_session(spark)
     spark.dataSource.register(TidelogDataSource)
 
 

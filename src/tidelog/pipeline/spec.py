@@ -43,6 +43,7 @@ from tidelog.pipeline.toml_keys import (
     read_section,
     settings,
     size_bytes,
+    table_path,
     text,
 )
 
@@ -149,7 +150,7 @@ class Source:
     )
     isolation: Literal["read_committed", "read_uncommitted"] = key(
         choice("read_committed", "read_uncommitted"),
-        "read_committed leaves out what belongs to open or aborted transactions",
+        "whether what belongs to open or aborted transactions is left out (read_committed)",
         default="read_committed",
     )
     fail_on_data_loss: bool = key(
@@ -200,7 +201,7 @@ class Decode:
         shown="{}",
     )
     key_format: Literal["binary", "text"] = key(
-        choice("binary", "text"), "whether keys are UTF-8; others are dead letters then", default="binary"
+        choice("binary", "text"), "what keys are; as text, those that are not UTF-8 are dead letters", default="binary"
     )
     #: (Kafka's column, its name in the rows); from `[table] metadata`
     metadata: tuple[tuple[str, str], ...] = field(default=tuple(METADATA.items()))
@@ -227,13 +228,15 @@ class Transform:
 class Table:
     """[table]: the Delta table that the rows land in."""
 
-    path: str = key(path, "the directory of the Delta table, relative to the file")
+    path: str = key(
+        table_path, "the directory of the Delta table, relative to the file; or an address such as s3://bucket/orders"
+    )
     partition_by: tuple[str, ...] = key(names, "columns that the table is partitioned by", default=())
     target_file_size: int = key(
         size_bytes, "how large a Parquet file may grow before the next is begun", default=128 * MIB, shown='"128MB"'
     )
     compression: Literal["snappy", "zstd", "lz4", "none"] = key(
-        choice("snappy", "zstd", "lz4", "none"), "of the Parquet files; zstd makes the smallest", default="snappy"
+        choice("snappy", "zstd", "lz4", "none"), "of the Parquet files, smallest with zstd", default="snappy"
     )
     fsync: bool = key(
         flag, "force the files of a batch to disk before it is committed, against a loss of power", default=False
@@ -307,7 +310,7 @@ class Limits:
 class DeadLetters:
     """[dead_letters]: the table of what could not be decoded."""
 
-    path: str = key(path, "its directory", default="", shown="the table's path with _dead_letters behind it")
+    path: str = key(table_path, "its directory", default="", shown="the table's path with _dead_letters behind it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +371,7 @@ def load(file: str, *, bootstrap: str | None = None, fallback: str = DEFAULT_BOO
     """The pipeline of a file. `bootstrap` is used instead of the file's, `fallback` where the file has none."""
     try:
         with open(file, "rb") as stream:
-            written = stream.read().decode("utf-8")
+            written = stream.read().decode("utf-8-sig")
     except FileNotFoundError:
         raise SpecError([Problem(file, "there is no such file", "give the path of a pipeline file (TOML)")]) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -520,7 +523,16 @@ def reference() -> Iterator[KeyReference]:
     yield KeyReference("", "name", "required", "what the pipeline is called")
     for section, kind in SECTIONS.items():
         for name, f in keys_of(kind).items():
-            yield KeyReference(section, name, _default(f), f.metadata["says"])
+            yield KeyReference(section, name, _default(f), _says(f))
+
+
+def _says(f: Any) -> str:
+    """What a key means, and which words it takes."""
+    read, says = f.metadata["read"], str(f.metadata["says"])
+    if isinstance(read, choice):
+        *others, last = (f'`"{word}"`' for word in read.allowed)
+        return f"{says}: {', '.join(others)} or {last}"
+    return says
 
 
 def _default(f: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.plan import Ends, Plan, TopicPartition, plan, starting_offset
 from tidelog.pipeline.session import expected_parallelism
 from tidelog.pipeline.spec import Pipeline
@@ -44,6 +45,9 @@ class Status:
     epoch: int
     lag: int
     partitions: tuple[PartitionStatus, ...]
+    #: why a runner would stop at once, in its own words, and what to do; None where it would go on
+    problem: str | None = None
+    hint: str | None = None
 
 
 def status(pipeline: Pipeline, timeout_s: float) -> Status:
@@ -52,6 +56,7 @@ def status(pipeline: Pipeline, timeout_s: float) -> Status:
         ends = brokers.ends(brokers.partitions())
         group = brokers.group_offsets(pipeline.group.id)
     committed = _committed(pipeline, tables, ends)
+    problem = _problem(pipeline, timeout_s)
     rows = tuple(
         PartitionStatus(
             *at,
@@ -69,7 +74,17 @@ def status(pipeline: Pipeline, timeout_s: float) -> Status:
         0 if tables is None else tables.table.epoch or 0,
         sum(row.lag for row in rows),
         rows,
+        None if problem is None else problem.message,
+        None if problem is None else problem.hint,
     )
+
+
+def _problem(pipeline: Pipeline, timeout_s: float) -> PipelineError | None:
+    try:
+        next_plan(pipeline, timeout_s)
+    except PipelineError as error:
+        return error
+    return None
 
 
 def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:

@@ -129,6 +129,8 @@ class PipelineTable:
                 "see whether its _delta_log is whole, and whether other writers gave it features that this version of "
                 "deltalake lacks; or write another path",
             ) from error
+        except OSError as error:
+            raise places.explained(path, error) from error
 
     @classmethod
     def create(
@@ -160,6 +162,8 @@ class PipelineTable:
                 raise PipelineError(
                     f"no table can be made at {path}: {first_line(error)}", "write a path that can be written to"
                 ) from error
+        except OSError as error:
+            raise places.explained(path, error) from error
         return cls(DeltaTable(path), path, name, fsync)
 
     def refresh(self) -> None:

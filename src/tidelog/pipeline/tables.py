@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidelog.pipeline import intent, places
 from tidelog.pipeline.changes import stored
 from tidelog.pipeline.delta_features import Door
-from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.errors import Passing, PipelineError
 from tidelog.pipeline.merging import check_keys, merge_rows
 from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
 from tidelog.pipeline.plan import Ends, TopicPartition, renewed, starting_offset
@@ -70,15 +70,8 @@ class Tables:
 
         name, fsync = pipeline.name, pipeline.table.fsync
         path, partition_by = pipeline.table.path, pipeline.table.partition_by
-        check_partitioning(schema, pipeline)
-        check_keys(schema, pipeline)
-        table = PipelineTable.open(path, name, fsync)
-        if table is None:
-            check_empty(path)
-        else:
-            _check_table(table, pipeline, schema, rebuilds)
+        table, letters = examine(pipeline, schema, rebuilds)
         has_letters = pipeline.decode.format != "raw"
-        letters = _open_letters(pipeline) if has_letters else None
         if table is None:
             table = PipelineTable.create(path, name, schema, partition_by, fsync, pin)
             # Somebody else may have been faster.
@@ -104,8 +97,11 @@ class Tables:
         return not self.table.epoch
 
     def refresh(self) -> None:
-        """Looks at the table again. Fenced where another runner has taken over."""
-        self.table.refresh()
+        """Looks at the table again. Fenced where another runner has taken over; Passing where it cannot be seen."""
+        try:
+            self.table.refresh()
+        except OSError as error:
+            raise places.explained(self.table.path, error, Passing) from error
         self.table.check_epoch(self.epoch)
         self.table.check_restored()
 
@@ -280,7 +276,25 @@ def starts_of(
     return {at: starting_offset(at, ends[at], starting, is_new) for at in new}
 
 
-def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema, rebuilds: bool = False) -> None:
+def examine(
+    pipeline: Pipeline, schema: pa.Schema | None, rebuilds: bool = False
+) -> tuple[PipelineTable | None, PipelineTable | None]:
+    """The table and that of the dead letters, None where they can be made; PipelineError where a run cannot begin.
+
+    Nothing is changed. Without a schema it is not looked at whether the rows fit.
+    """
+    if schema is not None:
+        check_partitioning(schema, pipeline)
+        check_keys(schema, pipeline)
+    table = PipelineTable.open(pipeline.table.path, pipeline.name, pipeline.table.fsync)
+    if table is None:
+        check_empty(pipeline.table.path)
+    else:
+        _check_table(table, pipeline, schema, rebuilds)
+    return table, None if pipeline.decode.format == "raw" else _open_letters(pipeline)
+
+
+def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema | None, rebuilds: bool = False) -> None:
     """Whose it is, whether it can be gone on with, and whether these rows fit."""
     partition_by = pipeline.table.partition_by
     table.require(Door.RUN)
@@ -295,7 +309,8 @@ def _check_table(table: PipelineTable, pipeline: Pipeline, schema: pa.Schema, re
             f"{table.path} is partitioned by {_listed(table.partition_by)}, and the file says {_listed(partition_by)}",
             f"write partition_by = {json.dumps(list(table.partition_by))} under [table], or another path",
         )
-    table.missing(schema)
+    if schema is not None:
+        table.missing(schema)
 
 
 def _open_letters(pipeline: Pipeline) -> PipelineTable | None:

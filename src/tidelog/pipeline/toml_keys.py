@@ -21,7 +21,18 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB|TB|TiB)?",
 _POWERS: Final = {"": 0, "b": 0, "kb": 1, "kib": 1, "mb": 2, "mib": 2, "gb": 3, "gib": 3, "tb": 4, "tib": 4}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_ADDRESS: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,2}([^/]*)(.*)")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.=+~@/-]*")
+#: where a table can be beside a directory -> an example
+STORES: Final = {
+    "s3": "s3://bucket/lake/orders",
+    "s3a": "s3://bucket/lake/orders",
+    "gs": "gs://bucket/lake/orders",
+    "az": "az://container/lake/orders",
+    "abfs": "abfs://container@account.dfs.core.windows.net/lake/orders",
+    "abfss": "abfss://container@account.dfs.core.windows.net/lake/orders",
+    "hdfs": "hdfs://namenode:8020/lake/orders",
+}
 _HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?")
 _ASSIGNMENT: Final = re.compile(r"""\s*["']?([A-Za-z0-9_\-]+)["']?\s*(?:\.[^=]*)?=""")
 
@@ -146,15 +157,18 @@ def flag(value: Any, _: str) -> bool:
     return value
 
 
-def choice(*allowed: str) -> Read:
-    def read(value: Any, _: str) -> str:
-        if value not in allowed:
-            close = difflib.get_close_matches(str(value), allowed, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            raise Wrong(f"{value!r} is not one of its values", f"{meant}write one of: {', '.join(allowed)}")
-        return str(value)
+class choice:
+    """One of these words."""
 
-    return read
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
+    def __call__(self, value: Any, _: str) -> str:
+        if value not in self.allowed:
+            close = difflib.get_close_matches(str(value), self.allowed, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise Wrong(f"{value!r} is not one of its values", f"{meant}write one of: {', '.join(self.allowed)}")
+        return str(value)
 
 
 def count(least: int) -> Read:
@@ -198,13 +212,32 @@ def names(value: Any, _: str) -> tuple[str, ...]:
 
 
 def path(value: Any, directory: str) -> str:
-    """Relative to the file's own directory; an address with a scheme stays as it is."""
+    """Relative to the file's own directory."""
     written = text(value, directory)
     if written.startswith("file://"):
         written = written.removeprefix("file://")
-    elif _SCHEME.match(written):
-        return written.rstrip("/")
     return os.path.normpath(os.path.join(directory, os.path.expanduser(written)))
+
+
+def table_path(value: Any, directory: str) -> str:
+    """A directory, relative to the file's own, or an address of object storage."""
+    written = text(value, directory)
+    address = _ADDRESS.match(written)
+    if address is None or address[1] == "file":
+        return path(written, directory)
+    scheme = address[1].lower()
+    if scheme not in STORES:
+        hint = f"write a directory, or an address that begins with {', '.join(f'{name}://' for name in STORES)}"
+        raise Wrong(f"{written!r}: there is no storage called {scheme}", hint)
+    # The name node of an HDFS may be named in Hadoop's own files alone.
+    named = bool(address[2]) or scheme == "hdfs"
+    if not written[len(scheme) :].startswith("://") or not named or not address[3].strip("/"):
+        raise Wrong(f"{written!r} is no whole address", f'write for example "{STORES[scheme]}"')
+    if not _PLAIN.fullmatch(address[3]):
+        # Written with them as one path, read as another: a table would be made that nobody finds.
+        raise Wrong(f"{written!r} has characters that addresses have no place for", "use letters, digits and -_.=+~@/")
+    # Hadoop calls the same place s3a; a table has one name.
+    return f"{'s3' if scheme == 's3a' else scheme}://{address[2]}{address[3].rstrip('/')}"
 
 
 def settings(value: Any, _: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ def _sql_of(transform: Transform) -> tuple[str, str]:
     if transform.sql_file is None:
         return transform.sql or "", where
     try:
-        with open(transform.sql_file, encoding="utf-8") as file:
+        with open(transform.sql_file, encoding="utf-8-sig") as file:
             return file.read(), where
     except (OSError, UnicodeDecodeError) as error:
         raise NotReady(f"{where} cannot be read: {error}", "paths are relative to the pipeline file") from error

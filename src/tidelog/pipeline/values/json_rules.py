@@ -20,6 +20,7 @@ import base64
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -80,6 +81,7 @@ _READER = json.JSONDecoder(
 
 
 def parse(value: bytes) -> Object:
+    value = value.removeprefix(BOM_UTF8)
     if not value:
         raise Unfit(MALFORMED, "the value is empty")
     try:

@@ -10,6 +10,7 @@ The kept form is the JSON of Spark's StructType, which Delta uses too:
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ def parse_schema(text: str) -> Any:
 
 def read_schema_file(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        # Some editors write UTF-8's mark first. (A descriptor set never begins so.)
+        return Path(path).read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
         raise SchemaError(f"decode.schema_file: cannot read {path}: {error.strerror}") from None
 

@@ -66,6 +66,9 @@ cdef class Reader:
     @cython.locals(row=cython.Py_ssize_t)
     cpdef read(self, const unsigned char[::1] buf, const int[::1] ends, unsigned char[::1] status)
 
+    @cython.locals(at=cython.Py_ssize_t)
+    cdef inline void _pass_mark(self) noexcept
+
     @cython.locals(byte=cython.int)
     cdef inline int _next(self) noexcept
 

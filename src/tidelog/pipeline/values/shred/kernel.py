@@ -170,11 +170,18 @@ class Reader:
                 self.end = ends[row + 1]
                 self.unseen = False
                 self.depth = 0
+                self._pass_mark()
                 if self._next() != 0x7B or self._object(self.root, row) != _OK or self._next() != -1:
                     status[row] = _BAD
                 elif self.unseen:
                     status[row] = _UNSEEN
         self.root.finish(len(status))
+
+    def _pass_mark(self) -> None:
+        """Some write UTF-8's mark before a value; it is no part of it."""
+        at = self.pos
+        if self.end - at >= 3 and self.buf[at] == 0xEF and self.buf[at + 1] == 0xBB and self.buf[at + 2] == 0xBF:
+            self.pos = at + 3
 
     def _next(self) -> int:
         """The next byte that is not whitespace, which is where the place then is; -1 at the end."""

@@ -63,8 +63,14 @@ def leave_errors_to_callers() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # A JVM that has ended is told by whoever notices it first, once.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
         server.handle_error = _leave_it  # type: ignore[method-assign, assignment]
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Some of it goes past its own logger, to the root."""
+    return os.path.basename(os.path.dirname(record.pathname)) != "py4j"
 
 
 def _leave_it(server: object, request: object, client_address: object) -> None:

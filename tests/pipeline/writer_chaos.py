@@ -7,12 +7,15 @@ file is one death:
     before-decision, after-decision, among-commits, before-done, after-done
                           the process that commits for the driver
     driver-…              the same, and the driver's Python and JVM with it, whose pids are in the file
+    gather                no death: the first commits wait until so many processes are at one, as the file says, so that
+                          Spark has as many, and lets them take turns from then on
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,16 @@ def dies(plan: str, step: str) -> bool:
         for pid in [*pids, os.getpid()]:
             os.kill(pid, signal.SIGKILL)
     return False
+
+
+def gather(plan: str) -> None:
+    """Waits with the first commits of a driver for each other."""
+    there = Path(plan) / "gather"
+    if there.exists():
+        (Path(plan) / f"gathered-{os.getpid()}").touch()
+        deadline = time.monotonic() + 60
+        while len(list(Path(plan).glob("gathered-*"))) < int(there.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
 
 def _after_task(plan: str, message: WriterCommitMessage) -> WriterCommitMessage:
@@ -110,6 +123,7 @@ class ChaosStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _arrange_deaths(self.plan)
+        gather(self.plan)
         self.inner.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -198,7 +198,7 @@ def test_a_stream_writes_each_row_once_whichever_step_of_its_commits_is_killed(
 def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
     chaos: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    """Each query needs a Python worker for its first commit. These take turns from then on, and one query ends early."""
+    """Each query needs a Python worker for its first commit. They take turns from then on, and one query ends early."""
     source, targets = topics.new(), [topics.new() for _ in range(3)]
     topics.fill(source, range(240))
     plan = tmp_path / "plan"

@@ -89,7 +89,7 @@ def test_brokers_are_configured_one_by_one_or_all_together(run: Shell) -> None:
     run("config", "unset", "broker", "0", "log.cleaner.threads")
     run("config", "unset", "broker", "default", "log.cleaner.threads")
     # What always holds for all brokers is not taken for something that somebody has set.
-    assert run("config", "unset", "broker", "default", "--all", "--yes").stderr == ""
+    assert run("config", "unset", "broker", "default", "--all", "--yes").stderr == "broker default: nothing unset\n"
     (row,) = run.json("config", "describe", "broker", "0", "log.cleaner.threads")
     assert (row["value"], row["source"]) == ("1", "default")
 

@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+# A busy machine is no fault of the code.
+settings.register_profile("tidelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tidelog")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -89,6 +89,29 @@ def test_a_restored_table_stops_the_pipeline_with_the_versions_and_what_to_do(si
     assert site.table.version() == last + 1 and ids(site) == [1, 2, 10]
 
 
+def test_a_restore_that_undoes_only_what_others_did_stops_nothing(site: Site) -> None:
+    filled(site)
+    before = site.table.version()
+    site.table.delete("id = 2")
+    site.table.restore(before)
+    undone = site.table.version()
+    site.table.delete("id = 1")
+    site.table.restore(undone)
+    send(site, {"id": 4})
+    site.run()
+    assert ids(site) == [1, 2, 3, 4, 10]
+
+
+def test_a_restore_to_one_that_took_rows_out_stops_the_pipeline(site: Site) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    taken_out = site.table.version()
+    site.table.delete("id = 1")
+    site.table.restore(taken_out)
+    with pytest.raises(Restored, match=f"rows of version {first}"):
+        site.run()
+
+
 def test_a_replay_of_the_whole_brings_back_what_a_restore_took_out(site: Site) -> None:
     first = filled(site)
     site.table.restore(first)

@@ -3,7 +3,8 @@
 Transaction entries, where a pipeline keeps its offsets, only ever grow newer in Delta's log. After a RESTORE the table
 has fewer rows than its offsets say, and a pipeline that went on from these would never read the records in between
 again. Every commit of a pipeline therefore says which version it makes. Whatever was committed behind that version was
-committed by others, and whether a RESTORE is among it is told by their entries.
+committed by others, and whether a RESTORE is among it is told by their entries. One that only undoes what others did
+since then changes nothing for the pipeline.
 
 What the offsets were at the version that was restored is still in the log. Rows and offsets of that version belong
 together, unless it lies behind another RESTORE that no commit of the pipeline has answered; then those of the version
@@ -51,6 +52,14 @@ def _last(found: Iterable[Restore], after: int | None, until: int) -> Restore | 
     return None if after is None else next((one for one in found if after < one.version <= until), None)
 
 
+def _undoing(found: Sequence[Restore], last: int, now: int) -> Restore | None:
+    """What took rows out that a pipeline's last commit had; None where only what others did since was undone."""
+    newest = _last(found, last, now)
+    if newest is None or newest.restored is None or newest.restored < last:
+        return newest
+    return _undoing(found, last, newest.restored)
+
+
 def check(delta: DeltaTable, path: str, last: int | None) -> None:
     """Restored where a pipeline whose last commit made that version can no longer go on from it."""
     now = int(delta.version())
@@ -61,7 +70,7 @@ def check(delta: DeltaTable, path: str, last: int | None) -> None:
             f"{path} is at version {now}, and its transaction entries are of version {last}: it is a clone",
             f"{_REPLAY}; or write another path under [table]",
         )
-    found = _last(restores(delta, now - last), last, now)
+    found = _undoing(restores(delta, now - last), last, now)
     if found is not None:
         older = "older rows" if found.restored is None else f"the rows of version {found.restored}"
         raise Restored(
@@ -82,7 +91,7 @@ class Answer(NamedTuple):
 def answer(delta: DeltaTable, path: str, on_restore: OnRestore, last_own: LastOwn) -> Answer | None:
     """What is to be done about a RESTORE, if anything. Restored where that is to be told."""
     last, now = last_own(delta), int(delta.version())
-    found = None if last is None or last >= now else _last(restores(delta, now - last), last, now)
+    found = None if last is None or last >= now else _undoing(restores(delta, now - last), last, now)
     if found is None or on_restore == "stop":
         check(delta, path, last)
         return None

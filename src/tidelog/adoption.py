@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.control import nodes
 from tidelog.control.controller import draw_id
-from tidelog.log.checkpoints import META_PROPERTIES, MetaProperties
+from tidelog.log.checkpoints import META_PROPERTIES, MalformedCheckpoint, MetaProperties
 from tidelog.log.directory_set import Placement
 from tidelog.log.disk import read_file
 from tidelog.metadata.store import Create, Node, Op
@@ -37,6 +37,9 @@ KRAFT_LOG: Final = "__cluster_metadata-0"
 CONFIG_RECORD: Final = 4
 TOPIC_RESOURCE: Final = 2
 NO_CONTROLLER_EPOCH: Final = 0
+#: for a topic whose own configuration is lost: it must not cost records that were to be kept
+KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+_KEPT: Final = "and their configuration is lost: nothing is deleted from them until retention.ms is set"
 
 
 def written_by(disk: Disk, paths: Iterable[str]) -> MetaProperties | None:
@@ -44,7 +47,11 @@ def written_by(disk: Disk, paths: Iterable[str]) -> MetaProperties | None:
     for path in paths:
         file = f"{path}/{META_PROPERTIES}"
         if disk.exists(file):
-            return MetaProperties.parse(read_file(disk, file), file)
+            try:
+                return MetaProperties.parse(read_file(disk, file), file)
+            except MalformedCheckpoint:
+                # Opening the directory says so.
+                continue
     return None
 
 
@@ -104,9 +111,10 @@ class Adoption:
         if by_topic and not any(self._disk.exists(f"{path}/{KRAFT_LOG}") for path in directories):
             self.notices.append(
                 f"no metadata was found for {len(by_topic)} topics in {', '.join(directories)}: they are taken up "
-                "from their files, with the default configuration. Restore tidelog-metadata.journal and "
+                f"from their files, {_KEPT}. Restore tidelog-metadata.journal and "
                 "tidelog-metadata.snapshot from a copy to have their own back"
             )
+            configs = dict.fromkeys(by_topic, KEEP_ALL)
         for topic, found in by_topic.items():
             ops += self._take_up(topic, found, configs.get(topic))
         return ops
@@ -117,13 +125,13 @@ class Adoption:
         ops: list[Op] = []
         for topic, found in _by_topic(logs).items():
             if nodes.topic_path(topic) not in known:
-                ops += self._take_up(topic, found, None)
-                self.notices.append(f"topic {topic}, unknown to the metadata, is taken up from its files")
+                ops += self._take_up(topic, found, KEEP_ALL)
+                self.notices.append(f"topic {topic}, unknown to the metadata, is taken up from its files, {_KEPT}")
         return ops
 
     def _take_up(self, topic: str, found: dict[int, Log], config: Mapping[str, str] | None) -> Iterator[Op]:
         yield from _topic(topic, found, self._broker_id, self._new_id)
-        config = config or self._defaults_of(topic)
+        config = self._defaults_of(topic) or config
         if config:
             yield Create(nodes.config_path("topics", topic), nodes.encode_config(dict(config)))
 

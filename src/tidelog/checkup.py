@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.adoption import written_by
+from tidelog.adoption import placement_of, written_by
 from tidelog.control import nodes
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
 from tidelog.log.config import LogConfig
+from tidelog.log.directory_set import listed, read_directory_set
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
@@ -58,11 +59,13 @@ def check_data(path: str, deep: bool = False) -> Checkup:
     damages: list[str] = []
     policies: dict[str, tuple[str, ...]] = {}
     known = True
+    tree = None
     try:
         stored = read_store(path)
         damages += stored.losses
         known = stored.tree.zxid > 0 or os.path.exists(f"{path}/{PLACE_NAME}")
-        for node_path, node in stored.tree.walk("/"):
+        tree = list(stored.tree.walk("/")) if stored.tree.zxid > 0 else None
+        for node_path, node in tree or ():
             kind, _, topic = node_path.rpartition("/")
             if kind == "/config/topics":
                 policy = nodes.decode_config(node.data).get("cleanup.policy", "delete")
@@ -77,6 +80,11 @@ def check_data(path: str, deep: bool = False) -> Checkup:
     except (LogError, MalformedCheckpoint) as error:
         return Checkup(0, clean, [*damages, str(error)])
     damages += logs.take_notices()
+    if tree is not None and len(read_directory_set(disk, [path]).paths) < 2:
+        # With several directories they may lie in another one.
+        absent = placement_of(tree, meta.node_id).topic_ids.keys() - logs.logs.keys() - logs.dirs[0].unopened.keys()
+        if absent:
+            damages.append(f"nothing is left in {path} of {listed(absent)}: a start makes them anew, empty")
     if not known and logs.logs:
         damages.append(f"{path}/{JOURNAL_NAME} is missing: the topics' configurations are lost")
     if deep:
@@ -89,10 +97,10 @@ def damaged_batches(log: Log) -> Iterator[str]:
     for segment in log.segments:
         position, offset = 0, segment.base_offset
         for position, header, data in segment.batches(0):
-            offset = header.base_offset
             if not crc_matches(data, 0, header):
                 break
             position += header.size_bytes
+            offset = header.next_offset
         if position < segment.size:
             yield (
                 f"partition {log.partition} of topic {log.topic} is damaged from offset {offset} on: "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from logkit import NOW_MS, append, values
 
-from tidelog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
+from tidelog.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
 from tidelog.log.directory_set import DIRECTORY_SET, Placement
+from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import DuplicateLog, StorageError
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
@@ -196,6 +199,38 @@ def test_a_directory_that_comes_back_with_a_topic_of_the_same_name_changes_nothi
     for deletion in it.dirs.take_deletions():
         deletion()
     assert it.names("/b") == ["u-0"]
+
+
+def test_a_start_that_is_refused_leaves_the_mark_of_a_clean_stop() -> None:
+    it = Broker()
+    it.create(T, T_ID, "/a", records=1)
+    it.dirs.close(1)
+    it.disk.mkdir("/b/t-0")
+    for entry in it.disk.list("/a/t-0"):
+        it.disk.open(f"/b/t-0/{entry.name}", create=True).write(it.disk.content(f"/a/t-0/{entry.name}"), 0)
+    with pytest.raises(DuplicateLog):
+        it.restart()
+    assert it.disk.exists(f"/a/{CLEAN_SHUTDOWN}") and it.disk.exists(f"/b/{CLEAN_SHUTDOWN}")
+
+
+def test_a_file_with_a_partitions_name_costs_that_partition_alone(tmp_path: Path) -> None:
+    dirs = LogDirs([str(tmp_path)], SystemDisk(), lambda topic: LogConfig())
+    dirs.open(1, "c", NOW_MS)
+    log = dirs.create(U, NOW_MS, U_ID)
+    (tmp_path / "t-0").write_bytes(b"")
+    with pytest.raises(StorageError, match="t-0"):
+        dirs.create(T, NOW_MS, T_ID)
+    assert dirs.dirs[0].failure is None
+    append(log)
+    dirs.close()
+
+
+def test_an_empty_meta_properties_is_written_anew() -> None:
+    it = Broker()
+    it.create(T, T_ID, "/a", records=3)
+    it.disk.content(f"/a/{META_PROPERTIES}")[:] = b""
+    it.restart()
+    assert len(values(it.dirs.logs[T])) == 3 and it.disk.content(f"/a/{META_PROPERTIES}")
 
 
 def test_a_directory_that_fails_and_works_again_changes_nothing_of_a_topic_made_meanwhile() -> None:

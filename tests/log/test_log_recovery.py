@@ -94,17 +94,17 @@ def test_damage_in_the_middle_drops_all_that_follows(tmp_path: Path) -> None:
     assert names == {f"{segment.base_offset:020d}" for segment in again.segments}
 
 
-def test_what_lies_below_the_recovery_point_is_not_read(tmp_path: Path) -> None:
+def test_of_what_lies_below_the_recovery_point_only_the_ends_are_read(tmp_path: Path) -> None:
     disk = MemoryDisk()
-    log = new_log(disk, "/data", LogConfig(segment_bytes=2000))
+    log = new_log(disk, "/data", LogConfig(segment_bytes=16_000))
     for _ in range(100):
         append(log, 1, value=bytes(300))
     log.flush()
     last = log.segments.active.base_offset
     disk.counts.clear()
     again = reopened(log, recovery_point=last)
-    assert again.log_end_offset == 100
-    assert disk.counts["pread"] < 15
+    assert again.log_end_offset == 100 and len(again.segments) == 3
+    assert disk.counts["pread"] < 20
 
 
 def test_a_clean_start_scans_nothing(tmp_path: Path) -> None:
@@ -291,6 +291,32 @@ def test_a_hole_in_what_was_flushed_is_told_and_kept(tmp_path: Path, fate: str) 
     assert f"has lost offsets {second.base_offset} to {third.base_offset - 1}:" in line and second.log_path in line
     left = [offset for offset, _ in values(again)]
     assert left == [*range(second.base_offset), *range(third.base_offset, 40)]
+
+
+@pytest.mark.parametrize("cut_bytes", [3, 150])
+def test_a_flushed_segment_that_was_cut_is_told_and_what_lies_behind_it_is_read(tmp_path: Path, cut_bytes: int) -> None:
+    log = filled(tmp_path, 20, LogConfig(segment_bytes=500))
+    log.flush()
+    second, third = log.segments[1], log.segments[2]
+    path = Path(second.log_path)
+    path.write_bytes(path.read_bytes()[:-cut_bytes])
+    again = reopened(log, recovery_point=log.segments.active.base_offset)
+    (line,) = told(again)
+    left = [offset for offset, _ in values(again)]
+    lost = sorted(set(range(40)) - set(left))
+    assert f"has lost offsets {lost[0]} to {third.base_offset - 1}:" in line and second.log_path in line
+    assert lost == list(range(lost[0], third.base_offset))
+
+
+def test_junk_behind_a_flushed_segment_is_cut_off(tmp_path: Path) -> None:
+    log = filled(tmp_path, 20, LogConfig(segment_bytes=500))
+    log.flush()
+    path = Path(log.segments[1].log_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"junk" * 75)
+    again = reopened(log, recovery_point=log.segments.active.base_offset)
+    assert path.read_bytes() == whole and len(values(again)) == 40
+    assert told(again)
 
 
 def test_what_the_recovery_point_vouched_for_is_told(tmp_path: Path) -> None:

@@ -157,15 +157,15 @@ class MetaProperties:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> MetaProperties:
-        lines = (line.strip() for line in data.decode().splitlines())
-        pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
-        fields = {name.strip(): value.strip() for name, _, value in pairs}
         try:
+            lines = (line.strip() for line in data.decode().splitlines())
+            pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+            fields = {name.strip(): value.strip() for name, _, value in pairs}
             node_id = int(fields["node.id"] if fields.get("version", "0") != "0" else fields["broker.id"])
             directory_id = fields.get("directory.id")
             return cls(fields["cluster.id"], node_id, parse_id(directory_id) if directory_id else NO_ID)
         except (KeyError, ValueError) as error:
-            raise MalformedCheckpoint(f"{path}: {error}") from None
+            raise MalformedCheckpoint(f"{path} is damaged ({error}): restore it from a copy") from None
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:

@@ -139,6 +139,13 @@ class LogDirs:
                     epochs.add(self._load(directory, now_ms, placement))
                 except OSError as error:
                     self._lose(directory, error)
+        # Only now: a start that is refused has changed nothing.
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    self._leave_clean_stop(directory)
+                except OSError as error:
+                    self._lose(directory, error)
         if all(directory.failure for directory in self.dirs):
             self._release()
             raise self.dirs[0].offline()
@@ -154,7 +161,8 @@ class LogDirs:
             raise LogDirInUse(f"log directory {directory.path} is in use by another broker")
         self._locks.append(lock)
         path = f"{directory.path}/{META_PROPERTIES}"
-        if not self.disk.exists(path):
+        # An empty one has got lost with the power.
+        if not self.disk.exists(path) or not read_file(self.disk, path).strip():
             if not any(entry.is_dir and parse_name(entry.name) for entry in self.disk.list(directory.path)):
                 return False
             self._format(directory, node_id, cluster_id)
@@ -223,12 +231,12 @@ class LogDirs:
         self.high_watermarks.update({key: mark for key, mark in marks.items() if key in directory.logs})
         directory.departed.update(recovery_points, start_offsets, marks, cleaned_offsets)
         directory.departed -= directory.logs.keys()
-        if clean:
-            self._leave_clean_stop(directory)
         return clean_epoch
 
     def _leave_clean_stop(self, directory: LogDir) -> None:
         """From here on a crash is seen as one. What was mended is on the device first: after a crash nobody looks."""
+        if not self.disk.exists(f"{directory.path}/{CLEAN_SHUTDOWN}"):
+            return
         mended = [log for log in directory.logs.values() if log.recovery_point < log.log_end_offset]
         for log in mended:
             log.flush()
@@ -309,7 +317,7 @@ class LogDirs:
                 try:
                     write_directory_set(self.disk, directory.path, self._known)
                 except OSError as error:
-                    self._lose(directory, error)
+                    self._note_old_checkpoints(directory, error)
 
     def reopen(self, path: str, now_ms: int, placement: Placement | None = None) -> list[TopicPartition]:
         """Tries a directory that failed once more; returns the partitions that are back. Raises if it still fails."""
@@ -324,6 +332,7 @@ class LogDirs:
             replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
             self.disk.remove(f"{path}/{PROBE}")
             self._load(directory, now_ms, placement)
+            self._leave_clean_stop(directory)
         except OSError as error:
             self._lose(directory, error)
             raise directory.offline() from error

@@ -38,7 +38,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import OF_ONE_FILE, Disk, read_file
+from tidelog.log.disk import OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.errors import LogError
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -225,9 +225,18 @@ def _restore_producers(
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
     producers.on_log_start_offset(log.log_start_offset)
     if recovered and len(producers):
-        # Synced, since it may take the place of one that was.
-        snapshots.write(end_offset, producers.snapshot(), sync=True)
+        _write_snapshot(log)
     snapshots.prune({segment.base_offset for segment in log.segments})
+
+
+def _write_snapshot(log: Log) -> None:
+    """Synced, since it may take the place of one that was. Where there is no room, the next start reads again."""
+    try:
+        log.snapshots.write(log.log_end_offset, log.producers.snapshot(), sync=True)
+    except OSError as error:
+        if error.errno not in PASSING:
+            raise
+        log.directory.refuse(error, log.name)
 
 
 def _settle(disk: Disk, path: str) -> dict[str, int]:
@@ -342,13 +351,16 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
         if segment.base_offset <= claim.recovery_point:
             first_unflushed = at
     losses = _holes(log, segments[: first_unflushed + 1], {*found.orphans, *log.snapshots.offsets})
+    flushed = _Recovery([], losses, [], [], [])
+    for segment, after in pairwise(segments[: first_unflushed + 1]):
+        if segment.base_offset in found.suspects:
+            segment.rebuild_indexes()
+        if not _ends_at(log, segment, after.base_offset, losses):
+            _read_through(log, segment, after.base_offset, claim, flushed)
+    losses.sort(key=lambda loss: loss.first_offset)
     after_holes = [loss.end_offset or 0 for loss in losses]
-    for at, segment in enumerate(segments):
+    for at, segment in enumerate(segments[first_unflushed:], first_unflushed):
         last = at == len(segments) - 1
-        if at < first_unflushed:
-            if segment.base_offset in found.suspects:
-                segment.rebuild_indexes()
-            continue
         bound = None if last else segments[at + 1].base_offset
         dense = _is_dense(log)
         end = recover_segment(segment, log.leader_epochs, bound, dense)
@@ -363,7 +375,15 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
     behind = segments[-1].base_offset if segments else -1
     for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
         losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
-    return _Recovery(segments[first_unflushed:], losses, after_holes, [], [])
+    return _Recovery(flushed.read + segments[first_unflushed:], losses, after_holes, [], [])
+
+
+def _ends_at(log: Log, segment: Segment, bound: int, losses: list[Loss]) -> bool:
+    """Whether a segment that was flushed is whole up to the next one, or what it lacks is told already."""
+    end = segment.whole_end()
+    if end is None:
+        return False
+    return not _is_dense(log) or end >= bound or any(loss.first_offset == end for loss in losses)
 
 
 def _drop(log: Log, segments: list[Segment], first: int, end: _SegmentEnd, known: list[Loss]) -> Loss:
@@ -425,7 +445,7 @@ def _recover_stopped(log: Log, found: _Found, claim: Claim) -> _Recovery:
 
 
 def _read_through(log: Log, segment: Segment, bound: int | None, claim: Claim, recovery: _Recovery) -> _SegmentEnd:
-    """Recovers one segment of a log that was stopped cleanly; what lies behind it stays."""
+    """Recovers one segment of those that were on the device; what lies behind it stays."""
     dense = _is_dense(log)
     end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
     loss = end.loss(segment, bound, dense)

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from pipeline_site import Site
 
 from tidelog.client import Client, Message
-from tidelog.pipeline import checking
+from tidelog.pipeline import checking, restoring
 from tidelog.pipeline.errors import PipelineError, Restored, Unsupported
 from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.replay import Replay
@@ -100,6 +100,16 @@ def test_a_restore_that_undoes_only_what_others_did_stops_nothing(site: Site) ->
     send(site, {"id": 4})
     site.run()
     assert ids(site) == [1, 2, 3, 4, 10]
+
+
+def test_what_others_commit_meanwhile_does_not_change_the_numbers_of_older_entries(site: Site) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    seen = site.table
+    for number in range(3):
+        site.table.delete(f"id = {number}")
+    assert restoring.restores(seen, 2) == [(seen.version(), first)]
+    assert restoring.restores(seen) == [(seen.version(), first)]
 
 
 def test_a_restore_to_one_that_took_rows_out_stops_the_pipeline(site: Site) -> None:

@@ -13,8 +13,8 @@ which that one restored do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -40,11 +40,26 @@ class Restore(NamedTuple):
 def restores(delta: DeltaTable, limit: int | None = None) -> list[Restore]:
     """Those among the newest entries, or all that the log has; the newest first."""
     found = []
-    for entry in delta.history(limit):
+    for version, entry in _entries(delta, limit):
         if entry.get("operation") in _GOING_BACK:
             said = str((entry.get("operationParameters") or {}).get("version"))
-            found.append(Restore(int(entry["version"]), int(said) if said.isdigit() else None))
+            found.append(Restore(version, int(said) if said.isdigit() else None))
     return found
+
+
+def _entries(delta: DeltaTable, limit: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The log up to the table's version, the newest first.
+
+    What others have committed since comes with it, in front, and deltalake then numbers all of it too low.
+    """
+    while True:
+        newer = len(delta.history(1)) - 1
+        entries = delta.history(limit)
+        if len(delta.history(1)) - 1 == newer:
+            break
+    version = int(delta.version())
+    for at, entry in enumerate(entries[newer:]):
+        yield version - at, entry
 
 
 def _last(found: Iterable[Restore], after: int | None, until: int) -> Restore | None:

@@ -264,3 +264,43 @@ def test_commits_for_many_unknown_partitions_are_answered_in_order(site: Site) -
     codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
     assert codes.pop(0) == 0
     assert set(codes.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_settings_asked_for_again_and_again_are_told_once(site: Site) -> None:
+    asked = [{"resource_type": 4, "resource_name": "0", "configuration_keys": None}] * 1_000
+    answer = site.ask(32, 3, resources=asked, include_synonyms=True, include_documentation=True)
+    (told,) = answer.results
+    assert (told.resource_type, told.resource_name, told.error_code) == (4, "0", 0)
+    assert len(told.configs) > 100
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_a_resource_that_is_named_again_is_told_all_keys_that_were_asked_of_it(site: Site, times: int) -> None:
+    asked = [
+        {"resource_type": 4, "resource_name": "0", "configuration_keys": keys}
+        for keys in (["log.retention.ms"], ["num.partitions", "log.retention.ms"])
+    ]
+    (told,) = site.ask(32, 3, resources=asked * times).results
+    assert sorted(config.name for config in told.configs) == ["log.retention.ms", "num.partitions"]
+    asked.append({"resource_type": 4, "resource_name": "0", "configuration_keys": None})
+    (told,) = site.ask(32, 3, resources=asked * times).results
+    assert len(told.configs) > 100
+
+
+def groups_to_describe(count: int) -> list[dict[str, Any]]:
+    return [{"resource_type": 32, "resource_name": f"g{n}", "configuration_keys": None} for n in range(count)]
+
+
+def test_settings_of_many_resources_are_told_a_few_in_each_turn(site: Site) -> None:
+    answer, turns = answers_of(site, 32, 3, resources=groups_to_describe(200), include_documentation=True)
+    assert [told.resource_name for told in answer.results] == [f"g{number}" for number in range(200)]
+    assert turns >= 20
+
+
+def test_nothing_more_is_described_for_a_client_that_has_gone(site: Site) -> None:
+    before = site.workers.turns
+    with site.workers.held():
+        asked = site.send(32, 3, resources=groups_to_describe(200))
+        asked.exchange.connection.closed = True
+    assert asked.exchange.frame is None
+    assert site.workers.turns - before < 5

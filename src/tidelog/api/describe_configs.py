@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api import broker_loggers
+from tidelog.api.parts import distinct_resources
 from tidelog.config import describe
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.names import why_invalid
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def handle(body: Any, request: Request) -> Any:
     response = messages.DescribeConfigsResponse
     results = []
-    for resource in body.resources:
+    for resource in distinct_resources(body.resources):
         result = response.DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )

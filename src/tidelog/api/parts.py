@@ -16,6 +16,8 @@ from tidelog.wire.apis import ApiKey
 
 #: items of one part
 PART_ITEMS: Final = 200
+#: where the answer to one item is long
+PART_ITEMS_OF: Final[dict[int, int]] = {ApiKey.DESCRIBE_CONFIGS: 10}
 
 _CUT: Final = frozenset(
     (
@@ -36,24 +38,26 @@ _CUT: Final = frozenset(
 def parts_of(api_key: int, body: Any) -> list[Any]:
     """Requests that together ask what `body` asks; itself alone where it is short or may not be cut."""
     if api_key in _CUT:
+        if api_key == ApiKey.DESCRIBE_CONFIGS:
+            body.resources = distinct_resources(body.resources)
         for echo in ECHOES[api_key]:
             items = getattr(body, echo.asked)
             if items:
-                return _cut(body, echo, items)
+                return _cut(body, echo, items, PART_ITEMS_OF.get(api_key, PART_ITEMS))
     return [body]
 
 
-def _cut(body: Any, echo: Echo, items: list[Any]) -> list[Any]:
+def _cut(body: Any, echo: Echo, items: list[Any], part_items: int) -> list[Any]:
     below = echo.below
     parts: list[list[Any]] = [[]]
-    room = PART_ITEMS
+    room = part_items
     for item in items:
         inner = getattr(item, below.asked) if below is not None else ()
         begin = 0
         while begin == 0 or begin < len(inner):
             if room <= 0:
                 parts.append([])
-                room = PART_ITEMS
+                room = part_items
             piece = item
             if begin or len(inner) > room:
                 assert below is not None
@@ -69,6 +73,26 @@ def _cut(body: Any, echo: Echo, items: list[Any]) -> list[Any]:
         setattr(message, echo.asked, part)
         cut.append(message)
     return cut
+
+
+def distinct_resources(resources: list[Any]) -> list[Any]:
+    """Each resource once, with all the keys that were asked of it: clients look for one answer to a resource."""
+    distinct: dict[tuple[int, str], Any] = {}
+    keys: dict[tuple[int, str], dict[str, None]] = {}
+    for resource in resources:
+        identity = resource.resource_type, resource.resource_name
+        first = distinct.setdefault(identity, resource)
+        if first is resource or first.configuration_keys is None:
+            continue
+        if resource.configuration_keys is None:
+            first.configuration_keys = None
+            keys.pop(identity, None)
+        else:
+            known = keys.setdefault(identity, dict.fromkeys(first.configuration_keys))
+            known.update(dict.fromkeys(resource.configuration_keys))
+    for identity, known in keys.items():
+        distinct[identity].configuration_keys = list(known)
+    return list(distinct.values())
 
 
 class Answers(Request):

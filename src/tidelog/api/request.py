@@ -60,6 +60,8 @@ class Request:
             self.broker.slices.add(self._write_and_send(message))
 
     def _write_and_send(self, message: Any) -> Job:
+        if self.exchange.connection.closed:
+            return
         parts = yield lambda: self.encode(message)
         if not self.exchange.answered:
             self.exchange.reply(parts)

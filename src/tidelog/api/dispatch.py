@@ -20,7 +20,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.parts import Answers, parts_of
-from tidelog.api.refusal import refuse
+from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
 from tidelog.wire.apis import ApiKey
@@ -48,6 +48,17 @@ MAX_ELEMENTS_OF: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 20_000,
     ApiKey.FETCH: 30_000,
     ApiKey.DESCRIBE_CONFIGS: 20_000,
+    ApiKey.OFFSET_COMMIT: 30_000,
+    ApiKey.TXN_OFFSET_COMMIT: 30_000,
+}
+#: topics or resources of a request: all are decided in one turn, or answered together at length
+MAX_ITEMS_OF: Final[dict[int, int]] = {
+    ApiKey.DESCRIBE_CONFIGS: 10_000,
+    ApiKey.ALTER_CONFIGS: 2_000,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 2_000,
+    ApiKey.CREATE_TOPICS: 10_000,
+    ApiKey.DELETE_TOPICS: 10_000,
+    ApiKey.CREATE_PARTITIONS: 10_000,
 }
 
 Handler = Callable[[Any, Request], Any]
@@ -203,4 +214,9 @@ class Dispatcher:
 def _read(api_key: int, decode: Decode, frame: bytes, body_at: int) -> tuple[Any, list[Any]]:
     """The request, and the parts in which it is handled."""
     body, _ = decode(frame, body_at)
+    most = MAX_ITEMS_OF.get(api_key)
+    if most is not None:
+        count = sum(len(getattr(body, echo.asked) or ()) for echo in ECHOES[api_key])
+        if count > most:
+            raise WireError(f"it names {count} resources or topics, and more than {most} are not read: ask in parts")
     return body, parts_of(api_key, body)

@@ -82,9 +82,9 @@ def distinct_resources(resources: list[Any]) -> list[Any]:
     for resource in resources:
         identity = resource.resource_type, resource.resource_name
         first = distinct.setdefault(identity, resource)
-        if first is resource or first.configuration_keys is None:
+        if first is resource or not first.configuration_keys:  # no keys are all keys
             continue
-        if resource.configuration_keys is None:
+        if not resource.configuration_keys:
             first.configuration_keys = None
             keys.pop(identity, None)
         else:
@@ -98,7 +98,7 @@ def distinct_resources(resources: list[Any]) -> list[Any]:
 class Answers(Request):
     """The parts of a request, as their handler sees them; the whole is answered with the last of them."""
 
-    __slots__ = ("_answered", "_left", "_whole")
+    __slots__ = ("_answered", "_left", "_shared", "_whole")
 
     def __init__(self, request: Request, parts: int) -> None:
         super().__init__(
@@ -110,9 +110,13 @@ class Answers(Request):
             request.client_id,
         )
         self._left = parts
+        self._shared: dict[Any, Any] = {}
         self._whole: Any = None
         #: list of the answer -> what identifies an item of it -> the item, where parts may tell of the same
         self._answered: dict[str, dict[Any, Any]] = {}
+
+    def shared(self) -> dict[Any, Any]:
+        return self._shared
 
     def reply(self, message: Any) -> None:
         self._left -= 1

@@ -175,8 +175,30 @@ def test_sessions_keep_no_more_partitions_than_all_of_them_may(site: Site) -> No
         (0, 9, {"acks": 1, "topic_data": [{"name": "t", "partition_data": [{"index": 0}] * 30_000}]}),
         (9, 7, {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0] * 110_000}]}),
         (11, 5, {"group_id": "g", "protocols": [{"name": "range", "metadata": bytes(9 * MIB)}]}),
+        (8, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}] * 40_000}]}),
+        (19, 5, {"topics": [{"name": "t"}] * 10_001, "validate_only": True}),
+        (20, 3, {"topic_names": ["t"] * 10_001}),
+        (20, 6, {"topics": [{"name": "t"}] * 10_001}),
+        (32, 3, {"resources": [{"resource_type": 2, "resource_name": "t"}] * 10_001}),
+        (33, 1, {"resources": [{"resource_type": 2, "resource_name": "topic-t"}] * 2_001}),
+        (37, 2, {"topics": [{"name": "t"}] * 10_001}),
+        (44, 1, {"resources": [{"resource_type": 32, "resource_name": "group-g"}] * 2_001}),
     ],
-    ids=["fetch", "metadata", "produce", "offset fetch", "join"],
+    ids=[
+        "fetch",
+        "metadata",
+        "produce",
+        "offset fetch",
+        "join",
+        "offset commit",
+        "create topics",
+        "delete topics by name",
+        "delete topics by id",
+        "describe configurations",
+        "replace configurations",
+        "create partitions",
+        "alter configurations",
+    ],
 )
 def test_what_no_client_asks_for_closes_the_connection_and_says_why(
     site: Site, api_key: int, version: int, fields: dict[str, Any]
@@ -264,3 +286,71 @@ def test_commits_for_many_unknown_partitions_are_answered_in_order(site: Site) -
     codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
     assert codes.pop(0) == 0
     assert set(codes.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_settings_asked_for_again_and_again_are_told_once(site: Site) -> None:
+    asked = [{"resource_type": 4, "resource_name": "0", "configuration_keys": None}] * 1_000
+    answer = site.ask(32, 3, resources=asked, include_synonyms=True, include_documentation=True)
+    (told,) = answer.results
+    assert (told.resource_type, told.resource_name, told.error_code) == (4, "0", 0)
+    assert len(told.configs) > 100
+
+
+def test_resources_configured_alike_are_described_once_and_others_by_themselves(site: Site) -> None:
+    site.topic("other", retention_ms="7000")
+    topics = [f"t{number}" for number in range(30)]
+    for name in topics:
+        site.topic(name)
+    asked = [{"resource_type": 2, "resource_name": name} for name in (*topics, "other", "unknown")]
+    answer = site.ask(32, 3, resources=[{**resource, "configuration_keys": None} for resource in asked])
+    told = {r.resource_name: {c.name: c.value for c in r.configs or ()}.get("retention.ms") for r in answer.results}
+    assert told == {**dict.fromkeys(topics, "604800000"), "other": "7000", "unknown": None}
+    assert answer.results[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_a_resource_that_is_named_again_is_told_all_keys_that_were_asked_of_it(site: Site, times: int) -> None:
+    asked = [
+        {"resource_type": 4, "resource_name": "0", "configuration_keys": keys}
+        for keys in (["log.retention.ms"], ["num.partitions", "log.retention.ms"])
+    ]
+    (told,) = site.ask(32, 3, resources=asked * times).results
+    assert sorted(config.name for config in told.configs) == ["log.retention.ms", "num.partitions"]
+    asked.append({"resource_type": 4, "resource_name": "0", "configuration_keys": None})
+    (told,) = site.ask(32, 3, resources=asked * times).results
+    assert len(told.configs) > 100
+
+
+def groups_to_describe(count: int) -> list[dict[str, Any]]:
+    return [{"resource_type": 32, "resource_name": f"g{n}", "configuration_keys": None} for n in range(count)]
+
+
+def test_settings_of_many_resources_are_told_a_few_in_each_turn(site: Site) -> None:
+    answer, turns = answers_of(site, 32, 3, resources=groups_to_describe(200), include_documentation=True)
+    assert [told.resource_name for told in answer.results] == [f"g{number}" for number in range(200)]
+    assert turns >= 20
+
+
+def test_nothing_more_is_described_for_a_client_that_has_gone(site: Site) -> None:
+    before = site.workers.turns
+    with site.workers.held():
+        asked = site.send(32, 3, resources=groups_to_describe(200))
+        asked.exchange.connection.closed = True
+    assert asked.exchange.frame is None
+    assert site.workers.turns - before < 5
+
+
+def test_altering_as_many_resources_as_may_be_is_answered_for_each(site: Site) -> None:
+    change = {"config_operation": 0, "name": "consumer.session.timeout.ms", "value": "50000"}
+    names = [f"group-{number}" for number in range(2_000)]
+    asked = [{"resource_type": 32, "resource_name": name, "configs": [change]} for name in names]
+    answer = site.ask(44, 1, resources=asked, validate_only=True)
+    assert [(told.resource_name, told.error_code) for told in answer.responses] == [(name, 0) for name in names]
+
+
+def test_deleting_as_many_topics_as_may_be_is_answered_for_each(site: Site) -> None:
+    names = [f"unknown-{number}" for number in range(10_000)]
+    answer = site.ask(20, 3, topic_names=names, timeout_ms=1000)
+    assert {told.name: told.error_code for told in answer.responses} == dict.fromkeys(
+        names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )

@@ -15,6 +15,7 @@ import pytest
 from net_site import Site, framed, number_of, reply_to, request
 
 from tidelog.net import Exchange, Limits, Server
+from tidelog.net.limits import MIB
 from tidelog.net.pool import KEPT_BYTES
 from tidelog.net.server import AREA_BYTES
 
@@ -124,7 +125,7 @@ def test_large_requests_are_admitted_one_by_one_where_memory_is_limited(make_sit
     site.until(lambda: site.server.requests == 3)
     for number in (1, 2):
         assert clients[number].read_numbers(1) == [number]
-    assert site.server._reserved_bytes == 0
+    assert site.server._huge.reserved_bytes == 0
 
 
 def test_a_reservation_is_returned_when_its_connection_goes(make_site: MakeSite) -> None:
@@ -141,7 +142,7 @@ def test_a_reservation_is_returned_when_its_connection_goes(make_site: MakeSite)
     assert second.read_numbers(1) == [1]
     second.socket.close()
     site.until(lambda: not site.server.connections)
-    assert site.server._reserved_bytes == 0
+    assert site.server._huge.reserved_bytes == 0
 
 
 # -- how many ---------------------------------------------------------------------------------------------------------
@@ -490,6 +491,38 @@ def test_huge_requests_are_admitted_within_a_bound_though_none_is_set(make_site:
     assert modest.read_numbers(1) == [9]
     clients[0].send(request(0, 600_000)[400_000:])
     assert clients[0].read_numbers(1) == [0]
+
+
+def test_large_requests_are_admitted_within_a_bound_of_their_own(make_site: MakeSite) -> None:
+    site = make_site(
+        large_request_bytes=100_000,
+        max_large_requests_bytes=1_000_000,
+        huge_request_bytes=700_000,
+        max_huge_requests_bytes=1_000_000,
+    )
+    sizes = {0: 900_000, 1: 600_000, 2: 600_000, 3: 600_000}
+    clients = {number: site.connect() for number in sizes}
+    for number, client in clients.items():
+        for begin in (0, 200_000):
+            client.send(request(number, sizes[number])[begin : begin + 200_000])
+            site.settle()
+    held = [connection.held_bytes for connection in site.server.connections]
+    assert held[:2] == [400_000, 400_000]
+    assert max(held[2:]) <= 200_000
+    modest = site.connect()
+    modest.send(request(9, 90_000))
+    assert modest.read_numbers(1) == [9]
+    for number, client in clients.items():
+        client.send(request(number, sizes[number])[400_000:])
+        assert client.read_numbers(1) == [number]
+    assert (site.server._large.reserved_bytes, site.server._huge.reserved_bytes) == (0, 0)
+
+
+def test_half_sent_requests_below_the_huge_ones_are_bounded_by_default(make_site: MakeSite) -> None:
+    site = make_site()
+    announced = [site.server._admission_to(size) for size in (MIB, 2 * MIB, 8 * MIB - 1, 9 * MIB)]
+    assert announced == [None, site.server._large, site.server._large, site.server._huge]
+    assert site.server.limits.max_large_requests_bytes == 256 * MIB
 
 
 def test_half_of_a_huge_request_does_not_keep_others_out_for_ever(make_site: MakeSite) -> None:

@@ -28,18 +28,15 @@ def altered(request: Request, response: Any) -> Callable[[list[ConfigResult]], N
     """Answers either of the two APIs, which differ in the name of their response only."""
 
     def answer(results: list[ConfigResult]) -> None:
-        request.reply(
-            response(
-                responses=[
-                    response.AlterConfigsResourceResponse(
-                        resource_type=result.resource_type,
-                        resource_name=result.resource_name,
-                        error_code=result.error.code,
-                        error_message=result.error.message,
-                    )
-                    for result in results
-                ]
+        answers = [
+            response.AlterConfigsResourceResponse(
+                resource_type=result.resource_type,
+                resource_name=result.resource_name,
+                error_code=result.error.code,
+                error_message=result.error.message,
             )
-        )
+            for result in results
+        ]
+        request.reply_with_many(response(responses=answers), len(answers))
 
     return request.guard(answer)

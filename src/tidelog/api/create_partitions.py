@@ -24,16 +24,11 @@ def handle(body: Any, request: Request) -> Any:
 
     def answer(results: list[TopicResult]) -> None:
         response = messages.CreatePartitionsResponse
-        request.reply(
-            response(
-                results=[
-                    response.CreatePartitionsTopicResult(
-                        name=result.name, error_code=error.code, error_message=error.message
-                    )
-                    for result, error in zip(results, map(why, results), strict=True)
-                ]
-            )
-        )
+        answers = [
+            response.CreatePartitionsTopicResult(name=result.name, error_code=error.code, error_message=error.message)
+            for result, error in zip(results, map(why, results), strict=True)
+        ]
+        request.reply_with_many(response(results=answers), len(answers))
 
     def why(result: TopicResult) -> ApiError:
         """Partitions that are decided but could not be made here are made as soon as there is room."""

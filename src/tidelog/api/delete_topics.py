@@ -26,18 +26,15 @@ def handle(body: Any, request: Request) -> Any:
 
     def answer(results: list[TopicDeletion]) -> None:
         response = messages.DeleteTopicsResponse
-        request.reply(
-            response(
-                responses=[
-                    response.DeletableTopicResult(
-                        name=result.name,
-                        topic_id=result.topic_id,
-                        error_code=result.error.code,
-                        error_message=said(result.error),
-                    )
-                    for result in results
-                ]
+        answers = [
+            response.DeletableTopicResult(
+                name=result.name,
+                topic_id=result.topic_id,
+                error_code=result.error.code,
+                error_message=said(result.error),
             )
-        )
+            for result in results
+        ]
+        request.reply_with_many(response(responses=answers), len(answers))
 
     request.broker.decide(lambda controller: controller.delete_topics(wanted), request.guard(answer))

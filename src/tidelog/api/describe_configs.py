@@ -6,10 +6,11 @@ own values are known to itself only, so the request goes to that broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api import broker_loggers
+from tidelog.api.parts import distinct_resources
 from tidelog.config import describe
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.names import why_invalid
@@ -22,49 +23,66 @@ if TYPE_CHECKING:
 
 def handle(body: Any, request: Request) -> Any:
     response = messages.DescribeConfigsResponse
+    #: resources that are described together are mostly configured alike
+    told = request.shared()
     results = []
-    for resource in body.resources:
+    for resource in distinct_resources(body.resources):
         result = response.DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            described = _describe(resource.resource_type, resource.resource_name, resource.configuration_keys, request)
+            result.configs = _configs(resource, body, request, told)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
-        else:
-            result.configs = [_entry(config, body) for config in described]
         results.append(result)
     return response(results=results)
 
 
-def _describe(kind: int, name: str, keys: Iterable[str] | None, request: Request) -> list[describe.DescribedConfig]:
-    broker = request.broker
-    image, config = broker.image, broker.config
+def _configs(resource: Any, body: Any, request: Request, told: dict[Any, list[Any]]) -> list[Any]:
+    kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
+    _check(kind, name, request)
+    if kind not in _OVERRIDING:
+        return [_entry(config, body) for config in _describe(kind, name, keys, request)]
+    overrides = request.broker.image.config(ConfigResource(ResourceType(kind), name))
+    alike = kind, tuple(overrides.items()), tuple(keys or ())
+    if alike not in told:
+        described = _OVERRIDING[kind](overrides, request.broker.config, keys)
+        told[alike] = [_entry(config, body) for config in described]
+    return told[alike]
+
+
+#: resources of which nothing is told but what was set for them, and what holds for all where nothing was
+_OVERRIDING: Final[dict[int, Callable[..., list[describe.DescribedConfig]]]] = {
+    ResourceType.TOPIC: describe.describe_topic,
+    ResourceType.GROUP: describe.describe_group,
+    ResourceType.CLIENT_METRICS: lambda overrides, _, keys: describe.describe_client_metrics(overrides, keys),
+}
+
+
+def _check(kind: int, name: str, request: Request) -> None:
     if kind == ResourceType.TOPIC:
         why = why_invalid(name)
         if why is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-        if name not in image.topics:
+        if name not in request.broker.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe.describe_topic(image.config(ConfigResource(ResourceType.TOPIC, name)), config, keys)
+    elif kind == ResourceType.GROUP and not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+    elif kind == ResourceType.CLIENT_METRICS and not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a client metrics subscription has a name")
+
+
+def _describe(kind: int, name: str, keys: Iterable[str] | None, request: Request) -> list[describe.DescribedConfig]:
+    broker = request.broker
     if kind == ResourceType.BROKER:
         if not name:
-            return describe.describe_all_brokers(config, keys)
+            return describe.describe_all_brokers(broker.config, keys)
         if name != str(broker.id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"this is broker {broker.id}: ask broker {name} itself, or name none for what is set for all",
             )
-        return describe.describe_broker(config, keys)
-    if kind == ResourceType.GROUP:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
-        return describe.describe_group(image.config(ConfigResource(ResourceType.GROUP, name)), config, keys)
-    if kind == ResourceType.CLIENT_METRICS:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a client metrics subscription has a name")
-        overrides = image.config(ConfigResource(ResourceType.CLIENT_METRICS, name))
-        return describe.describe_client_metrics(overrides, keys)
+        return describe.describe_broker(broker.config, keys)
     if kind == broker_loggers.BROKER_LOGGER:
         return broker_loggers.describe(name, keys, request)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")

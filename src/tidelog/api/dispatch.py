@@ -20,7 +20,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.parts import Answers, parts_of
-from tidelog.api.refusal import refuse
+from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
 from tidelog.wire.apis import ApiKey
@@ -37,17 +37,34 @@ if TYPE_CHECKING:
 API_VERSIONS: Final = 18
 #: a request from this size on is long
 LONG_BYTES: Final = 16 * 1024
+#: the few bytes that ask for all settings of a broker are answered with tens of kilobytes
+LONG_BYTES_OF: Final[dict[int, int]] = {ApiKey.DESCRIBE_CONFIGS: 256}
 #: of any request but Produce: Apache Kafka's clients stay far below a tenth of it; and what must fit into a record
 MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_BYTES_OF: Final[dict[int, int]] = {ApiKey.JOIN_GROUP: 8 * 1024 * 1024, ApiKey.SYNC_GROUP: 8 * 1024 * 1024}
 #: elements of all arrays of one request; a topic counts, and each of its partitions
 MAX_ELEMENTS: Final = 100_000
-MAX_ELEMENTS_OF: Final[dict[int, int]] = {ApiKey.PRODUCE: 20_000, ApiKey.FETCH: 30_000}
+MAX_ELEMENTS_OF: Final[dict[int, int]] = {
+    ApiKey.PRODUCE: 20_000,
+    ApiKey.FETCH: 30_000,
+    ApiKey.DESCRIBE_CONFIGS: 20_000,
+    ApiKey.OFFSET_COMMIT: 30_000,
+    ApiKey.TXN_OFFSET_COMMIT: 30_000,
+}
+#: topics or resources of a request: all are decided in one turn, or answered together at length
+MAX_ITEMS_OF: Final[dict[int, int]] = {
+    ApiKey.DESCRIBE_CONFIGS: 10_000,
+    ApiKey.ALTER_CONFIGS: 2_000,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 2_000,
+    ApiKey.CREATE_TOPICS: 10_000,
+    ApiKey.DELETE_TOPICS: 10_000,
+    ApiKey.CREATE_PARTITIONS: 10_000,
+}
 
 Handler = Callable[[Any, Request], Any]
 Decode = Callable[[Any, int], tuple[Any, int]]
-#: decoder, handler, whether headers have tagged fields
-Route = tuple[Decode, Handler, bool]
+#: decoder, handler, whether headers have tagged fields, the size up to which a request is short
+Route = tuple[Decode, Handler, bool, int]
 #: api key, version, correlation id, length of the client id
 _START: Final = Struct(">hhih").unpack_from
 
@@ -66,7 +83,7 @@ class Dispatcher:
         """A request of a kind that was seen before takes the short way; anything unusual the careful one."""
         try:
             api_key, version, correlation_id, id_length = _START(frame, 0)
-            decode, handler, flexible = self._routes[api_key << 16 | version]
+            decode, handler, flexible, short_bytes = self._routes[api_key << 16 | version]
             body_at = 10 + id_length
             if id_length < 0 or (flexible and frame[body_at]):
                 raise KeyError
@@ -77,7 +94,7 @@ class Dispatcher:
         if flexible:
             body_at += 1
         request = Request(self._broker, exchange, api_key, version, correlation_id, client_id)
-        if len(frame) > LONG_BYTES:
+        if len(frame) > short_bytes:
             self._answer_long(request, frame, body_at, handler)
         else:
             self._answer(request, frame, body_at, decode, handler)
@@ -93,7 +110,7 @@ class Dispatcher:
             request = Request(
                 self._broker, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
             )
-            if len(frame) > LONG_BYTES:
+            if len(frame) > route[3]:
                 self._answer_long(request, frame, header.body_at, route[1])
             else:
                 self._answer(request, frame, header.body_at, route[0], route[1])
@@ -189,7 +206,7 @@ class Dispatcher:
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         codec = request_codec(key, version)
-        route = (codec.decode, handler, codec.flexible)
+        route = (codec.decode, handler, codec.flexible, LONG_BYTES_OF.get(key, LONG_BYTES))
         self._routes[key << 16 | version] = route
         return route
 
@@ -197,4 +214,9 @@ class Dispatcher:
 def _read(api_key: int, decode: Decode, frame: bytes, body_at: int) -> tuple[Any, list[Any]]:
     """The request, and the parts in which it is handled."""
     body, _ = decode(frame, body_at)
+    most = MAX_ITEMS_OF.get(api_key)
+    if most is not None:
+        count = sum(len(getattr(body, echo.asked) or ()) for echo in ECHOES[api_key])
+        if count > most:
+            raise WireError(f"it names {count} resources or topics, and more than {most} are not read: ask in parts")
     return body, parts_of(api_key, body)

@@ -16,6 +16,8 @@ from tidelog.wire.apis import ApiKey
 
 #: items of one part
 PART_ITEMS: Final = 200
+#: where the answer to one item is long
+PART_ITEMS_OF: Final[dict[int, int]] = {ApiKey.DESCRIBE_CONFIGS: 10}
 
 _CUT: Final = frozenset(
     (
@@ -36,24 +38,26 @@ _CUT: Final = frozenset(
 def parts_of(api_key: int, body: Any) -> list[Any]:
     """Requests that together ask what `body` asks; itself alone where it is short or may not be cut."""
     if api_key in _CUT:
+        if api_key == ApiKey.DESCRIBE_CONFIGS:
+            body.resources = distinct_resources(body.resources)
         for echo in ECHOES[api_key]:
             items = getattr(body, echo.asked)
             if items:
-                return _cut(body, echo, items)
+                return _cut(body, echo, items, PART_ITEMS_OF.get(api_key, PART_ITEMS))
     return [body]
 
 
-def _cut(body: Any, echo: Echo, items: list[Any]) -> list[Any]:
+def _cut(body: Any, echo: Echo, items: list[Any], part_items: int) -> list[Any]:
     below = echo.below
     parts: list[list[Any]] = [[]]
-    room = PART_ITEMS
+    room = part_items
     for item in items:
         inner = getattr(item, below.asked) if below is not None else ()
         begin = 0
         while begin == 0 or begin < len(inner):
             if room <= 0:
                 parts.append([])
-                room = PART_ITEMS
+                room = part_items
             piece = item
             if begin or len(inner) > room:
                 assert below is not None
@@ -71,10 +75,30 @@ def _cut(body: Any, echo: Echo, items: list[Any]) -> list[Any]:
     return cut
 
 
+def distinct_resources(resources: list[Any]) -> list[Any]:
+    """Each resource once, with all the keys that were asked of it: clients look for one answer to a resource."""
+    distinct: dict[tuple[int, str], Any] = {}
+    keys: dict[tuple[int, str], dict[str, None]] = {}
+    for resource in resources:
+        identity = resource.resource_type, resource.resource_name
+        first = distinct.setdefault(identity, resource)
+        if first is resource or not first.configuration_keys:  # no keys are all keys
+            continue
+        if not resource.configuration_keys:
+            first.configuration_keys = None
+            keys.pop(identity, None)
+        else:
+            known = keys.setdefault(identity, dict.fromkeys(first.configuration_keys))
+            known.update(dict.fromkeys(resource.configuration_keys))
+    for identity, known in keys.items():
+        distinct[identity].configuration_keys = list(known)
+    return list(distinct.values())
+
+
 class Answers(Request):
     """The parts of a request, as their handler sees them; the whole is answered with the last of them."""
 
-    __slots__ = ("_answered", "_left", "_whole")
+    __slots__ = ("_answered", "_left", "_shared", "_whole")
 
     def __init__(self, request: Request, parts: int) -> None:
         super().__init__(
@@ -86,9 +110,13 @@ class Answers(Request):
             request.client_id,
         )
         self._left = parts
+        self._shared: dict[Any, Any] = {}
         self._whole: Any = None
         #: list of the answer -> what identifies an item of it -> the item, where parts may tell of the same
         self._answered: dict[str, dict[Any, Any]] = {}
+
+    def shared(self) -> dict[Any, Any]:
+        return self._shared
 
     def reply(self, message: Any) -> None:
         self._left -= 1

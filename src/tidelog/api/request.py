@@ -36,6 +36,10 @@ class Request:
     def __str__(self) -> str:
         return f"{ApiKey(self.api_key).name} v{self.version} from {self.client_id!r}"
 
+    def shared(self) -> dict[Any, Any]:
+        """What the parts of a long request may tell each other; a short one has no other parts."""
+        return {}
+
     def guard(self, answer: Callable[..., None]) -> Callable[..., None]:
         """`answer`, to be called later: where it fails the client is not left waiting for a reply that never comes."""
 
@@ -60,6 +64,8 @@ class Request:
             self.broker.slices.add(self._write_and_send(message))
 
     def _write_and_send(self, message: Any) -> Job:
+        if self.exchange.connection.closed:
+            return
         parts = yield lambda: self.encode(message)
         if not self.exchange.answered:
             self.exchange.reply(parts)

@@ -36,6 +36,7 @@ from tidelog.net.transport import Transport
 from tidelog.timer import TimerTask
 
 if TYPE_CHECKING:
+    from tidelog.net.admission import Admission
     from tidelog.net.server import Server
 
 SMALLEST_REQUEST_BYTES = 8  # api key, api version, correlation id
@@ -45,6 +46,7 @@ class Connection:
     """`context` belongs to the api: who the client is, what it called itself."""
 
     __slots__ = (
+        "_admission",
         "_closing",
         "_continuing",
         "_dirty",
@@ -60,7 +62,6 @@ class Connection:
         "_on_close",
         "_outbox",
         "_pending",
-        "_reserved_bytes",
         "_serial",
         "_server",
         "_stalled",
@@ -92,7 +93,7 @@ class Connection:
         self._hung_up = False  # a request was answered by closing: later answers are dropped
         self._eof = False
         self._mute: TimerTask | None = None
-        self._reserved_bytes = 0  # of the large request that is being read
+        self._admission: Admission | None = None  # what the large request that is being read has reserved from
         self._needs_memory = False  # a large request waits to be admitted
         self._on_close: dict[Callable[[], object], None] = {}
         self._events = READ
@@ -349,17 +350,19 @@ class Connection:
         if not self._may_dispatch():
             return self._inbox.room(self._server.limits.max_held_bytes)
         needed_bytes = self._inbox.needed_bytes()
-        if not self._reserved_bytes and needed_bytes > len(self._inbox) and self._server._must_reserve(needed_bytes):
-            if not self._server._reserve(self, needed_bytes):
-                self._needs_memory = True
-                return None
-            self._reserved_bytes = needed_bytes
+        if self._admission is None and needed_bytes > len(self._inbox):
+            admission = self._server._admission_to(needed_bytes)
+            if admission is not None:
+                if not admission.reserve(self, needed_bytes):
+                    self._needs_memory = True
+                    return None
+                self._admission = admission
         return self._inbox.room(needed_bytes)
 
     def _release_memory(self) -> None:
-        if self._reserved_bytes:
-            self._server._release(self, self._reserved_bytes)
-            self._reserved_bytes = 0
+        if self._admission is not None:
+            self._admission.release(self)
+            self._admission = None
 
     def _dispatch(self, view: memoryview, begin: int, end: int) -> None:
         """Dispatch the whole frames of `view[begin:end]` whose turn it is, and keep the rest in the inbox."""
@@ -399,7 +402,7 @@ class Connection:
                 return
             begin = frame_end
             free = self._serial is None and self._may_dispatch()
-            if self._reserved_bytes:
+            if self._admission is not None:
                 self._release_memory()
         self._inbox.keep(view, begin, end)
 

@@ -17,11 +17,14 @@ class Limits:
     """A limit of -1 is no limit, where a comment says so. Changing a value takes effect for what comes next."""
 
     socket_request_max_bytes: int = 100 * MIB
-    # Announced sizes of the large requests that are being read at once; more of them wait unread; -1: no limit but that
-    # of the largest ones, next.
+    # Announced sizes of the requests that are being read at once; more of them wait unread; -1: no limit but those
+    # of the large and the huge ones, next.
     queued_max_request_bytes: int = -1
-    # Requests beyond the first size may together announce the second; more of them wait unread. One that is not there
-    # whole after so long while others wait for its memory ends with its connection.
+    # Requests beyond the first size may together announce the second; more of them wait unread. What producers send
+    # with the default of max.request.size, 1 MiB, is not large. One that is not there whole after `huge_request_ms`
+    # while others wait for its memory ends with its connection.
+    large_request_bytes: int = 1 * MIB + 64 * KIB
+    max_large_requests_bytes: int = 256 * MIB
     huge_request_bytes: int = 8 * MIB
     max_huge_requests_bytes: int = 128 * MIB
     huge_request_ms: int = 10_000

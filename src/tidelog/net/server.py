@@ -4,21 +4,18 @@ Shared are the receive area (see `connection`), the pool of large buffers and th
 order: no new connections and no new requests; requests under way are answered, the answers are sent, and each
 connection closes when that is done. What is left at the deadline is closed as it is.
 
-Huge requests, and with `queued_max_request_bytes` all that are too large for the area, are admitted one by one: such a
-request reserves its announced size before more than its beginning is read, and waits in line, unread, while others have
-reserved too much. The reservation is only a number; memory still follows what arrives. One request is always admitted,
-so a limit smaller than a request delays but does not refuse it. Where others wait, the one that was admitted first has
-`huge_request_ms` to arrive: whoever sends half of a request and rests must not keep the others out.
+Large requests, and with `queued_max_request_bytes` all that do not fit into the area, are admitted one by one (see
+`admission`). The huge ones have a budget of their own, so that they do not keep producers of large batches waiting.
 """
 
 from __future__ import annotations
 
 import socket
-from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 
 from tidelog.net.acceptor import Acceptor, Listener
+from tidelog.net.admission import Admission
 from tidelog.net.connection import Connection
 from tidelog.net.exchange import Exchange
 from tidelog.net.limits import Limits
@@ -38,13 +35,11 @@ class Server:
 
     __slots__ = (
         "_acceptor",
-        "_admitted_ms",
         "_connections",
         "_drain_deadline",
         "_drained",
-        "_patience",
-        "_reserved_bytes",
-        "_waiting_for_memory",
+        "_huge",
+        "_large",
         "area",
         "bytes_in",
         "bytes_out",
@@ -72,11 +67,8 @@ class Server:
         self._connections: dict[Connection, bool] = {}  # to whether it came through a protected listener
         self._drained: Callable[[], object] | None = None
         self._drain_deadline: TimerTask | None = None
-        self._reserved_bytes = 0
-        #: since when those that have reserved have, the first of them first
-        self._admitted_ms: dict[Connection, int] = {}
-        self._waiting_for_memory: deque[Connection] = deque()
-        self._patience: TimerTask | None = None
+        self._huge = Admission(loop, limits, log, self._most_huge_bytes)
+        self._large = Admission(loop, limits, log, self._most_large_bytes)
 
     @property
     def connections(self) -> list[Connection]:
@@ -153,43 +145,16 @@ class Server:
                 self._drain_deadline.cancel()
             self.loop.call_soon(done)
 
-    def _reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Whether a large request may be read now; if not, the connection will be told when to ask again."""
+    def _admission_to(self, size_bytes: int) -> Admission | None:
+        """Where a request of that size, which did not arrive at once, asks to be read on; None: it need not ask."""
         limits = self.limits
-        limit = (
-            limits.queued_max_request_bytes if limits.queued_max_request_bytes >= 0 else limits.max_huge_requests_bytes
-        )
-        if self._reserved_bytes and self._reserved_bytes + size_bytes > limit:
-            self._waiting_for_memory.append(connection)
-            self._watch_first()
-            return False
-        self._reserved_bytes += size_bytes
-        self._admitted_ms[connection] = self.loop.now_ms
-        return True
+        if size_bytes > limits.huge_request_bytes or limits.queued_max_request_bytes >= 0:
+            return self._huge
+        return self._large if size_bytes > limits.large_request_bytes else None
 
-    def _must_reserve(self, size_bytes: int) -> bool:
-        limits = self.limits
-        return limits.queued_max_request_bytes >= 0 or size_bytes > limits.huge_request_bytes
+    def _most_huge_bytes(self) -> int:
+        queued_bytes = self.limits.queued_max_request_bytes
+        return queued_bytes if queued_bytes >= 0 else self.limits.max_huge_requests_bytes
 
-    def _watch_first(self) -> None:
-        if self._patience is None:
-            first_ms = next(iter(self._admitted_ms.values()))
-            self._patience = self.loop.timer.add(first_ms + self.limits.huge_request_ms, self._end_first)
-
-    def _end_first(self) -> None:
-        self._patience = None
-        if not self._admitted_ms or all(waiting.closed for waiting in self._waiting_for_memory):
-            return
-        first, since_ms = next(iter(self._admitted_ms.items()))
-        if self.loop.now_ms - since_ms >= self.limits.huge_request_ms:
-            self.log(f"closing {first!r}: its large request has not arrived, and others wait for the memory")
-            first.close()
-        else:
-            self._watch_first()
-
-    def _release(self, connection: Connection, size_bytes: int) -> None:
-        self._reserved_bytes -= size_bytes
-        del self._admitted_ms[connection]
-        waiting, self._waiting_for_memory = self._waiting_for_memory, deque()
-        for connection in waiting:
-            self.loop.call_soon(connection._on_memory)
+    def _most_large_bytes(self) -> int:
+        return self.limits.max_large_requests_bytes

@@ -123,6 +123,27 @@ def test_a_record_that_lacks_its_key_is_a_dead_letter(site: Site, changes: Chang
     assert len(site.dead()) == 2
 
 
+def test_a_field_that_the_merging_library_has_a_use_for_stops_no_later_batch(site: Site, changes: Changes) -> None:
+    values = [{"n": 1}, {"n": 2, "__delta_rs_target": "x", "_change_type": "y"}, {"n": 3}]
+    for value in values:
+        with Client(site.bootstrap) as client:
+            client.produce(site.topic, [Message(json.dumps(value).encode(), key=b"a")], partition=0)
+        site.run(pipeline=keyed(site))
+    assert changes.found() == {"a": 3}
+    assert [row["reason"] for row in site.dead()] == ["field '__delta_rs_target' has a name that no column can have"]
+
+
+@pytest.mark.parametrize("name", ["__delta_rs_path", "_change_type"])
+def test_a_declared_column_with_a_name_that_delta_keeps_for_itself_is_refused_before_anything_is_made(
+    site: Site, name: str
+) -> None:
+    declared = keyed(site, decode=TEXT.replace("op STRING", f"op STRING, {name} STRING"))
+    with pytest.raises(PipelineError, match=f"'{name}' is a name that no column can have"):
+        site.run(pipeline=declared)
+    (found,) = (row for row in findings(declared, 20) if not row.ok)
+    assert found.what == "schema" and name in found.message and not Path(declared.table.path).exists()
+
+
 def test_raw_records_are_kept_by_their_keys(site: Site, changes: Changes) -> None:
     raw = keyed(site, 'keys = ["key"]', decode='format = "raw"')
     changes.send(("a", 1, 1, None), ("b", 2, 1, None), ("a", None, None, None), ("b", 3, 1, None))

@@ -144,6 +144,7 @@ class PipelineTable:
     ) -> PipelineTable:
         """A new, empty table. Where somebody else has just made it, that one."""
         check_empty(path)
+        columns.check_names(schema.names)
         try:
             DeltaTable.create(
                 path,

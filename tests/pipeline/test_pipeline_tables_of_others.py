@@ -168,6 +168,29 @@ def test_a_restore_may_be_left_as_it_is(site: Site) -> None:
     assert ids(site) == [1, 2, 4, 10]
 
 
+@pytest.mark.parametrize("answer", ["read_again", "go_on"])
+def test_check_finds_nothing_wrong_with_a_restore_that_the_file_has_an_answer_to(site: Site, answer: str) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    version = site.table.version()
+    answered = site.pipeline(table=f'on_restore = "{answer}"')
+    assert all(row.ok for row in checking.findings(answered, 20)) and site.table.version() == version
+    site.run(pipeline=answered)
+
+
+def test_check_tells_of_a_restore_whose_offsets_are_no_longer_known_as_run_does(site: Site) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    site.table.create_checkpoint()
+    for version in range(first + 1):
+        (Path(path_of(site)) / "_delta_log" / f"{version:020}.json").unlink()
+    answered = site.pipeline(table='on_restore = "read_again"')
+    with pytest.raises(Restored, match="no longer tells the offsets") as error:
+        site.run(pipeline=answered)
+    (found,) = (row for row in checking.findings(answered, 20) if not row.ok)
+    assert found.message == str(error.value)
+
+
 def test_a_restore_during_a_batch_stops_it_before_the_commit(site: Site) -> None:
     first = filled(site)
     send(site, {"id": 4})

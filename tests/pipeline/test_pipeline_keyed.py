@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
 from deltalake import DeltaTable
@@ -16,6 +18,7 @@ from kill_points import KILLED, run_until
 from pipeline_site import Site
 
 from tidelog.client import Client, Message
+from tidelog.pipeline.changes import Keyed, resolve
 from tidelog.pipeline.checking import findings
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.executor import InProcess
@@ -121,6 +124,53 @@ def test_a_record_that_lacks_its_key_is_a_dead_letter(site: Site, changes: Chang
     assert [(row["n"], row["at"]) for row in site.rows()] == [(1, 2)]
     assert {row["reason"] for row in site.dead()} == {"it has no n, which is a key of the table"}
     assert len(site.dead()) == 2
+
+
+def test_a_field_that_the_merging_library_has_a_use_for_stops_no_later_batch(site: Site, changes: Changes) -> None:
+    values = [{"n": 1}, {"n": 2, "__delta_rs_target": "x", "_change_type": "y"}, {"n": 3}]
+    for value in values:
+        with Client(site.bootstrap) as client:
+            client.produce(site.topic, [Message(json.dumps(value).encode(), key=b"a")], partition=0)
+        site.run(pipeline=keyed(site))
+    assert changes.found() == {"a": 3}
+    assert [row["reason"] for row in site.dead()] == ["field '__delta_rs_target' has a name that no column can have"]
+
+
+@pytest.mark.parametrize("name", ["__delta_rs_path", "_change_type"])
+def test_a_declared_column_with_a_name_that_delta_keeps_for_itself_is_refused_before_anything_is_made(
+    site: Site, name: str
+) -> None:
+    declared = keyed(site, decode=TEXT.replace("op STRING", f"op STRING, {name} STRING"))
+    with pytest.raises(PipelineError, match=f"'{name}' is a name that no column can have"):
+        site.run(pipeline=declared)
+    (found,) = (row for row in findings(declared, 20) if not row.ok)
+    assert found.what == "schema" and name in found.message and not Path(declared.table.path).exists()
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+@pytest.mark.parametrize("order", ["", '\norder_by = "at"'])
+def test_zeros_of_either_sign_are_one_key(site: Site, kind: str, order: str) -> None:
+    pipeline = keyed(site, f'keys = ["k"]{order}', decode=f'format = "json"\nschema = "k {kind}, n BIGINT, at BIGINT"')
+    for batch in ([b'{"k": 0.0, "n": 1, "at": 1}'], [b'{"k": -0.0, "n": 2, "at": 2}', b'{"k": 0.0, "n": 3, "at": 3}']):
+        site.produce_values(site.topic, batch, partitions=1)
+        site.run(pipeline=pipeline)
+    assert [(str(row["k"]), row["n"]) for row in site.rows()] == [("0.0", 3)]
+
+
+def test_a_late_row_does_not_bring_back_the_zero_of_the_other_sign_that_was_deleted(site: Site) -> None:
+    table = 'keys = ["k"]\norder_by = "at"\ndeletes = "op=d"'
+    pipeline = keyed(site, table, decode='format = "json"\nschema = "k DOUBLE, at BIGINT, op STRING"')
+    for value in (b'{"k": -0.0, "at": 5, "op": "d"}', b'{"k": 0.0, "at": 4}', b'{"k": 1.5, "at": 4}'):
+        site.produce_values(site.topic, [value], partitions=1)
+        site.run(pipeline=pipeline)
+    assert [row["k"] for row in site.rows()] == [1.5]
+
+
+def test_every_nan_is_one_key() -> None:
+    bits = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x7FF8000000000002], np.uint64).view(np.float64)
+    rows = pa.table({"k": pa.array([*bits, None, None, 2.0]), "n": range(6)})
+    found = resolve(rows, Keyed(("k",)), lambda: None, lambda: rows).rows
+    assert found["n"].to_pylist() == [2, 4, 5]
 
 
 def test_raw_records_are_kept_by_their_keys(site: Site, changes: Changes) -> None:

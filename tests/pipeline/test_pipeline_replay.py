@@ -48,13 +48,27 @@ def test_a_table_is_built_again_with_other_types_and_the_pipeline_goes_on_behind
     site.run()
     text = site.pipeline(decode=NAMED)
     site.produce(20)
-    done = replay(text)
+    done = replay(text, drop_most=True)
     assert (done.rows, done.dead_letters) == (0, 100), "whole numbers are no strings"
     assert site.rows() == [] and site.table.to_pyarrow_table().schema.field("id").type == "string"
     replay(site.pipeline())
     assert len(site.rows()) + len(site.dead()) == 100, "what the runner had not read yet is the runner's"
     site.run()
     site.check_exactly_once()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_replay_that_would_make_most_rows_dead_letters_changes_nothing_unless_told(site: Site, whole: bool) -> None:
+    site.produce(40)
+    site.run()
+    before = state(site)
+    strict = site.pipeline(decode=JSON.replace("id BIGINT", "id BIGINT, must STRING NOT NULL"))
+    wanted = None if whole else {(site.topic, partition): (0, 20) for partition in range(2)}
+    with pytest.raises(PipelineError, match=f"leave 0 of the {len(site.rows())} rows") as error:
+        replay(strict, wanted)
+    assert "--drop-most-rows" in (error.value.hint or "") and state(site) == before
+    replay(strict, wanted, drop_most=True)
+    assert site.rows() == [] and len(site.dead()) == 40
 
 
 def test_a_table_is_built_again_with_times_without_a_zone(site: Site) -> None:
@@ -398,7 +412,7 @@ def _killed_replay(pipeline: Pipeline, commit: int, after: bool) -> None:
             os._exit(KILLED)
 
     PipelineTable._write = wrapped  # type: ignore[method-assign]
-    replay(pipeline)
+    replay(pipeline, drop_most=True)
 
 
 @pytest.mark.parametrize("after", [False, True])

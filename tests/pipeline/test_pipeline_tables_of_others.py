@@ -21,6 +21,7 @@ from tidelog.pipeline import checking, restoring
 from tidelog.pipeline.errors import PipelineError, Restored, Unsupported
 from tidelog.pipeline.executor import InProcess
 from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.status import status
 from tidelog.pipeline.table import PipelineTable
 from tidelog.pipeline.values import MAX_FIELDS
 
@@ -176,6 +177,66 @@ def test_a_restore_may_be_left_as_it_is(site: Site) -> None:
     site.run(pipeline=site.pipeline(table='on_restore = "go_on"'))
     site.run()
     assert ids(site) == [1, 2, 4, 10]
+
+
+@pytest.mark.parametrize("answer", ["read_again", "go_on"])
+def test_check_finds_nothing_wrong_with_a_restore_that_the_file_has_an_answer_to(site: Site, answer: str) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    version = site.table.version()
+    answered = site.pipeline(table=f'on_restore = "{answer}"')
+    assert all(row.ok for row in checking.findings(answered, 20)) and site.table.version() == version
+    site.run(pipeline=answered)
+
+
+def test_check_tells_of_a_restore_whose_offsets_are_no_longer_known_as_run_does(site: Site) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    site.table.create_checkpoint()
+    for version in range(first + 1):
+        (Path(path_of(site)) / "_delta_log" / f"{version:020}.json").unlink()
+    answered = site.pipeline(table='on_restore = "read_again"')
+    with pytest.raises(Restored, match="no longer tells the offsets") as error:
+        site.run(pipeline=answered)
+    (found,) = (row for row in checking.findings(answered, 20) if not row.ok)
+    assert found.message == str(error.value)
+
+
+def test_status_tells_of_a_restore_what_run_tells_and_nothing_where_run_goes_on(site: Site) -> None:
+    first = filled(site)
+    site.table.restore(first)
+    with pytest.raises(Restored) as error:
+        site.run()
+    found = status(site.pipeline(), 20)
+    assert (found.problem, found.hint) == (error.value.message, error.value.hint) and found.table is not None
+    for answer in ("read_again", "go_on"):
+        assert status(site.pipeline(table=f'on_restore = "{answer}"'), 20).problem is None
+
+
+def test_status_tells_of_restored_dead_letters_what_run_tells(site: Site) -> None:
+    filled(site)
+    site.letters.restore(0)
+    found = status(site.pipeline(), 20)
+    (checked,) = (row for row in checking.findings(site.pipeline(), 20) if not row.ok)
+    with pytest.raises(Restored) as error:
+        site.run()
+    assert found.problem == checked.message == error.value.message
+
+
+@pytest.mark.parametrize("keys", [(), ("_partition", "_offset")])
+def test_status_tells_of_a_feature_that_is_not_supported_what_run_tells(site: Site, keys: tuple[str, ...]) -> None:
+    pipeline = site.pipeline(table=f"keys = {json.dumps(keys)}" if keys else "")
+    send(site, {"id": 1})
+    site.run(pipeline=pipeline)
+    assert status(pipeline, 20).problem is None
+    if keys:
+        site.table.alter.set_table_properties({"delta.appendOnly": "true"})
+    else:
+        site.table.alter.add_constraint({"positive": "id > 0"})
+    with pytest.raises(Unsupported) as error:
+        site.run(pipeline=pipeline)
+    found = status(pipeline, 20)
+    assert (found.problem, found.hint) == (error.value.message, error.value.hint)
 
 
 def test_a_restore_during_a_batch_stops_it_before_the_commit(site: Site) -> None:

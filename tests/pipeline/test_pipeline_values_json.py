@@ -219,6 +219,17 @@ def test_a_field_that_cannot_be_a_column_is_a_dead_letter_of_an_evolving_table(f
     assert decoded.wider is None and offsets(decoded.rows) == [103]
 
 
+@pytest.mark.parametrize("name", ["__delta_rs_target", "_change_type", "_Commit_Version", "_commit_timestamp"])
+def test_a_name_that_delta_keeps_for_itself_is_no_columns_but_may_be_a_fields_inside_of_one(
+    name: str, face: str
+) -> None:
+    values = [json.dumps(value).encode() for value in ({name: 1}, {name: None, "id": 2}, {"o": {name: 1}})]
+    decoded = decoder("id INT", evolve=True).decode(records(values))
+    assert decoded.dead.column("reason").to_pylist() == [f"field {name!r} has a name that no column can have"]
+    assert offsets(decoded.rows) == [101, 102] and decoded.wider.names == ["id", "o"]
+    assert infer_schema([b'{"id": 1}', *values], evolve=False).names == ["id", "o"]
+
+
 def test_a_record_that_nests_deeper_than_a_schema_grows_is_a_dead_letter(face: str) -> None:
     nested = [b'{"x":' * depth + b"1" + b"}" * depth for depth in (MAX_DEPTH, MAX_DEPTH + 1, 200)]
     listed = [b'{"l":' + b"[" * depth + b"1" + b"]" * depth + b"}" for depth in (MAX_DEPTH - 1, MAX_DEPTH, 200)]

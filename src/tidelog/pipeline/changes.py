@@ -52,7 +52,7 @@ class Keyed:
         return [f"key{number}" for number in range(len(self.keys))]
 
     def key_values(self, rows: pa.Table) -> pa.Table:
-        return pa.table([values_of(rows, key) for key in self.keys], self.key_names)
+        return pa.table([one_of_equals(values_of(rows, key)) for key in self.keys], self.key_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def resolve(
     asked only if the answer matters.
     """
     gone = _deletions(rows, keyed)
-    data = rows.select(stored(rows.schema).names)
+    data = _with_keys(rows.select(stored(rows.schema).names), keyed)
     keys = keyed.key_values(rows)
     if keyed.order_by is None:
         chosen = _last(keys)
@@ -85,7 +85,7 @@ def resolve(
     # A deletion without an order is of the moment in which it is read; all else without one is before everything.
     timeless = gone & np.asarray(pc.is_null(events[ORDER]))
     buried, there = graves(), orders() if timeless.any() else None
-    before = [found.select(events.schema.names).cast(events.schema) for found in (buried, there) if found is not None]
+    before = [_as_events(found, events.schema) for found in (buried, there) if found is not None]
     first = sum(len(found) for found in before)
     events = pa.concat_tables([*before, events])
     timed = np.concatenate([np.ones(first, bool), ~timeless])
@@ -173,6 +173,28 @@ def _last_of(keys: pa.Table, places: Any) -> Any:
     last = np.full(int(number.max()) + 1, -1)
     np.maximum.at(last, number[places], places)
     return last[number]
+
+
+def one_of_equals(column: Any) -> Any:
+    """The values, with one zero and one NaN among them: those of either sign are grouped apart, and merged as one."""
+    if not pa.types.is_floating(column.type):
+        return column
+    zeroed = pc.add(column, pa.scalar(0.0, column.type))
+    return pc.if_else(pc.is_nan(zeroed), pa.scalar(float("nan"), column.type), zeroed)
+
+
+def _with_keys(data: pa.Table, keyed: Keyed) -> pa.Table:
+    for key in keyed.keys:
+        if key in data.schema.names:
+            at = data.schema.get_field_index(key)
+            data = data.set_column(at, data.schema.field(at), one_of_equals(data[key]))
+    return data
+
+
+def _as_events(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Keys and orders that were kept, perhaps before their zeros were made one."""
+    columns = [found[name] if name == ORDER else one_of_equals(found[name]) for name in schema.names]
+    return pa.table(columns, schema.names).cast(schema)
 
 
 def _codes(keys: pa.Table) -> Any:

@@ -148,8 +148,9 @@ def _fit(pipeline: Pipeline, known: _Known) -> Iterator[Finding]:
         table, letters = examine(pipeline, rows)
         starts_of(table, known.ends, pipeline.source.starting_offsets)
         if table is not None:
-            table.check_usable()
-            Tables(pipeline, table, letters).check_topics(known.topic_ids)
+            tables = Tables(pipeline, table, letters)
+            tables.check_usable()
+            tables.check_topics(known.topic_ids)
     except PipelineError as error:
         yield _failed("table", error)
         return

@@ -5,12 +5,13 @@ Nothing is given to a table that it could not be opened with afterwards: a schem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from deltalake import Schema
 
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.values import is_reserved_name
 
 
 def delta_schema(schema: pa.Schema) -> Schema:
@@ -24,6 +25,16 @@ def delta_schema(schema: pa.Schema) -> Schema:
             "give the schema fewer levels of nesting; what is inside can be kept as text",
         ) from error
     return found
+
+
+def check_names(names: Iterable[str]) -> None:
+    """PipelineError where one is a name that no new column can have."""
+    for name in names:
+        if is_reserved_name(name):
+            raise PipelineError(
+                f"the rows have a column {name}, a name that no column can have: Delta has other uses for it",
+                "give it another name in the schema or in the transform",
+            )
 
 
 def missing(table: pa.Schema, rows: pa.Schema, path: str) -> list[pa.Field]:
@@ -43,6 +54,7 @@ def missing(table: pa.Schema, rows: pa.Schema, path: str) -> list[pa.Field]:
         for column in rows
         if column.name not in known or not _fits(column.type, known[column.name].type, path, column.name)
     ]
+    check_names(column.name for column in found if column.name not in known)
     # Whether the table could be opened with them is known before they are added.
     delta_schema(pa.schema(found))
     return found

@@ -24,6 +24,7 @@ from tidelog.pipeline.values import (
     ValueDecoder,
     decoder_for,
     infer_schema,
+    is_reserved_name,
     join_schemas,
     schema_from_json,
     schema_to_json,
@@ -63,6 +64,7 @@ class Decoding:
                 values = sample()
                 return _pinned(decode, _inferred(decode, values)) if values else None
             decoder = decoder_for(decode, None)
+            _check_names(decoder.schema.names)
             if kept is None or not decode.evolve:
                 return cls(decoder, None)
             return _pinned(decode, _followed_by(decoder.fields, schema_from_json(kept["schema"])))
@@ -80,6 +82,12 @@ class Decoding:
     def closed(self, decode: Decode) -> ValueDecoder:
         """The decoder for a batch whose tasks have together asked for too much: no field is added any more."""
         return decoder_for(decode, self.decoder.fields, most_fields=0)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if is_reserved_name(name):
+            raise SchemaError(f"{name!r} is a name that no column can have: Delta has other uses for it")
 
 
 def _inferred(decode: Decode, values: list[bytes]) -> Any:

@@ -155,6 +155,16 @@ def check_drop(path: str, before: int, dropped: int, drop_most: bool) -> None:
         )
 
 
+def check_turned(path: str, before: int, after: int, drop_most: bool) -> None:
+    """PipelineError where most rows would be dead letters, or nothing, and nobody has asked for that."""
+    if after * 2 < before and not drop_most:
+        raise PipelineError(
+            f"the replay would leave {after} of the {before} rows of {path}: the others would be dead letters, "
+            "or gone; nothing is changed",
+            "see whether [decode] fits the records; if that is what you want, say so: --drop-most-rows",
+        )
+
+
 def origin_of(pipeline: Pipeline) -> Origin | None:
     """The columns of the table that say where a row came from, if it has all of them."""
     if pipeline.decode.format == "raw":
@@ -250,9 +260,11 @@ class Replay:
         drop_most: bool,
     ) -> Replayed:
         rows, dead, more_marks = self._land(tables, lander, scope)
-        there = tables.rows
+        there, rows_there = tables.rows, sum(file.rows for file in tables.table.files())
         if scope.whole:
-            check_drop(tables.table.path, there, there - sum(f.rows for f in (*rows, *dead)), drop_most)
+            coming = sum(f.rows for f in rows)
+            check_drop(tables.table.path, there, there - coming - sum(f.rows for f in dead), drop_most)
+            check_turned(tables.table.path, rows_there, coming, drop_most)
         marks = {intent.MARK: tables.epoch, **more_marks}
         offsets = self._offsets(tables, scope, ends)
         info = {
@@ -276,6 +288,8 @@ class Replay:
             batch, removed = self._part(tables, scope, rows, marks, info)
             going_rows, coming_rows = (sum(f.rows for f in files) for files in (batch.removed, (*batch.files, *dead)))
             check_drop(tables.table.path, there, going_rows - coming_rows, drop_most)
+            left = rows_there - going_rows + sum(f.rows for f in batch.files)
+            check_turned(tables.table.path, rows_there, left, drop_most)
         tables.table.commit(tables.epoch, batch)
         # The old columns of a whole table may not fit the new schema, which is therefore kept when they are gone.
         self._keep_pin(tables, lander)

@@ -9,7 +9,7 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.plan import Ends, Plan, TopicPartition, plan, starting_offset
 from tidelog.pipeline.session import expected_parallelism
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.tables import Tables
+from tidelog.pipeline.tables import Tables, examine
 from tidelog.pipeline.watching import Brokers
 
 
@@ -88,11 +88,13 @@ def _problem(pipeline: Pipeline, timeout_s: float) -> PipelineError | None:
 
 
 def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
-    """What the next batch would read."""
-    tables = Tables.look(pipeline)
+    """What the next batch would read; PipelineError where a runner would refuse to begin."""
+    table, letters = examine(pipeline, None)
+    tables = None if table is None else Tables(pipeline, table, letters)
     with Brokers(pipeline.source, timeout_s) as brokers:
         ends = brokers.ends(brokers.partitions())
     if tables is not None:
+        tables.check_usable()
         tables.check_topics(brokers.topic_ids)
     return plan(
         _committed(pipeline, tables, ends),

@@ -144,6 +144,7 @@ class PipelineTable:
     ) -> PipelineTable:
         """A new, empty table. Where somebody else has just made it, that one."""
         check_empty(path)
+        columns.check_names(schema.names)
         try:
             DeltaTable.create(
                 path,
@@ -312,11 +313,11 @@ class PipelineTable:
                 "nobody else was faster: see whether the table's _delta_log is whole and can be written to",
             ) from error
 
-    def check_usable(self) -> None:
-        """Whether a runner could go on with it."""
+    def check_usable(self, on_restore: OnRestore) -> None:
+        """Whether a runner could take it over and go on; nothing is written."""
         self.require(Door.RUN)
         self.check_offsets()
-        self.check_restored()
+        self._back(on_restore)
 
     def check_restored(self) -> None:
         """Restored where the rows are no longer those that the offsets are of."""

@@ -120,6 +120,13 @@ class Tables:
         if found := self.renewed(topic_ids):
             raise renewed(found)
 
+    def check_usable(self) -> None:
+        """Whether a runner could take both over; nothing is written."""
+        on_restore = self._pipeline.table.on_restore
+        self.table.check_usable(on_restore)
+        if self.letters is not None and on_restore == "stop":
+            self.letters.check_restored()
+
     def compact(self, target_bytes: int) -> None:
         """Joins small files of both tables. No row and no offset changes, and no other commit is disturbed."""
         self.table.compact(target_bytes)

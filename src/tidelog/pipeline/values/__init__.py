@@ -21,7 +21,7 @@ from tidelog.pipeline.values.decoded import (
     shape_of,
 )
 from tidelog.pipeline.values.framing import is_framed
-from tidelog.pipeline.values.inferring import infer_schema, join_schemas
+from tidelog.pipeline.values.inferring import infer_schema, is_reserved_name, join_schemas
 from tidelog.pipeline.values.room import MAX_FIELDS
 from tidelog.pipeline.values.schemas import parse_schema, read_schema_file, schema_from_json, schema_to_json
 
@@ -35,6 +35,7 @@ __all__ = [
     "ValueDecoder",
     "decoder_for",
     "infer_schema",
+    "is_reserved_name",
     "join_schemas",
     "schema_from_json",
     "schema_to_json",

@@ -30,6 +30,10 @@ from tidelog.pipeline.values.json_rules import Fraction, Object, Unfit, Whole, h
 from tidelog.pipeline.values.room import Room, count_fields
 
 _LONG_DIGITS = 18
+#: what a change data feed has beside a table's columns
+_FEED_NAMES = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+#: what the library that merges rows calls columns of its own
+_LIBRARY_PREFIX = "__delta_rs_"
 
 
 class Seen:
@@ -97,6 +101,14 @@ def is_column_name(name: str) -> bool:
     return bool(name) and name.isprintable()
 
 
+def is_reserved_name(name: str) -> bool:
+    """Whether no column of a table can have it: a table with such a one can no longer be merged into, or has no feed.
+
+    A field inside a column may have it.
+    """
+    return name.lower() in _FEED_NAMES or name.lower().startswith(_LIBRARY_PREFIX)
+
+
 def infer_schema(values: Iterable[bytes | None], *, evolve: bool, framed: bool = False) -> Any:
     """The schema of sampled JSON values; those that are malformed, or too much for a schema, are passed over.
 
@@ -115,7 +127,8 @@ def infer_schema(values: Iterable[bytes | None], *, evolve: bool, framed: bool =
     kind = seen.type(None if evolve else pa.string())
     if kind is None or not pa.types.is_struct(kind):
         raise SchemaError("infer: no record of the sample is a JSON object with fields; give decode.schema instead")
-    return pa.schema(list(kind))
+    # A record that has such a field is a dead letter, if the table evolves; otherwise the field is passed over.
+    return pa.schema([field for field in kind if not is_reserved_name(field.name)])
 
 
 def join_types(one: Any, other: Any) -> Any:
@@ -207,6 +220,8 @@ def misnamed(fields: Any, value: Object, reserved: frozenset[str] = frozenset(),
             return f"field {path}{name} differs from column {taken[name.lower()]} in case only"
         elif name.lower() in reserved:
             return f"field {path}{name} has the name of a metadata column"
+        elif not path and is_reserved_name(name):
+            return f"field {name!a} has a name that no column can have"
         else:
             impossible = _impossible_name([(name, item)])
             if impossible is not None:

@@ -180,9 +180,9 @@ def test_sessions_keep_no_more_partitions_than_all_of_them_may(site: Site) -> No
         (20, 3, {"topic_names": ["t"] * 10_001}),
         (20, 6, {"topics": [{"name": "t"}] * 10_001}),
         (32, 3, {"resources": [{"resource_type": 2, "resource_name": "t"}] * 10_001}),
-        (33, 1, {"resources": [{"resource_type": 2, "resource_name": "topic-t"}] * 2_001}),
+        (33, 1, {"resources": [{"resource_type": 2, "resource_name": "topic-t"}] * 10_001}),
         (37, 2, {"topics": [{"name": "t"}] * 10_001}),
-        (44, 1, {"resources": [{"resource_type": 32, "resource_name": "group-g"}] * 2_001}),
+        (44, 1, {"resources": [{"resource_type": 32, "resource_name": "group-g"}] * 10_001}),
     ],
     ids=[
         "fetch",

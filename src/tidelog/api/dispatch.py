@@ -54,8 +54,8 @@ MAX_ELEMENTS_OF: Final[dict[int, int]] = {
 #: topics or resources of a request: all are decided in one turn, or answered together at length
 MAX_ITEMS_OF: Final[dict[int, int]] = {
     ApiKey.DESCRIBE_CONFIGS: 10_000,
-    ApiKey.ALTER_CONFIGS: 2_000,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 2_000,
+    ApiKey.ALTER_CONFIGS: 10_000,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 10_000,
     ApiKey.CREATE_TOPICS: 10_000,
     ApiKey.DELETE_TOPICS: 10_000,
     ApiKey.CREATE_PARTITIONS: 10_000,

@@ -316,7 +316,7 @@ def test_a_jvm_that_ends_is_told_in_one_message(bootstrap: str, file: Path, fill
     os.kill(java_of(process), signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err.count("error:") == 1 and "Spark's JVM has ended" in err and "Traceback" not in err
+    assert err.count('"error"') == 1 and "Spark's JVM has ended" in err and "Traceback" not in err
 
 
 def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: str) -> None:

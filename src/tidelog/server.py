@@ -18,10 +18,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.adoption import written_by
 from tidelog.api.dispatch import Dispatcher
 from tidelog.broker import Broker
-from tidelog.cleaning import Cleaning
 from tidelog.clock import SystemClock
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.checks import connection_overrides
@@ -29,7 +27,6 @@ from tidelog.config.listeners import advertised_listeners, bound_listeners
 from tidelog.config.sources import read_flags
 from tidelog.config.unkept import refuse_unkept
 from tidelog.control.nodes import Endpoint
-from tidelog.housekeeping import Housekeeping
 from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import LogError
@@ -39,6 +36,8 @@ from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.server import Server as Sockets
+from tidelog.node.adoption import written_by
+from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 
 if TYPE_CHECKING:
@@ -78,20 +77,14 @@ class BrokerServer:
             config,
             self.store,
             SystemDisk(),
-            self.clock,
-            self.timer,
-            self.loop,
-            self.journal.error,
-            self.journal.warning,
+            Host(self.clock, self.timer, self.loop, self.journal.error, self.journal.warning),
         )
-        self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker), self.journal.warning)
-        self.housekeeping = Housekeeping(self.broker)
+        self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker.doors), self.journal.warning)
         self.broker.on_fatal = self._fail
-        self.broker.on_log_level = self.journal.set_level
+        self.broker.log_level.on_change = self.journal.set_level
         #: why the broker stopped though nobody told it to
         self.failure: str | None = None
         config.on_change(LIMIT_NAMES, lambda names: self._limit())
-        self.cleaning = Cleaning(self.broker)
         self.addresses: list[tuple[str, int]] = []
 
     @staticmethod
@@ -127,7 +120,7 @@ class BrokerServer:
 
     def _store_full(self, error: OSError) -> None:
         """The log directory that the store lives in tells of it."""
-        for directory in self.broker.logs.dirs:
+        for directory in self.broker.data.logs.dirs:
             if directory.path == self._store_directory:
                 directory.no_room = error
 
@@ -148,7 +141,7 @@ class BrokerServer:
             raise StartFailed(str(error)) from error
         if not opened or opened[0] is not None:
             raise StartFailed(f"the metadata store cannot be used: {opened[0] if opened else 'no answer'}")
-        working = [directory.path for directory in self.broker.logs.dirs if directory.failure is None]
+        working = [directory.path for directory in self.broker.data.logs.dirs if directory.failure is None]
         try:
             point_to_store(self._store_directory, working)
         except OSError as error:
@@ -168,8 +161,7 @@ class BrokerServer:
         self.broker.join(self._endpoints(bound), outcome.append)
         if not outcome or outcome[0].is_failure:
             raise StartFailed(f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}")
-        self.housekeeping.start()
-        self.cleaning.start()
+        self.broker.start_upkeep()
         self._started = True
         # What lives now lives as long as the broker: keep the cyclic collector from walking it again and again.
         gc.collect()
@@ -221,8 +213,6 @@ class BrokerServer:
 
     def _close(self) -> None:
         self._started = False
-        self.housekeeping.stop()
-        self.cleaning.stop()
         self.broker.close()
         self.store.close()
         self.loop.close()
@@ -232,9 +222,8 @@ class BrokerServer:
         host, port = self.addresses[0]
         shown = f"[{host}]" if ":" in host else host
         data = ",".join(os.path.abspath(path) for path in self.config.log_dirs)
-        return (
-            f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
-        )
+        cluster = self.broker.cluster
+        return f"tidelog ready on {shown}:{port} (broker {cluster.id}, cluster {cluster.cluster_id}, data {data})"
 
 
 def limits_of(config: BrokerConfig) -> Limits:

@@ -18,9 +18,9 @@ from tidelog.broker import Broker
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.nodes import Endpoint
-from tidelog.housekeeping import Housekeeping
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble
+from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 from tidelog.wire.apis import APIS
 from tidelog.wire.batch import InvalidBatch
@@ -180,15 +180,17 @@ class Site:
             self.config,
             self.store,
             self.disk,
-            self.clock,
-            self.timer,
-            self.workers,
-            lambda what, error: self.reports.append((what, error)),
-            self.notices.append,
+            Host(
+                self.clock,
+                self.timer,
+                self.workers,
+                lambda what, error: self.reports.append((what, error)),
+                self.notices.append,
+            ),
             Random(self.lives),
         )
-        self.dispatch = Dispatcher(self.broker)
-        self.housekeeping = Housekeeping(self.broker)
+        self.dispatch = Dispatcher(self.broker.doors)
+        self.housekeeping = self.broker.housekeeping
         opened: list[str | None] = []
         self.broker.open(opened.append)
         assert opened == [None]
@@ -203,7 +205,7 @@ class Site:
         if clean:
             self.broker.close()
         else:
-            self.broker.logs._release()
+            self.broker.data.logs._release()
         self.ensemble.expire(self.store)
 
     def pass_time(self, span_ms: int) -> None:

@@ -30,7 +30,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tidelog.cleaning import Cleaning
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.replica.partition import Partition
 from tidelog.wire.batch import iter_headers
@@ -86,7 +85,7 @@ class RestartMachine(RuleBasedStateMachine):
         self.random = Random(seed)
         self.scratch = tempfile.TemporaryDirectory()
         self.site = Site(Path(self.scratch.name), SETTINGS, dirs=2)
-        self.paths = [directory.path for directory in self.site.broker.logs.dirs]
+        self.paths = [directory.path for directory in self.site.broker.data.logs.dirs]
         self.topics: dict[str, dict[int, Written]] = {}
         self.away: str | None = None
         self.went = 0
@@ -102,7 +101,7 @@ class RestartMachine(RuleBasedStateMachine):
             self.scratch.cleanup()
 
     def _begin_cleaning(self) -> None:
-        self.cleaning = Cleaning(self.site.broker)
+        self.cleaning = self.site.broker.cleaning
         self.cleaning.start()
 
     # --- topics
@@ -153,14 +152,14 @@ class RestartMachine(RuleBasedStateMachine):
         self.produce_some(name)
         for index, written in self.topics[name].items():
             if roll and not written.away:
-                self.site.broker.partition(name, index).log.roll(self.site.clock.wall_ms())
+                self.site.broker.data.partition(name, index).log.roll(self.site.clock.wall_ms())
 
     def _append(self, name: str, index: int, producer: int, count: int) -> None:
         written = self.topics[name][index]
         self.count += 1
         records = [(b"k%d" % self.random.randint(0, 5), b"%d.%d" % (self.count, at)) for at in range(count)]
         try:
-            partition = self.site.broker.partition(name, index)
+            partition = self.site.broker.data.partition(name, index)
         except KafkaError as error:
             assert written.away and error.code == ErrorCode.KAFKA_STORAGE_ERROR
             return
@@ -189,7 +188,7 @@ class RestartMachine(RuleBasedStateMachine):
                 for producer, first in list(written.open.items()):
                     marker = EndTxnMarker(COMMIT if commit else ABORT, 0)
                     batch = build_end_txn_marker(marker, producer, 0, self.site.clock.wall_ms())
-                    partition = self.site.broker.partition(name, index)
+                    partition = self.site.broker.data.partition(name, index)
                     partition.append(memoryview(batch), -1, self.site.clock.wall_ms(), origin=AppendOrigin.COORDINATOR)
                     if not commit:
                         written.aborted |= {
@@ -210,9 +209,9 @@ class RestartMachine(RuleBasedStateMachine):
     def delete_records(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.topics)))
         for index, written in self.topics[name].items():
-            if not written.away and "delete" in self.site.broker.log_config(name).cleanup_policy:
+            if not written.away and "delete" in self.site.broker.cluster.log_config(name).cleanup_policy:
                 written.start = max(written.start, self.random.randint(0, written.end))
-                self.site.broker.partition(name, index).delete_records(written.start)
+                self.site.broker.data.partition(name, index).delete_records(written.start)
 
     # --- time, disks
 
@@ -223,7 +222,7 @@ class RestartMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        for log in self.site.broker.logs.logs.values():
+        for log in self.site.broker.data.logs.logs.values():
             log.flush()
 
     @rule(after=st.integers(0, 4))
@@ -246,7 +245,7 @@ class RestartMachine(RuleBasedStateMachine):
         for name, partitions in self.topics.items():
             for index in partitions:
                 if self.random.random() < 0.5:
-                    now = self.site.broker.partition(name, index).log.directory.path
+                    now = self.site.broker.data.partition(name, index).log.directory.path
                     to = self.random.choice([path for path in self.paths if path != now])
                     asked = [{"path": to, "topics": [{"name": name, "partitions": [index]}]}]
                     (result,) = self.site.ask(34, 2, dirs=asked).results
@@ -274,7 +273,9 @@ class RestartMachine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["stop", "kill", "kill", "power"]), change=st.sampled_from([None, None, "go", "back"]))
     def restart(self, how: str, change: str | None) -> None:
-        flushed = {key: partition.log.recovery_point for key, partition in self.site.broker.replicas.partitions.items()}
+        flushed = {
+            key: partition.log.recovery_point for key, partition in self.site.broker.data.replicas.partitions.items()
+        }
         self.cleaning.stop()
         self.site.stop(clean=how == "stop")
         if how == "power":
@@ -291,13 +292,13 @@ class RestartMachine(RuleBasedStateMachine):
             self.away = None
         for name, partitions in self.topics.items():
             for index, written in partitions.items():
-                if (name, index) in self.site.broker.logs.offline and not written.away:
+                if (name, index) in self.site.broker.data.logs.offline and not written.away:
                     # Its very directory was lost, and nobody knows that it does not lie in the one that is missing.
                     assert how == "power" and self.away is not None and not flushed[(name, index)]
                     written.away = True
                     written.cut(0)
                 elif not written.away:
-                    partition = self.site.broker.partition(name, index)
+                    partition = self.site.broker.data.partition(name, index)
                     self._survived(partition, written, how, flushed.get((name, index), 0))
 
     def _take_away(self, path: str) -> None:
@@ -348,7 +349,7 @@ class RestartMachine(RuleBasedStateMachine):
                 if written.away:
                     assert self.site.produce(name, 1, index).error_code == ErrorCode.KAFKA_STORAGE_ERROR
                 else:
-                    self._check(self.site.broker.partition(name, index), written)
+                    self._check(self.site.broker.data.partition(name, index), written)
 
     def _check(self, partition: Partition, written: Written) -> None:
         log = partition.log

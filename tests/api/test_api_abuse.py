@@ -149,11 +149,11 @@ def test_a_fetch_of_many_partitions_waits_and_is_answered_once_something_comes(s
     expiring = site.send(1, 12, **fields, topics=[{"topic": "t", "partitions": wanted[:-1]}])
     site.pass_time(501)
     assert len(expiring.answer.responses[0].partitions) == 399
-    assert len(site.broker.parking) == 0
+    assert len(site.broker.data.parking) == 0
 
 
 def test_sessions_keep_no_more_partitions_than_all_of_them_may(site: Site) -> None:
-    site.broker.fetch_sessions.max_partitions = 500
+    site.broker.data.fetch_sessions.max_partitions = 500
     wanted = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1000} for index in range(400)]
     fields = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "topics": [{"topic": "t", "partitions": wanted}]}
     first = site.ask(1, 12, session_epoch=0, **fields)
@@ -164,7 +164,7 @@ def test_sessions_keep_no_more_partitions_than_all_of_them_may(site: Site) -> No
     more = [{"topic": "u", "partitions": wanted}]
     grown = site.ask(1, 12, **{**fields, "topics": more}, session_id=first.session_id, session_epoch=1)
     assert grown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert len(site.broker.fetch_sessions) == 0
+    assert len(site.broker.data.fetch_sessions) == 0
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_created_topics_of_one_request_are_told_their_own_configuration(site: Si
     answer = site.ask(19, 7, topics=wanted, timeout_ms=1000)
     told = [next(c.value for c in topic.configs if c.name == "retention.ms") for topic in answer.topics]
     assert told == ["1000", "2000"] * 150
-    assert site.broker.logs.get("t1", 0).config.retention_ms == 2000  # type: ignore[union-attr]
+    assert site.broker.data.logs.get("t1", 0).config.retention_ms == 2000  # type: ignore[union-attr]
 
 
 def test_a_change_of_the_brokers_defaults_reaches_topics_configured_alike(site: Site) -> None:
@@ -274,7 +274,7 @@ def test_a_change_of_the_brokers_defaults_reaches_topics_configured_alike(site: 
     altered = site.ask(44, 1, resources=[{"resource_type": 4, "resource_name": "", "configs": [change]}])
     assert altered.responses[0].error_code == 0
     site.topic("after")
-    logs = site.broker.logs
+    logs = site.broker.data.logs
     assert [logs.get(name, 0).config.retention_ms for name in ("before", "after")] == [7000, 7000]  # type: ignore[union-attr]
 
 

@@ -30,7 +30,7 @@ def test_a_created_topic_is_usable_when_it_is_answered(site: Site, version: int)
     assert created.error_code == OK
     assert site.produce("t", partition=1).error_code == OK
     if version >= 7:
-        assert created.topic_id == site.broker.topic_id("t")
+        assert created.topic_id == site.broker.cluster.topic_id("t")
     if version >= 5:
         assert (created.num_partitions, created.replication_factor) == (2, 1)
         assert {c.name: c.config_source for c in created.configs}["retention.ms"] == SERVER_DEFAULT
@@ -40,7 +40,7 @@ def test_validating_creates_nothing(site: Site) -> None:
     wanted = {"name": "t", "num_partitions": -1, "replication_factor": -1}
     (created,) = site.ask(19, 7, topics=[wanted], timeout_ms=0, validate_only=True).topics
     assert created.error_code == OK
-    assert "t" not in site.broker.image.topics
+    assert "t" not in site.broker.cluster.image.topics
 
 
 def test_names_that_differ_in_dots_and_underscores_collide_within_a_request(site: Site) -> None:
@@ -53,7 +53,7 @@ def test_a_topic_named_by_both_its_name_and_its_id_is_not_deleted(site: Site) ->
     topic_id = site.topic("t")
     by_both = ({"name": None, "topic_id": topic_id}, {"name": "t", "topic_id": NO_ID})
     assert delete_by_ref(site, *by_both) == [("t", ErrorCode.INVALID_REQUEST)]
-    assert "t" in site.broker.image.topics
+    assert "t" in site.broker.cluster.image.topics
     assert delete_by_ref(site, by_both[0]) == [("t", OK)]
     assert delete_by_ref(site, by_both[0]) == [(None, ErrorCode.UNKNOWN_TOPIC_ID)]
 
@@ -72,7 +72,7 @@ def test_a_broker_that_does_not_delete_says_so_in_words_that_the_client_knows(
     site.topic("t")
     (refused,) = site.ask(20, version, topic_names=["t"], timeout_ms=0).responses
     assert (refused.name, refused.error_code) == ("t", code)
-    assert "t" in site.broker.image.topics
+    assert "t" in site.broker.cluster.image.topics
 
 
 # --- elections --------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_an_altered_topic_is_described_and_its_log_obeys(site: Site) -> None:
     keys = [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}]
     (result,) = site.ask(32, 4, resources=keys).results
     assert ("77", TOPIC_CONFIG) in [(c.value, c.config_source) for c in result.configs if c.name == "retention.ms"]
-    assert site.broker.partition("t", 0).log.config.retention_ms == 77
+    assert site.broker.data.partition("t", 0).log.config.retention_ms == 77
 
 
 def test_the_same_resource_twice_is_refused(site: Site) -> None:
@@ -273,7 +273,7 @@ def altered_logger(site: Site, logger: str, operation: int, value: str | None, n
 
 def test_how_much_a_broker_says_can_be_asked_and_altered(site: Site) -> None:
     told: list[str] = []
-    site.broker.on_log_level = told.append
+    site.broker.log_level.on_change = told.append
     assert described_loggers(site, "0") == (0, [("root", "INFO", 6)])
     assert altered_logger(site, "root", 0, "DEBUG", validate_only=True) == 0
     assert (told, described_loggers(site, "0")) == ([], (0, [("root", "INFO", 6)]))

@@ -12,7 +12,7 @@ OK = 0
 
 def fetch(site: Site, version: int, *partitions: dict[str, Any], topic: str = "t", **request: Any) -> Any:
     asked = [{"partition_max_bytes": 1 << 20, **partition} for partition in partitions]
-    named = {"topic_id": site.broker.topic_id(topic)} if version >= 13 else {"topic": topic}
+    named = {"topic_id": site.broker.cluster.topic_id(topic)} if version >= 13 else {"topic": topic}
     fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **request}
     if version < 15:
         fields.setdefault("replica_id", -1)

@@ -8,7 +8,6 @@ from typing import Any
 
 from api_site import START_MS, Site, batch
 
-from tidelog.cleaning import Cleaning
 from tidelog.wire.errors import ErrorCode
 
 OK = 0
@@ -30,7 +29,7 @@ def fetched_bytes(site: Site, topic: str) -> int:
 
 
 def no_directory_failed(site: Site) -> bool:
-    return all(directory.failure is None for directory in site.broker.logs.dirs)
+    return all(directory.failure is None for directory in site.broker.data.logs.dirs)
 
 
 def test_writes_are_refused_and_reads_served_until_there_is_room_and_both_turns_are_said_once(site: Site) -> None:
@@ -57,9 +56,9 @@ def test_a_topic_for_whose_partitions_there_is_no_room_is_refused_and_not_there(
         site.disk.fail_writes_after(room)
         refused = create(site, "new", 8)
         assert refused.error_code == STORAGE, room
-        assert "new" not in site.broker.image.topics
+        assert "new" not in site.broker.cluster.image.topics
         assert site.disk.list(str(site.directory / "data-0")) != []
-        assert not [key for key in site.broker.logs.logs if key[0] == "new"]
+        assert not [key for key in site.broker.data.logs.logs if key[0] == "new"]
     site.disk.room_bytes = None
     site.pass_time(1000)
     assert create(site, "new", 8).error_code == OK
@@ -111,7 +110,7 @@ def test_retention_frees_a_full_disk_although_it_has_to_roll_first(new_site: Cal
     assert site.produce("t").error_code == STORAGE
     site.housekeeping.retain()
     site.pass_time(1)
-    assert site.broker.partition("t", 0).log.size_bytes == 0
+    assert site.broker.data.partition("t", 0).log.size_bytes == 0
     assert no_directory_failed(site)
     site.disk.room_bytes = None
     assert site.produce("t").base_offset == 5
@@ -126,7 +125,7 @@ def test_a_disk_that_fails_under_one_log_leaves_the_retention_and_flushes_of_oth
         site.produce(name, batch(5, timestamp_ms=START_MS - 10_000))
     site.stop()
     site.start()
-    logs = [site.broker.partition(name, 0).log for name in ("a", "b")]
+    logs = [site.broker.data.partition(name, 0).log for name in ("a", "b")]
     assert logs[0].directory is not logs[1].directory
     site.disk.fail("open", errno.EIO)
     site.housekeeping.retain()
@@ -141,7 +140,7 @@ def test_a_flush_that_cannot_begin_leaves_those_behind_it_alone(new_site: Callab
     for name in ("a", "b"):
         site.topic(name)
         site.produce(name)
-    logs = [site.broker.partition(name, 0).log for name in ("a", "b")]
+    logs = [site.broker.data.partition(name, 0).log for name in ("a", "b")]
     for log in logs:
         log.segments.active.park()
         log.directory.flushes.add(log)
@@ -157,16 +156,16 @@ def test_a_damaged_log_does_not_end_the_compaction_of_others(new_site: Callable[
     site = new_site(**{"log.segment.bytes": "1048576", "log.cleaner.backoff.ms": "10"})
     for name in ("bad", "good"):
         site.topic(name, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
-        log = site.broker.partition(name, 0).log
+        log = site.broker.data.partition(name, 0).log
         for _ in range(3):
             site.produce(name, 20)
             log.roll(site.clock.wall_ms())
-    site.broker.partition("bad", 0).log.segments[0].file.write((7).to_bytes(4, "big"), 8)
-    cleaning = Cleaning(site.broker)
+    site.broker.data.partition("bad", 0).log.segments[0].file.write((7).to_bytes(4, "big"), 8)
+    cleaning = site.broker.cleaning
     cleaning.start()
     for _ in range(5):
         site.pass_time(50)
-    good = site.broker.partition("good", 0).log
+    good = site.broker.data.partition("good", 0).log
     assert good.cleaned_offset == 60 and sum(segment.size for segment in good.segments) < 500
     assert [notice for notice in site.notices if "bad-0" in notice and "not compacted" in notice]
     cleaning.stop()
@@ -176,7 +175,7 @@ def test_a_file_that_disappears_is_named_and_costs_its_partition_only(site: Site
     for name in ("t", "other"):
         site.topic(name)
         site.produce(name)
-    log = site.broker.partition("t", 0).log
+    log = site.broker.data.partition("t", 0).log
     path = log.segments.active.log_path
     log.segments.active.park()
     site.disk.remove(path)

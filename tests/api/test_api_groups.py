@@ -87,10 +87,10 @@ def test_groups_on_a_partition_that_cannot_be_read_have_no_coordinator_and_the_o
     groups = [f"group-{n}" for n in range(8)]
     for group in groups:
         assert commit(site, group, 5) == [OK]
-    broken = site.broker.groups.partition_for("group-0")
-    lost = [group for group in groups if site.broker.groups.partition_for(group) == broken]
+    broken = site.broker.groups.room.partition_for("group-0")
+    lost = [group for group in groups if site.broker.groups.room.partition_for(group) == broken]
     assert 0 < len(lost) < len(groups)
-    site.broker.partition(OFFSETS, broken).append(memoryview(bytearray(unreadable())), -1, site.clock.wall_ms())
+    site.broker.data.partition(OFFSETS, broken).append(memoryview(bytearray(unreadable())), -1, site.clock.wall_ms())
     site.stop()
     site.start()
     assert [what for what, _ in site.reports] == [f"{OFFSETS}-{broken} cannot be loaded from offset 0"]
@@ -113,7 +113,7 @@ def test_a_partition_whose_bytes_cannot_be_read_is_given_up_too(site: Site, monk
     def torn(*_: Any) -> None:
         raise OSError(5, "torn")
 
-    monkeypatch.setattr("tidelog.coordination.parse", torn)
+    monkeypatch.setattr("tidelog.coordinator.coordination.parse", torn)
     site.start()
     assert site.reports
     site.reports.clear()
@@ -179,11 +179,11 @@ def test_what_may_be_done_is_told_only_of_groups_that_are_found(site: Site) -> N
 
 
 def test_the_assignment_interval_follows_what_is_set_while_it_runs(site: Site) -> None:
-    assert site.broker.groups._around.config.consumer_assignment_interval_ms == 1000
+    assert site.broker.groups.room._around.config.consumer_assignment_interval_ms == 1000
     change = [{"name": "group.consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}]
     (altered,) = site.ask(44, 1, resources=[{"resource_type": 4, "resource_name": "", "configs": change}]).responses
     assert altered.error_code == OK
-    assert site.broker.groups._around.config.consumer_assignment_interval_ms == 0
+    assert site.broker.groups.room._around.config.consumer_assignment_interval_ms == 0
 
 
 def transactional(site: Site, version: int) -> int:

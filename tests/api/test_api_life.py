@@ -12,7 +12,7 @@ OK = 0
 
 
 def epoch_of(site: Site, topic: str) -> int:
-    return site.broker.partition(topic, 0).leader_epoch
+    return site.broker.data.partition(topic, 0).leader_epoch
 
 
 def test_a_start_after_a_crash_begins_a_new_leader_epoch_and_one_after_a_clean_stop_does_not(site: Site) -> None:
@@ -32,7 +32,7 @@ def test_overrides_of_a_topic_hold_after_a_restart(site: Site) -> None:
     site.topic("t", retention_ms="12345")
     site.stop()
     site.start()
-    assert site.broker.partition("t", 0).log.config.retention_ms == 12345
+    assert site.broker.data.partition("t", 0).log.config.retention_ms == 12345
 
 
 def test_a_store_that_fails_is_fatal(site: Site) -> None:
@@ -51,10 +51,10 @@ def test_a_broker_whose_every_directory_failed_stops(new_site: Callable[..., Sit
     site = new_site(dirs=2)
     reasons: list[str] = []
     site.broker.on_fatal = reasons.append
-    site.broker.logs.dirs[0].fail(OSError("gone"))
+    site.broker.data.logs.dirs[0].fail(OSError("gone"))
     site.housekeeping.checkpoint()
     assert reasons == []
-    site.broker.logs.dirs[1].fail(OSError("gone"))
+    site.broker.data.logs.dirs[1].fail(OSError("gone"))
     site.housekeeping.checkpoint()
     assert "every log directory" in reasons[0]
     site.reports.clear()
@@ -65,7 +65,7 @@ def test_a_log_is_flushed_when_its_time_is_over(site: Site) -> None:
     site.topic("u")
     for topic in ("t", "u"):
         site.produce(topic, 3)
-    log, other = (site.broker.partition(topic, 0).log for topic in ("t", "u"))
+    log, other = (site.broker.data.partition(topic, 0).log for topic in ("t", "u"))
     assert log.unflushed_messages == 3
     for _ in range(7):
         site.pass_time(1000)
@@ -76,7 +76,7 @@ def test_a_producer_that_was_not_heard_of_for_long_is_forgotten(new_site: Callab
     site = new_site(**{"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "1000"})
     site.topic("t")
     site.produce("t", batch(1, producer_id=5, producer_epoch=0, base_sequence=0))
-    producers = site.broker.partition("t", 0).log.producers
+    producers = site.broker.data.partition("t", 0).log.producers
     for _ in range(4):
         site.pass_time(1000)
     assert len(producers) == 1
@@ -93,7 +93,7 @@ def test_retention_removes_old_segments_from_time_to_time(new_site: Callable[...
     site.produce("t", batch(2, START_MS + 3_600_000 - 1000))
     for _ in range(10):
         site.pass_time(10_000)
-    assert site.broker.partition("t", 0).log.log_start_offset == 2
+    assert site.broker.data.partition("t", 0).log.log_start_offset == 2
 
 
 def test_a_broker_wide_change_of_retention_reaches_the_logs_that_have_none_of_their_own(site: Site) -> None:
@@ -102,7 +102,7 @@ def test_a_broker_wide_change_of_retention_reaches_the_logs_that_have_none_of_th
     change = [{"name": "log.retention.ms", "config_operation": 0, "value": "1234"}]
     resources = [{"resource_type": 4, "resource_name": "", "configs": change}]
     assert site.ask(44, 1, resources=resources).responses[0].error_code == OK
-    kept = [site.broker.partition(topic, 0).log.config.retention_ms for topic in ("t", "u")]
+    kept = [site.broker.data.partition(topic, 0).log.config.retention_ms for topic in ("t", "u")]
     assert kept == [1234, 77]
 
 

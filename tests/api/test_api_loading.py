@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from api_site import Site, Workers
 
-from tidelog.coordination import CHUNK_BYTES
+from tidelog.coordinator.coordination import CHUNK_BYTES
 from tidelog.wire.errors import ErrorCode
 
 OK = 0
@@ -69,8 +69,8 @@ def commit(site: Site, topic: str, offset: int, group: str = GROUP, partitions: 
 
 def more_than_a_chunk(site: Site) -> None:
     """Other groups fill the partition, so that loading pauses between what stands before and behind this."""
-    before = site.broker.partition("__consumer_offsets", 0).log.size_bytes
-    while site.broker.partition("__consumer_offsets", 0).log.size_bytes - before <= CHUNK_BYTES:
+    before = site.broker.data.partition("__consumer_offsets", 0).log.size_bytes
+    while site.broker.data.partition("__consumer_offsets", 0).log.size_bytes - before <= CHUNK_BYTES:
         commit(site, "t", 1, "another", 50, "m" * 4000)
 
 

@@ -19,12 +19,12 @@ def two(new_site: Callable[..., Site]) -> Site:
 
 
 def path(site: Site, at: int) -> str:
-    return site.broker.logs.dirs[at].path
+    return site.broker.data.logs.dirs[at].path
 
 
 def where(site: Site, topic: str, index: int = 0) -> int:
-    found = site.broker.partition(topic, index).log.directory.path
-    return [directory.path for directory in site.broker.logs.dirs].index(found)
+    found = site.broker.data.partition(topic, index).log.directory.path
+    return [directory.path for directory in site.broker.data.logs.dirs].index(found)
 
 
 def move(site: Site, to: str, topic: str = "t", index: int = 0, version: int = 2) -> int:
@@ -62,7 +62,7 @@ def test_a_moved_replica_keeps_its_records_and_goes_on(two: Site, version: int) 
     assert logs_shown(two) == [(to, "t", 0, False)]
     assert all_records(two) == before
     assert two.produce("t").base_offset == 15
-    assert two.broker.partition("t", 0).high_watermark == 16
+    assert two.broker.data.partition("t", 0).high_watermark == 16
 
 
 def test_what_is_produced_while_a_replica_moves_moves_with_it(two: Site) -> None:
@@ -85,7 +85,7 @@ def test_a_repeated_sequence_is_known_after_the_move(two: Site) -> None:
     assert two.produce("t", sent).base_offset == 0
     move(two, path(two, 1 - where(two, "t")))
     assert two.produce("t", sent).base_offset == 0
-    assert two.broker.partition("t", 0).log.log_end_offset == 2
+    assert two.broker.data.partition("t", 0).log.log_end_offset == 2
 
 
 def test_moving_back_where_it_is_gives_the_move_up(two: Site) -> None:
@@ -153,7 +153,7 @@ def test_a_move_that_cannot_be_is_refused(two: Site, to: str | None, topic: str,
 def test_a_move_to_a_failed_directory_is_refused(two: Site) -> None:
     two.topic("t")
     to = 1 - where(two, "t")
-    two.broker.logs.dirs[to].fail(OSError("gone"))
+    two.broker.data.logs.dirs[to].fail(OSError("gone"))
     assert move(two, path(two, to)) == ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -23,7 +23,7 @@ def test_a_transactional_batch_needs_a_transactional_id(site: Site, version: int
     refused = site.produce("t", data, version=version)
     assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert refused.base_offset == -1
-    assert site.broker.partition("t", 0).log.log_end_offset == 0
+    assert site.broker.data.partition("t", 0).log.log_end_offset == 0
 
 
 def test_a_refusal_tells_where_the_log_begins_unless_the_log_was_not_asked(site: Site) -> None:

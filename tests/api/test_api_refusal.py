@@ -69,7 +69,7 @@ def test_a_handler_that_fails_is_reported_and_answered_on_every_partition(
     def broken(*args: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(type(site.broker), "partition", broken)
+    monkeypatch.setattr(type(site.broker.data), "partition", broken)
     asked = [{"name": "t", "partitions": [{"partition_index": 1, "timestamp": -1}]}]
     (topic,) = site.ask(2, 7, replica_id=-1, topics=asked).topics
     assert (topic.name, topic.partitions[0].partition_index) == ("t", 1)

@@ -75,7 +75,7 @@ def test_high_watermarks_are_written_as_often_as_is_set(new_site: Callable[..., 
     site = new_site(**{"replica.high.watermark.checkpoint.interval.ms": "3000"})
     site.topic("t")
     site.produce("t", 4)
-    path = f"{site.broker.logs.dirs[0].path}/{CHECKPOINT}"
+    path = f"{site.broker.data.logs.dirs[0].path}/{CHECKPOINT}"
     for _ in range(2):
         site.pass_time(1000)
     assert not site.disk.exists(path)
@@ -120,7 +120,7 @@ def test_a_deletion_that_a_kill_interrupted_leaves_nothing_behind(site: Site) ->
     site.topic("t", partitions=2)
     site.produce("t", 3)
     # The store knows of the deletion, and the process ends before a file is touched.
-    site.broker._drop = lambda topic: None  # type: ignore[method-assign]
+    site.broker.assignments._drop = lambda topic: None  # type: ignore[method-assign]
     delete_topic(site, "t")
     site.stop(clean=False)
     site.start()
@@ -128,7 +128,7 @@ def test_a_deletion_that_a_kill_interrupted_leaves_nothing_behind(site: Site) ->
     assert site.produce("t").base_offset == 0
     for _ in range(120):
         site.pass_time(1000)
-    path = site.broker.logs.dirs[0].path
+    path = site.broker.data.logs.dirs[0].path
     assert [entry.name for entry in site.disk.list(path) if entry.is_dir] == ["t-0"]
 
 
@@ -145,13 +145,13 @@ def two(new_site: Callable[..., Site]) -> Site:
 
 
 def index_in(site: Site, at: int) -> int:
-    ((_, index),) = site.broker.logs.dirs[at].logs
+    ((_, index),) = site.broker.data.logs.dirs[at].logs
     return index
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_partitions_of_a_missing_directory_answer_with_a_storage_error_until_it_is_back(two: Site, clean: bool) -> None:
-    path, index = two.broker.logs.dirs[1].path, index_in(two, 1)
+    path, index = two.broker.data.logs.dirs[1].path, index_in(two, 1)
     two.stop(clean)
     two.disk.rename(path, f"{path}.away")
     two.start()
@@ -173,7 +173,7 @@ def test_partitions_of_a_missing_directory_answer_with_a_storage_error_until_it_
 
 
 def test_a_topic_created_again_while_its_directory_is_missing_is_the_one_that_counts(two: Site) -> None:
-    path, index = two.broker.logs.dirs[1].path, index_in(two, 1)
+    path, index = two.broker.data.logs.dirs[1].path, index_in(two, 1)
     two.stop()
     two.disk.rename(path, f"{path}.away")
     two.start()

@@ -40,7 +40,7 @@ def store(site: Site, producer_id: int, epoch: int, name: str = "x") -> None:
     at_rest = Transaction(name, producer_id, epoch, TIMEOUT_MS, TransactionState.EMPTY, wall_ms, producer_id)
     key, value, _ = transaction_record(at_rest, 2)
     record = build_batch([(wall_ms, key, value, None)])
-    site.broker.partition(STATE, 0).append(memoryview(record), -1, wall_ms)
+    site.broker.data.partition(STATE, 0).append(memoryview(record), -1, wall_ms)
 
 
 def write(site: Site, identity: tuple[int, int], name: str | None = "x", sequence: int = 0, version: int = 12) -> int:
@@ -57,7 +57,7 @@ def end(site: Site, identity: tuple[int, int], name: str = "x", commit: bool = T
 
 
 def stable(site: Site) -> int:
-    offset: int = site.broker.partition("t", 0).last_stable_offset
+    offset: int = site.broker.data.partition("t", 0).last_stable_offset
     return offset
 
 
@@ -125,7 +125,7 @@ def test_one_request_writes_in_the_transaction_of_one_producer(site: Site, versi
     answer = site.ask(0, version, transactional_id="x", acks=-1, timeout_ms=1000, topic_data=asked)
     refused = [p.error_code for p in answer.responses[0].partition_responses]
     assert refused == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert site.broker.partition("two", 0).log.log_end_offset == 0
+    assert site.broker.data.partition("two", 0).log.log_end_offset == 0
     assert described(site) == ("Empty", [])
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidelog.checkup import check_data, is_in_use
 from tidelog.cli.doctor import command
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import SystemDisk
 from tidelog.log.log_dirs import LogDirs
 from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
 from tidelog.metadata.store import Create
+from tidelog.node.checkup import check_data, is_in_use
 from tidelog.wire.records import build_batch
 
 NOW_MS = 10_000_000

@@ -17,7 +17,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from tidelog.decision import CancelTimer, Decision, SetTimer
+from tidelog.deciding.decision import CancelTimer, Decision, SetTimer
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_key, decode_value

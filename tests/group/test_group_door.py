@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from group_script import PAIR, Script, Ticket, run
 
-from tidelog.decision import SetTimer
+from tidelog.deciding.decision import SetTimer
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups, random_uuid
 from tidelog.group.turn import RequestContext

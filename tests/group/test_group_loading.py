@@ -11,7 +11,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from tidelog.decision import Decision, SetTimer
+from tidelog.deciding.decision import Decision, SetTimer
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.topics import Topic

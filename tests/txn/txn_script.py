@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tidelog.decision import CancelTimer, SetTimer
+from tidelog.deciding.decision import CancelTimer, SetTimer
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from txn_script import Client, Context, Stage, Ticket, pattern
 
 from tidelog.control.controller import ProducerIdBlock
-from tidelog.producer_ids import ProducerIds
+from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import PREVIOUS, TransactionState
 from tidelog.txn.transaction import TopicPartition, Transaction

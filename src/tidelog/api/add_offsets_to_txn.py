@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
-    decide("add_offsets_to_txn", body, request, request.broker.groups.partition_for(body.group_id))
+    decide("add_offsets_to_txn", body, request, request.doors.groups.room.partition_for(body.group_id))

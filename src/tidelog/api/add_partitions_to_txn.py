@@ -18,7 +18,7 @@ FIRST_BATCHED_VERSION: Final = 4
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     if request.version < FIRST_BATCHED_VERSION:
         unknown = _unknown(body.v3_and_below_topics, request)
         if unknown:
@@ -27,8 +27,8 @@ def handle(body: Any, request: Request) -> Any:
         gathering: Any = request
     else:
         gathering = Gathering(request)
-    clock = broker.clock
-    decisions = broker.transactions.add_partitions_to_txn(
+    clock = doors.host.clock
+    decisions = doors.transactions.room.add_partitions_to_txn(
         gathering, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
     )
     if not decisions:
@@ -36,7 +36,7 @@ def handle(body: Any, request: Request) -> Any:
     if isinstance(gathering, Gathering):
         gathering.missing = len(decisions)
     for decision in decisions:
-        broker.transaction_coordination.carry_out(decision)
+        doors.transactions.carry_out(decision)
     return None
 
 
@@ -54,11 +54,11 @@ class Gathering:
         self._parts.append(message)
         self.missing -= 1
         if self.missing == 0:
-            self._request.reply(self._request.broker.transactions.merged(self._parts))
+            self._request.reply(self._request.doors.transactions.room.merged(self._parts))
 
 
 def _unknown(topics: list[Any], request: Request) -> set[tuple[str, int]]:
-    image = request.broker.image
+    image = request.doors.cluster.image
     return {
         (topic.name, index)
         for topic in topics

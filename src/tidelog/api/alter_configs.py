@@ -18,7 +18,7 @@ def handle(body: Any, request: Request) -> Any:
         for r in body.resources
     ]
 
-    request.broker.decide(
+    request.doors.cluster.decide(
         lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only),
         altered(request, messages.AlterConfigsResponse),
     )

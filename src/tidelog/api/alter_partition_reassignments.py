@@ -27,6 +27,6 @@ def handle(body: Any, request: Request) -> Any:
             )
         request.reply(response(allow_replication_factor_change=may_change, responses=list(topics.values())))
 
-    request.broker.decide(
+    request.doors.cluster.decide(
         lambda controller: controller.alter_partition_reassignments(moves, may_change), request.guard(answer)
     )

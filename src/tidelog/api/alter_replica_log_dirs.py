@@ -43,11 +43,11 @@ def handle(body: Any, request: Request) -> Any:
 
 
 def _move(topic: str, index: int, path: str, request: Request) -> int:
-    broker = request.broker
+    doors = request.doors
     try:
-        broker.logs.directory(path)
-        broker.partition(topic, index)
-        broker.moves.begin((topic, index), path)
+        doors.data.logs.directory(path)
+        doors.data.partition(topic, index)
+        doors.moves.begin((topic, index), path)
     except (KafkaError, LogError) as error:
         # Older clients know this error only.
         missing = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -25,7 +25,7 @@ ROOT: Final = "root"
 def describe(name: str, keys: Iterable[str] | None, request: Request) -> list[DescribedConfig]:
     _check_name(name, request)
     wanted = ROOT in keys if keys else True
-    return [describe_logger(ROOT, request.broker.log_level)] if wanted else []
+    return [describe_logger(ROOT, request.doors.log_level.level)] if wanted else []
 
 
 def alter(resource: Any, request: Request, validate_only: bool) -> ConfigResult:
@@ -39,14 +39,15 @@ def alter(resource: Any, request: Request, validate_only: bool) -> ConfigResult:
         return ConfigResult(*key, ApiError(error.code, error.message))
     if not validate_only:
         for op in resource.configs:
-            request.broker.log_level = op.value
+            request.doors.log_level.set(op.value)
     return ConfigResult(*key)
 
 
 def _check_name(name: str, request: Request) -> None:
-    if name != str(request.broker.id):
+    if name != str(request.doors.cluster.id):
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {request.broker.id}, and {name!r} is not: ask that one itself"
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {request.doors.cluster.id}, and {name!r} is not: ask that one itself",
         )
 
 

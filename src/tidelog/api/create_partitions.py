@@ -34,8 +34,8 @@ def handle(body: Any, request: Request) -> Any:
         """Partitions that are decided but could not be made here are made as soon as there is room."""
         if result.error.is_failure or body.validate_only:
             return result.error
-        return request.broker.placing.why_refused(result.name) or result.error
+        return request.doors.topics.why_refused(result.name) or result.error
 
-    request.broker.decide(
+    request.doors.cluster.decide(
         lambda controller: controller.create_partitions(wanted, validate_only=body.validate_only), request.guard(answer)
     )

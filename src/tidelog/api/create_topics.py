@@ -34,7 +34,7 @@ def handle(body: Any, request: Request) -> Any:
         answers = [_result(result, configs[result.name], request, told) for result in results]
         request.reply_with_many(messages.CreateTopicsResponse(topics=answers), len(answers))
 
-    request.broker.placing.create_topics(wanted, request.guard(answer), validate_only=body.validate_only)
+    request.doors.topics.create(wanted, request.guard(answer), validate_only=body.validate_only)
 
 
 def _result(
@@ -63,7 +63,7 @@ def _result(
                     config_source=config.source,
                     is_sensitive=config.is_sensitive,
                 )
-                for config in describe_topic(overrides, request.broker.config)
+                for config in describe_topic(overrides, request.doors.config)
             ]
         answer.configs = told[key]
     return answer

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
-    clock = request.broker.clock
+    clock = request.doors.host.clock
     gathering = Gathering(request)
-    decisions = request.broker.groups.delete_groups(
+    decisions = request.doors.groups.room.delete_groups(
         gathering, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
     )
     if not decisions:
         return messages.DeleteGroupsResponse()
     gathering.missing = len(decisions)
     for decision in decisions:
-        request.broker.group_coordination.carry_out(decision)
+        request.doors.groups.carry_out(decision)
     return None
 
 

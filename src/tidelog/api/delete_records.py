@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.control.names import INTERNAL_TOPICS
 from tidelog.log.errors import LogError
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -37,9 +38,9 @@ def handle(body: Any, request: Request) -> Any:
 
 
 def _delete(topic: str, index: int, offset: int, request: Request) -> int:
-    broker = request.broker
-    partition = broker.partition(topic, index)
-    if topic in broker.internal_topics:
+    doors = request.doors
+    partition = doors.data.partition(topic, index)
+    if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition.check_leader()
     if not partition.log.config.delete and partition.log.config.compact:

@@ -21,7 +21,7 @@ def handle(body: Any, request: Request) -> Any:
         wanted = [TopicRef(topic.name, topic.topic_id) for topic in body.topics]
     else:
         wanted = [TopicRef(name) for name in body.topic_names]
-    if request.version < FIRST_VERSION_WITH_DISABLED and not request.broker.values.delete_topic_enable:
+    if request.version < FIRST_VERSION_WITH_DISABLED and not request.doors.config.values.delete_topic_enable:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "this broker does not delete topics (delete.topic.enable)")
 
     def answer(results: list[TopicDeletion]) -> None:
@@ -37,4 +37,4 @@ def handle(body: Any, request: Request) -> Any:
         ]
         request.reply_with_many(response(responses=answers), len(answers))
 
-    request.broker.decide(lambda controller: controller.delete_topics(wanted), request.guard(answer))
+    request.doors.cluster.decide(lambda controller: controller.delete_topics(wanted), request.guard(answer))

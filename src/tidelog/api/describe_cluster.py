@@ -19,7 +19,7 @@ CONTROLLERS: Final = 2
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     response = messages.DescribeClusterResponse
     if request.version >= 1 and body.endpoint_type != BROKERS:
         code = (
@@ -33,11 +33,11 @@ def handle(body: Any, request: Request) -> Any:
         )
     return response(
         endpoint_type=BROKERS,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=doors.cluster.cluster_id,
+        controller_id=doors.cluster.controller_id,
         brokers=[
             response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.nodes(request.exchange.connection)
+            for node in doors.cluster.nodes(request.exchange.connection)
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED,
     )

@@ -43,10 +43,10 @@ def _configs(resource: Any, body: Any, request: Request, told: dict[Any, list[An
     _check(kind, name, request)
     if kind not in _OVERRIDING:
         return [_entry(config, body) for config in _describe(kind, name, keys, request)]
-    overrides = request.broker.image.config(ConfigResource(ResourceType(kind), name))
+    overrides = request.doors.cluster.image.config(ConfigResource(ResourceType(kind), name))
     alike = kind, tuple(overrides.items()), tuple(keys or ())
     if alike not in told:
-        described = _OVERRIDING[kind](overrides, request.broker.config, keys)
+        described = _OVERRIDING[kind](overrides, request.doors.config, keys)
         told[alike] = [_entry(config, body) for config in described]
     return told[alike]
 
@@ -64,7 +64,7 @@ def _check(kind: int, name: str, request: Request) -> None:
         why = why_invalid(name)
         if why is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-        if name not in request.broker.image.topics:
+        if name not in request.doors.cluster.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     elif kind == ResourceType.GROUP and not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
@@ -73,16 +73,16 @@ def _check(kind: int, name: str, request: Request) -> None:
 
 
 def _describe(kind: int, name: str, keys: Iterable[str] | None, request: Request) -> list[describe.DescribedConfig]:
-    broker = request.broker
+    doors = request.doors
     if kind == ResourceType.BROKER:
         if not name:
-            return describe.describe_all_brokers(broker.config, keys)
-        if name != str(broker.id):
+            return describe.describe_all_brokers(doors.config, keys)
+        if name != str(doors.cluster.id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {broker.id}: ask broker {name} itself, or name none for what is set for all",
+                f"this is broker {doors.cluster.id}: ask broker {name} itself, or name none for what is set for all",
             )
-        return describe.describe_broker(broker.config, keys)
+        return describe.describe_broker(doors.config, keys)
     if kind == broker_loggers.BROKER_LOGGER:
         return broker_loggers.describe(name, keys, request)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")

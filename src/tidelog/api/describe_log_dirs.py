@@ -21,7 +21,7 @@ def handle(body: Any, request: Request) -> Any:
         wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
     response = messages.DescribeLogDirsResponse
     results = []
-    for described in request.broker.logs.describe():
+    for described in request.doors.data.logs.describe():
         result = response.DescribeLogDirsResult(log_dir=described.path)
         results.append(result)
         if described.failure is not None:
@@ -48,10 +48,10 @@ def handle(body: Any, request: Request) -> Any:
 
 
 def _lag(topic: str, index: int, is_future: bool, request: Request) -> int:
-    broker = request.broker
-    current = broker.logs.logs.get((topic, index))
+    doors = request.doors
+    current = doors.data.logs.logs.get((topic, index))
     if is_future:
-        future = broker.logs.futures.get((topic, index))
+        future = doors.data.logs.futures.get((topic, index))
         return current.log_end_offset - future.log_end_offset if current is not None and future is not None else 0
-    partition = broker.replicas.partitions.get((topic, index))
+    partition = doors.data.replicas.partitions.get((topic, index))
     return max(0, partition.high_watermark - partition.log.log_end_offset) if partition is not None else 0

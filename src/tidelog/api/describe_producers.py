@@ -35,7 +35,7 @@ def handle(body: Any, request: Request) -> Any:
 
 
 def _producers(topic: str, index: int, request: Request) -> list[Any]:
-    partition = request.broker.partition(topic, index)
+    partition = request.doors.data.partition(topic, index)
     partition.check_leader()
     return [
         messages.DescribeProducersResponse.ProducerState(

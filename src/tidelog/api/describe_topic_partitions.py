@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     response = messages.DescribeTopicPartitionsResponse
     cursor = body.cursor
-    names = sorted({topic.name for topic in body.topics} or broker.image.topics)
+    names = sorted({topic.name for topic in body.topics} or doors.cluster.image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         if body.topics and cursor.topic_name not in names[:1]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's topic {cursor.topic_name} is not asked for")
         if cursor.partition_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cursor's partition index is not negative")
-    remaining = max(1, min(body.response_partition_limit, broker.max_partitions_per_page))
+    remaining = max(1, min(body.response_partition_limit, doors.config.values.max_request_partition_size_limit))
     answer = response(topics=[])
     for name in names:
         if not remaining:
             answer.next_cursor = response.Cursor(topic_name=name, partition_index=0)
             break
-        topic = broker.image.topics.get(name)
+        topic = doors.cluster.image.topics.get(name)
         described = response.DescribeTopicPartitionsResponseTopic(
             name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
         )
         answer.topics.append(described)
         if topic is None:
-            described.error_code = broker.unknown_topic_error(name)
+            described.error_code = doors.cluster.unknown_topic_error(name)
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = topic.partitions[first : first + remaining]
         described.topic_id = topic.topic_id
-        described.partitions = [_describe(partition, broker.image.brokers, response) for partition in page]
+        described.partitions = [_describe(partition, doors.cluster.image.brokers, response) for partition in page]
         remaining -= len(page)
         if first + len(page) < len(topic.partitions):
             answer.next_cursor = response.Cursor(topic_name=name, partition_index=first + len(page))

@@ -7,8 +7,8 @@ An exception in a handler answers UNKNOWN_SERVER_ERROR, on every item where the 
 reported with its traceback; the broker lives on.
 
 A request that is long is read on a worker's thread, handled a part at a time and answered when all parts are, so that
-nobody else waits for it (`tidelog.slices`). Produce is the exception: what is long in it is records, which are not read
-here. Requests beyond any that a client sends end their connection.
+nobody else waits for it (`tidelog.timer.slices`). Produce is the exception: what is long in it is records, which are
+not read here. Requests beyond any that a client sends end their connection.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tidelog.wire.frame import decode_request_header, encode_response
 from tidelog.wire.malformed import WireError
 
 if TYPE_CHECKING:
-    from tidelog.broker import Broker
+    from tidelog.api.doors import Doors
     from tidelog.net.exchange import Exchange
-    from tidelog.slices import Job
+    from tidelog.timer.slices import Job
 
 API_VERSIONS: Final = 18
 #: a request from this size on is long
@@ -72,10 +72,10 @@ _START: Final = Struct(">hhih").unpack_from
 class Dispatcher:
     """`dispatch` of net: one call a frame."""
 
-    __slots__ = ("_broker", "_routes")
+    __slots__ = ("_doors", "_routes")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
         #: api key << 16 | version -> what answers it; filled on first use
         self._routes: dict[int, Route] = {}
 
@@ -93,7 +93,7 @@ class Dispatcher:
             return
         if flexible:
             body_at += 1
-        request = Request(self._broker, exchange, api_key, version, correlation_id, client_id)
+        request = Request(self._doors, exchange, api_key, version, correlation_id, client_id)
         if len(frame) > short_bytes:
             self._answer_long(request, frame, body_at, handler)
         else:
@@ -108,7 +108,7 @@ class Dispatcher:
         route = self._find_route(exchange, header)
         if route is not None:
             request = Request(
-                self._broker, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
+                self._doors, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
             )
             if len(frame) > route[3]:
                 self._answer_long(request, frame, header.body_at, route[1])
@@ -130,7 +130,7 @@ class Dispatcher:
             self._hang_up(
                 request.exchange, f"{request} has {len(frame)} bytes, and more than {most_bytes} are not read"
             )
-        elif not self._broker.slices.add(self._at_length(request, bytes(frame), body_at, decode, handler), len(frame)):
+        elif not self._doors.slices.add(self._at_length(request, bytes(frame), body_at, decode, handler), len(frame)):
             self._hang_up(request.exchange, f"too many long requests wait to be answered before {request}")
 
     def _at_length(self, request: Request, frame: bytes, body_at: int, decode: Decode, handler: Handler) -> Job:
@@ -172,7 +172,7 @@ class Dispatcher:
         if isinstance(error, KafkaError):
             code, why = error.code, error.message
         else:
-            self._broker.report(f"{request} failed", error)
+            self._doors.host.report(f"{request} failed", error)
         if request.exchange.answered:
             return
         message = refuse(request.api_key, request.version, body, code, why)
@@ -182,7 +182,7 @@ class Dispatcher:
             request.reply(message)
 
     def _hang_up(self, exchange: Exchange, why: str) -> None:
-        self._broker.notice(f"closing {exchange.connection!r}: {why}")
+        self._doors.host.notice(f"closing {exchange.connection!r}: {why}")
         exchange.close()
 
     def _find_route(self, exchange: Exchange, header: Any) -> Route | None:

@@ -27,7 +27,7 @@ def handle(body: Any, request: Request) -> Any:
     def answer(results: list[ElectionResult]) -> None:
         response = messages.ElectLeadersResponse
         everything = body.topic_partitions is None
-        asked = request.broker.image.topics if everything else [topic.topic for topic in body.topic_partitions]
+        asked = request.doors.cluster.image.topics if everything else [topic.topic for topic in body.topic_partitions]
         topics = {name: response.ReplicaElectionResult(topic=name) for name in asked}
         for result in results:
             topics[result.topic].partition_result.append(
@@ -37,6 +37,6 @@ def handle(body: Any, request: Request) -> Any:
             )
         request.reply(response(replica_election_results=list(topics.values())))
 
-    request.broker.decide(
+    request.doors.cluster.decide(
         lambda controller: controller.elect_leaders(body.election_type, wanted), request.guard(answer)
     )

@@ -22,8 +22,8 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
-    from tidelog.slices import Job
     from tidelog.timer.parking import Parked
+    from tidelog.timer.slices import Job
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
@@ -34,17 +34,19 @@ NO_TOPIC_ID: Final = bytes(16)
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if request.version >= 15 and body.replica_state is not None:
         body.replica_id = body.replica_state.replica_id
     if body.isolation_level >> 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {body.isolation_level}")
-    context = broker.fetch_sessions.begin(body, uses_topic_ids, broker.topic_name, broker.clock.monotonic_ms())
+    context = doors.data.fetch_sessions.begin(
+        body, uses_topic_ids, doors.cluster.topic_name, doors.host.clock.monotonic_ms()
+    )
     if context.error_code:
         return messages.FetchResponse(error_code=context.error_code)
     if len(context.partitions) > SLICE_PARTITIONS:
-        broker.slices.add(LongFetch(request, body, context, uses_topic_ids).answer(body.max_wait_ms > 0))
+        doors.slices.add(LongFetch(request, body, context, uses_topic_ids).answer(body.max_wait_ms > 0))
         return None
     fetch = PendingFetch(request, body, context, uses_topic_ids)
     enough = fetch.read()
@@ -85,10 +87,10 @@ class PendingFetch:
         self.reads: list[Read] = []
 
     def park(self) -> Parked:
-        broker = self.request.broker
-        parked = broker.parking.park(
+        doors = self.request.doors
+        parked = doors.data.parking.park(
             [(p.topic, p.index) for p in self.context.partitions],
-            broker.clock.monotonic_ms() + self.body.max_wait_ms,
+            doors.host.clock.monotonic_ms() + self.body.max_wait_ms,
             self.try_complete,
             self.expire,
         )
@@ -106,7 +108,7 @@ class PendingFetch:
         return self.answer_now or self.found >= self.body.min_bytes
 
     def begin_reading(self) -> None:
-        self.remaining: int = min(self.body.max_bytes, self.request.broker.values.fetch_max_bytes)
+        self.remaining: int = min(self.body.max_bytes, self.request.doors.config.values.fetch_max_bytes)
         self.found = 0
         self.answer_now = False
         self.reads = []
@@ -116,7 +118,7 @@ class PendingFetch:
         remaining, found = self.remaining, self.found
         answer_now = self.answer_now
         reads = self.reads
-        partitions = self.request.broker.replicas.partitions
+        partitions = self.request.doors.data.replicas.partitions
         for wanted in some:
             partition = partitions.get((wanted.topic, wanted.index))
             if partition is None or (self.uses_topic_ids and partition.topic_id != wanted.topic_id):
@@ -149,12 +151,12 @@ class PendingFetch:
         self.remaining, self.found, self.answer_now = remaining, found, answer_now
 
     def _missing(self, wanted: FetchPartition) -> int:
-        broker = self.request.broker
+        doors = self.request.doors
         if self.uses_topic_ids and not wanted.topic:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if self.uses_topic_ids and broker.topic_id(wanted.topic) != wanted.topic_id:
+        if self.uses_topic_ids and doors.cluster.topic_id(wanted.topic) != wanted.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        return broker.why_missing(wanted.topic, wanted.index)
+        return doors.cluster.why_missing(wanted.topic, wanted.index)
 
     def try_complete(self) -> bool:
         if self.read():
@@ -212,7 +214,7 @@ class PendingFetch:
                 error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
                 and self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS
             ):
-                hint = self.request.broker.leader_of(wanted.topic, wanted.index)
+                hint = self.request.doors.cluster.leader_of(wanted.topic, wanted.index)
                 if hint is not None:
                     data.current_leader = response.LeaderIdAndEpoch(leader_id=hint[0], leader_epoch=hint[1])
             return data
@@ -241,12 +243,12 @@ class PendingFetch:
             leader[0]
             for wanted, _, _, error in self.reads
             if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-            and (leader := self.request.broker.leader_of(wanted.topic, wanted.index)) is not None
+            and (leader := self.request.doors.cluster.leader_of(wanted.topic, wanted.index)) is not None
         }
         endpoint = messages.FetchResponse.NodeEndpoint
         return [
             endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in self.request.broker.nodes(self.request.exchange.connection)
+            for node in self.request.doors.cluster.nodes(self.request.exchange.connection)
             if node.id in hints
         ]
 
@@ -290,11 +292,11 @@ class LongFetch(PendingFetch):
         """Has it read again, once however often it is woken until then; the answer, if any, ends the wait."""
         if not self.looking:
             self.looking = True
-            self.request.broker.slices.add(self.answer(may_wait=True))
+            self.request.doors.slices.add(self.answer(may_wait=True))
         return False
 
     def expire(self) -> None:
-        self.request.broker.slices.add(self.answer(may_wait=False))
+        self.request.doors.slices.add(self.answer(may_wait=False))
 
 
 T = TypeVar("T")

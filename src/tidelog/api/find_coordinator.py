@@ -1,4 +1,4 @@
-"""FindCoordinator, versions 0-6: which broker coordinates a group (key type 0); several keys from version 4.
+"""FindCoordinator, versions 0-6: which broker coordinates a group or a transactional id; several keys from version 4.
 
 The internal topic that coordinators live on is created when the first client looks for one.
 """
@@ -12,7 +12,12 @@ from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.coordinator.groups import GroupCoordination
+    from tidelog.coordinator.transactions import TransactionCoordination
 
+#: kinds of keys
+GROUP: Final = 0
+TRANSACTION: Final = 1
 FIRST_BATCHED_VERSION: Final = 4
 FIRST_VERSION_WITH_KEY_TYPE: Final = 1
 
@@ -20,19 +25,23 @@ FIRST_VERSION_WITH_KEY_TYPE: Final = 1
 def handle(body: Any, request: Request) -> Any:
     key_type = body.key_type if request.version >= FIRST_VERSION_WITH_KEY_TYPE else 0
     keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
-    coordination = request.broker.coordination_of(key_type)
-    if coordination is None:
+    coordination: GroupCoordination | TransactionCoordination
+    if key_type == GROUP:
+        coordination = request.doors.groups
+    elif key_type == TRANSACTION:
+        coordination = request.doors.transactions
+    else:
         return _answer([_unavailable(key, ErrorCode.INVALID_REQUEST) for key in keys], request)
-    topic, partition_for = coordination
-    request.broker.ensure_internal_topic(
+    topic, partition_for = coordination.topic, coordination.room.partition_for
+    request.doors.topics.ensure_internal(
         topic, lambda: request.reply(_answer([_find(key, topic, partition_for(key), request) for key in keys], request))
     )
     return None
 
 
 def _find(key: str, topic: str, index: int, request: Request) -> Any:
-    leader = request.broker.leader_of(topic, index)
-    for node in request.broker.nodes(request.exchange.connection):
+    leader = request.doors.cluster.leader_of(topic, index)
+    for node in request.doors.cluster.nodes(request.exchange.connection):
         if leader is not None and node.id == leader[0]:
             return messages.FindCoordinatorResponse.Coordinator(
                 key=key, node_id=node.id, host=node.host, port=node.port, error_message=""

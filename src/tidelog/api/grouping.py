@@ -55,7 +55,7 @@ TopicAnswer = Callable[[Any, list[Any], int], Any]
 
 def take_out_unknown(body: Any, request: Request, answer: TopicAnswer) -> list[Any]:
     """Leaves in `body` only partitions that exist, by their names; gives the answers for the others."""
-    image = request.broker.image
+    image = request.doors.cluster.image
     unknown, kept = [], []
     for topic in body.topics:
         missing: list[Any] = []
@@ -74,8 +74,8 @@ def take_out_unknown(body: Any, request: Request, answer: TopicAnswer) -> list[A
 
 def described(name: str, body: Any, request: Request) -> Any:
     """What the method `name` of the group room tells of groups, with what may be done to those that are found."""
-    clock = request.broker.clock
-    method = getattr(request.broker.groups, name)
+    clock = request.doors.host.clock
+    method = getattr(request.doors.groups.room, name)
     decision = method(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
     response = decision.replies[0].message
     if body.include_authorized_operations:
@@ -87,19 +87,17 @@ def described(name: str, body: Any, request: Request) -> Any:
 
 def require_consumer_protocol(request: Request) -> None:
     """Refuses what belongs to server-side groups where `group.coordinator.rebalance.protocols` leaves them out."""
-    if "consumer" not in request.broker.values.group_coordinator_rebalance_protocols:
+    if "consumer" not in request.doors.config.values.group_coordinator_rebalance_protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def decide(name: str, body: Any, request: Request, ticket: Any = None) -> None:
     """Hands the request to the method `name` of the group room; the answer comes through its ticket."""
     ticket = ticket or request
-    broker = request.broker
-    clock = broker.clock
-    method = getattr(broker.groups, name)
-    broker.group_coordination.carry_out(
-        method(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
-    )
+    doors = request.doors
+    clock = doors.host.clock
+    method = getattr(doors.groups.room, name)
+    doors.groups.carry_out(method(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()))
     if not request.exchange.answered:
         # A parked join or sync: if the client goes, its place in the group stays and the answer is dropped.
-        request.exchange.on_abandoned = lambda: broker.groups.cancel(ticket)
+        request.exchange.on_abandoned = lambda: doors.groups.room.cancel(ticket)

@@ -31,7 +31,7 @@ def handle(body: Any, request: Request) -> Any:
     if done and not wanted:
         answer(done)
         return
-    request.broker.decide(
+    request.doors.cluster.decide(
         lambda controller: controller.incremental_alter_configs(wanted, validate_only=body.validate_only),
         lambda results: answer([*results, *done]),
     )

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 
 def handle(body: Any, request: Request) -> Any:
-    request.broker.producer_ids.when_ready(lambda: decide("init_producer_id", body, request))
+    request.doors.producer_ids.when_ready(lambda: decide("init_producer_id", body, request))

@@ -19,7 +19,7 @@ SUPPORTED: Final = (2, 4, BROKER_LOGGER, 16, 32)
 
 
 def handle(body: Any, request: Request) -> Any:
-    image = request.broker.image
+    image = request.doors.cluster.image
     wanted = [ResourceType.CLIENT_METRICS] if request.version == 0 else list(dict.fromkeys(body.resource_types))
     if any(kind not in SUPPORTED for kind in wanted):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

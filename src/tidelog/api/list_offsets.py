@@ -59,7 +59,7 @@ def _look_up(body: Any, topic: str, wanted: Any, request: Request) -> tuple[int,
     timestamp = wanted.timestamp
     if request.version < FIRST_VERSION_OF.get(timestamp, 1 if timestamp >= 0 else 2**15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = request.broker.partition(topic, wanted.partition_index)
+    partition = request.doors.data.partition(topic, wanted.partition_index)
     partition.check_leader(wanted.current_leader_epoch, leader_only=body.replica_id != DEBUG_REPLICA)
     isolation_level = body.isolation_level if body.replica_id == CONSUMER_REPLICA else None
     try:

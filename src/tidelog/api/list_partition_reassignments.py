@@ -16,7 +16,7 @@ def handle(body: Any, request: Request) -> Any:
         wanted = [(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
     response = messages.ListPartitionReassignmentsResponse
     topics: dict[str, Any] = {}
-    for partition in request.broker.controller.list_partition_reassignments(wanted):
+    for partition in request.doors.cluster.controller.list_partition_reassignments(wanted):
         topic = topics.setdefault(partition.topic, response.OngoingTopicReassignment(name=partition.topic))
         topic.partitions.append(
             response.OngoingPartitionReassignment(

@@ -24,7 +24,7 @@ NO_TOPIC_ID: Final = bytes(16)
 def handle(body: Any, request: Request) -> Any:
     wanted = body.topics
     if wanted is None or (request.version == 0 and not wanted):
-        return _answer(list(request.broker.image.topics.values()), [], body, request)
+        return _answer(list(request.doors.cluster.image.topics.values()), [], body, request)
     if request.version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in wanted):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by name before version 12")
     if any(topic.name is None and topic.topic_id == NO_TOPIC_ID for topic in wanted):
@@ -33,21 +33,23 @@ def handle(body: Any, request: Request) -> Any:
     if by_id:
         return _by_id(by_id, body, request)
     names = list(dict.fromkeys(topic.name for topic in wanted))
-    missing = [name for name in names if name not in request.broker.image.topics]
-    may_create = (body.allow_auto_topic_creation or request.version < 4) and request.broker.auto_create_topics
+    missing = [name for name in names if name not in request.doors.cluster.image.topics]
+    may_create = (
+        body.allow_auto_topic_creation or request.version < 4
+    ) and request.doors.config.values.auto_create_topics_enable
     if missing and may_create:
         unknown = dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        request.broker.auto_create(
+        request.doors.topics.auto_create(
             missing, lambda errors: request.reply(_by_name(names, {**unknown, **errors}, body, request))
         )
         return None
-    errors = {name: request.broker.unknown_topic_error(name) for name in missing}
+    errors = {name: request.doors.cluster.unknown_topic_error(name) for name in missing}
     return _by_name(names, errors, body, request)
 
 
 def _by_name(names: list[str], errors: dict[str, int], body: Any, request: Request) -> Any:
     """`errors` holds the topics that were not there when the request came, with what is said of them."""
-    image = request.broker.image
+    image = request.doors.cluster.image
     gone = [name for name in names if name not in image.topics and name not in errors]
     errors = {**errors, **dict.fromkeys(gone, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))}
     topic_response = messages.MetadataResponse.MetadataResponseTopic
@@ -64,7 +66,7 @@ def _by_name(names: list[str], errors: dict[str, int], body: Any, request: Reque
 
 
 def _by_id(ids: list[bytes], body: Any, request: Request) -> Any:
-    image = request.broker.image
+    image = request.doors.cluster.image
     found = [topic for topic_id in dict.fromkeys(ids) if (topic := image.topic_by_id(topic_id)) is not None]
     missing = [
         messages.MetadataResponse.MetadataResponseTopic(
@@ -77,17 +79,17 @@ def _by_id(ids: list[bytes], body: Any, request: Request) -> Any:
 
 
 def _answer(topics: list[Topic], missing: list[Any], body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     response = messages.MetadataResponse
     operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
-    alive = broker.image.brokers
+    alive = doors.cluster.image.brokers
     answer = response(
         brokers=[
             response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.nodes(request.exchange.connection)
+            for node in doors.cluster.nodes(request.exchange.connection)
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=doors.cluster.cluster_id,
+        controller_id=doors.cluster.controller_id,
         topics=[
             *(
                 response.MetadataResponseTopic(

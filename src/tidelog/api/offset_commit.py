@@ -18,18 +18,18 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     unknown = _take_out_unknown(body, request)
     ticket = request if not unknown else Completing(request, unknown)
-    clock = broker.clock
-    broker.group_coordination.carry_out(
-        broker.groups.offset_commit(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+    clock = doors.host.clock
+    doors.groups.carry_out(
+        doors.groups.room.offset_commit(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
     )
 
 
 def _take_out_unknown(body: Any, request: Request) -> list[Any]:
     """Leaves in `body` only partitions that exist, by name and id; gives the answers for the others."""
-    image = request.broker.image
+    image = request.doors.cluster.image
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     unknown: list[Any] = []
     kept = []

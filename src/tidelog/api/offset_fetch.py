@@ -18,12 +18,12 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
     ticket = request if not unknown else Completing(request, unknown)
-    clock = broker.clock
-    broker.group_coordination.carry_out(
-        broker.groups.offset_fetch(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+    clock = doors.host.clock
+    doors.groups.carry_out(
+        doors.groups.room.offset_fetch(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
     )
 
 
@@ -45,7 +45,7 @@ class Completing:
 
 def _take_out_unknown(body: Any, request: Request) -> dict[str, list[Any]]:
     """Names the topics that are asked for by id; group -> answers for those that have none."""
-    names = request.broker.image.topic_names
+    names = request.doors.cluster.image.topic_names
     response = messages.OffsetFetchResponse
     unknown: dict[str, list[Any]] = {}
     for group in body.groups:

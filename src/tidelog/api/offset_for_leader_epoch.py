@@ -23,7 +23,7 @@ def handle(body: Any, request: Request) -> Any:
         for wanted in topic.partitions:
             answer = response.EpochEndOffset(partition=wanted.partition)
             try:
-                partition = request.broker.partition(topic.topic, wanted.partition)
+                partition = request.doors.data.partition(topic.topic, wanted.partition)
                 partition.check_leader(wanted.current_leader_epoch, leader_only=body.replica_id != DEBUG_REPLICA)
                 end = partition.end_offset_for_epoch(wanted.leader_epoch)
                 if end is not None:

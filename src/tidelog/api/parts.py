@@ -102,7 +102,7 @@ class Answers(Request):
 
     def __init__(self, request: Request, parts: int) -> None:
         super().__init__(
-            request.broker,
+            request.doors,
             request.exchange,
             request.api_key,
             request.version,
@@ -129,7 +129,7 @@ class Answers(Request):
         else:
             self._join(message)
         if not self._left:
-            self.broker.slices.add(self._write_and_send(self._whole))
+            self.doors.slices.add(self._write_and_send(self._whole))
 
     def _join(self, message: Any) -> None:
         whole = self._whole

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
+from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
-from tidelog.transacting import producer_error
 from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
 from tidelog.wire.check import CheckedBatch, TakesLong, check_produced
@@ -29,8 +30,8 @@ from tidelog.wire.errors import ErrorCode, KafkaError, untraced
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.replica.partition import Partition
-    from tidelog.slices import Job, Work
     from tidelog.timer.parking import Parked
+    from tidelog.timer.slices import Job, Work
 
 FIRST_SUPPORTED_VERSION: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
@@ -81,19 +82,19 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
     version, acks = request.version, body.acks
     if version < FIRST_VERSION or acks not in (1, -1):
         return False
-    broker = request.broker
+    doors = request.doors
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    name = broker.topic_name(topic.topic_id) if by_id else topic.name
+    name = doors.cluster.topic_name(topic.topic_id) if by_id else topic.name
     data = topic.partition_data[0]
-    partition = broker.replicas.partitions.get((name, data.index))
-    if partition is None or name in broker.internal_topics or data.records is None:
+    partition = doors.data.replicas.partitions.get((name, data.index))
+    if partition is None or name in INTERNAL_TOPICS or data.records is None:
         return False
     if acks == -1 and len(partition.isr) != 1:
         return False
     if partition.log.config.flush_messages != FOREVER or _is_transactional(data.records):
         return False
     try:
-        info = partition.append(data.records, acks, broker.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
+        info = partition.append(data.records, acks, doors.host.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
     except TakesLong:
         return False
     except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
@@ -102,7 +103,7 @@ def _append_single(body: Any, topic: Any, request: Request) -> bool:
         produce.refusals[partition.key] = untraced(error)
         produce.append_all()
         return True
-    broker.appended(partition)
+    doors.data.appended(partition)
     frame = _REPLIES.frame(
         version,
         topic.topic_id if by_id else name,
@@ -152,10 +153,12 @@ class PendingProduce:
             first = next(job)
         except StopIteration:
             return
-        broker = self.request.broker
+        doors = self.request.doors
         size_bytes = self._keep_records()
-        if not broker.unpacking.add(_resumed(job, first, self.request), size_bytes):
-            broker.notice(f"closing {self.request.exchange.connection!r}: too many long requests wait to be written")
+        if not doors.unpacking.add(_resumed(job, first, self.request), size_bytes):
+            doors.host.notice(
+                f"closing {self.request.exchange.connection!r}: too many long requests wait to be written"
+            )
             self.request.exchange.close()
 
     def finish(self) -> None:
@@ -192,7 +195,7 @@ class PendingProduce:
             self.append_all()
 
         producer_id, producer_epoch = unverified
-        request.broker.transaction_coordination.verify(
+        request.doors.transactions.verify(
             body.transactional_id, producer_id, producer_epoch, list(self.guards), adds, verified
         )
         if not answered:
@@ -210,13 +213,13 @@ class PendingProduce:
 
     def _begin_verifications(self, adds: bool) -> tuple[int, int] | None:
         """Takes a guard from each log where the transaction has nothing yet; the producer's id and epoch if any had."""
-        broker, request = self.request.broker, self.request
+        doors, request = self.request.doors, self.request
         by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
         batches = []
         for topic in self.body.topic_data:
-            name = broker.topic_name(topic.topic_id) if by_id else topic.name
+            name = doors.cluster.topic_name(topic.topic_id) if by_id else topic.name
             for data in topic.partition_data:
-                partition = broker.replicas.partitions.get((name, data.index))
+                partition = doors.data.replicas.partitions.get((name, data.index))
                 if partition is not None and _is_transactional(data.records):
                     batches.append((partition, read_header(data.records)))
         if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
@@ -224,7 +227,7 @@ class PendingProduce:
             return None
         producer = None
         for partition, header in batches:
-            if not adds and not broker.values.transaction_partition_verification_enable:
+            if not adds and not doors.config.values.transaction_partition_verification_enable:
                 self.guards[partition.key] = NOT_REQUIRED
                 continue
             try:
@@ -233,7 +236,7 @@ class PendingProduce:
                     header.base_sequence,
                     header.producer_epoch,
                     supports_epoch_bump=adds,
-                    now_ms=broker.clock.wall_ms(),
+                    now_ms=doors.host.clock.wall_ms(),
                 )
             except ProducerRefused as refused:
                 self.refusals[partition.key] = untraced(refused)
@@ -253,14 +256,14 @@ class PendingProduce:
 
     def _appending(self) -> Job:
         body, request = self.body, self.request
-        broker = request.broker
-        now_ms = broker.clock.wall_ms()
-        slice_end_ms = broker.clock.monotonic_ms() + SLICE_MS
+        doors = request.doors
+        now_ms = doors.host.clock.wall_ms()
+        slice_end_ms = doors.host.clock.monotonic_ms() + SLICE_MS
         by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
         topic_response = messages.ProduceResponse.TopicProduceResponse
         topics = []
         for topic in body.topic_data:
-            name = broker.topic_name(topic.topic_id) if by_id else topic.name
+            name = doors.cluster.topic_name(topic.topic_id) if by_id else topic.name
             partitions = []
             for data in topic.partition_data:
                 try:
@@ -272,9 +275,9 @@ class PendingProduce:
                 except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
                     answer = self._refuse(name, data.index, error)
                 partitions.append(answer)
-                if broker.clock.monotonic_ms() >= slice_end_ms:
+                if doors.host.clock.monotonic_ms() >= slice_end_ms:
                     yield None
-                    slice_end_ms = broker.clock.monotonic_ms() + SLICE_MS
+                    slice_end_ms = doors.host.clock.monotonic_ms() + SLICE_MS
             if partitions:
                 topics.append(topic_response(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
         self.response = messages.ProduceResponse(responses=topics)
@@ -284,21 +287,21 @@ class PendingProduce:
 
     def _check(self, name: str, data: Any, now_ms: int) -> Callable[[], CheckedBatch]:
         """To be called on another thread; the records are those that `data` has by then."""
-        rules = self.request.broker.replicas.partitions[name, data.index].log.rules
+        rules = self.request.doors.data.replicas.partitions[name, data.index].log.rules
         return lambda: check_produced(data.records, rules, now_ms)
 
     def _append(self, name: str, data: Any, now_ms: int, checked: CheckedBatch | None = None) -> Any:
         request = self.request
-        broker = request.broker
+        doors = request.doors
         acks: int = self.body.acks
-        partition = broker.replicas.partitions.get((name, data.index))
+        partition = doors.data.replicas.partitions.get((name, data.index))
         if partition is None:
             raise self._missing(name, data.index)
         if acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if request.version < FIRST_SUPPORTED_VERSION:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if name in broker.internal_topics and request.client_id != ADMIN_CLIENT:
+        if name in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
         records = data.records
         if records is None:
@@ -312,7 +315,7 @@ class PendingProduce:
         guard = self.guards.get(partition.key, NO_GUARD)
         zstd_allowed = request.version >= FIRST_VERSION_WITH_ZSTD
         info = partition.append(records, acks, now_ms, zstd_allowed, guard=guard, checked=checked)
-        broker.appended(partition)
+        doors.data.appended(partition)
         response = messages.ProduceResponse.PartitionProduceResponse(
             index=data.index,
             base_offset=info.first_offset,
@@ -326,10 +329,10 @@ class PendingProduce:
         return response
 
     def _missing(self, name: str, index: int) -> KafkaError:
-        broker = self.request.broker
+        doors = self.request.doors
         if not name and self.request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return KafkaError(broker.why_missing(name, index))
+        return KafkaError(doors.cluster.why_missing(name, index))
 
     def _refuse(self, name: str, index: int, error: Refused) -> Any:
         self.failed = True
@@ -348,14 +351,14 @@ class PendingProduce:
             ],
         )
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            leader = self.request.broker.leader_of(name, index)
+            leader = self.request.doors.cluster.leader_of(name, index)
             if leader is not None:
                 refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return refusal
 
     def _log_start_offset(self, name: str, index: int, error: Refused) -> int:
         """Where the log begins, told with a refusal that came from the log; -1 with one that came before it."""
-        partition = self.request.broker.replicas.partitions.get((name, index))
+        partition = self.request.doors.data.replicas.partitions.get((name, index))
         before_log = isinstance(error, NotOneBatch) or error.code in WITHOUT_LOG_START
         if partition is None or before_log or (name, index) in self.unverified:
             return -1
@@ -371,7 +374,7 @@ class PendingProduce:
         endpoint = messages.ProduceResponse.NodeEndpoint
         self.response.node_endpoints = [
             endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in self.request.broker.nodes(self.request.exchange.connection)
+            for node in self.request.doors.cluster.nodes(self.request.exchange.connection)
             if node.id in leaders
         ]
 
@@ -386,14 +389,14 @@ class PendingProduce:
                 self.parked.cancel()
 
         self.flushing += 1
-        self.request.broker.flushing.flush(partition.log, flushed)
+        self.request.doors.data.flushing.flush(partition.log, flushed)
 
     def park(self) -> None:
         request = self.request
-        broker = request.broker
-        self.parked = broker.parking.park(
+        doors = request.doors
+        self.parked = doors.data.parking.park(
             [partition.key for partition, _, _ in self.waits],
-            broker.clock.monotonic_ms() + self.body.timeout_ms,
+            doors.host.clock.monotonic_ms() + self.body.timeout_ms,
             self.try_complete,
             self.expire,
         )
@@ -437,7 +440,7 @@ def _resumed(job: Job, work: Work | None, request: Request) -> Job:
     except StopIteration:
         return
     except Exception as error:
-        request.broker.report(f"{request} failed", error)
+        request.doors.host.report(f"{request} failed", error)
         if not request.exchange.answered:
             request.exchange.close()
 

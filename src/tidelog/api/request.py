@@ -13,20 +13,20 @@ from tidelog.wire.apis import ApiKey
 from tidelog.wire.frame import Part, encode_response
 
 if TYPE_CHECKING:
-    from tidelog.broker import Broker
+    from tidelog.api.doors import Doors
     from tidelog.net.exchange import Exchange
-    from tidelog.slices import Job
+    from tidelog.timer.slices import Job
 
 FEW_ITEMS: Final = 200
 
 
 class Request:
-    __slots__ = ("api_key", "broker", "client_id", "correlation_id", "exchange", "version")
+    __slots__ = ("api_key", "client_id", "correlation_id", "doors", "exchange", "version")
 
     def __init__(
-        self, broker: Broker, exchange: Exchange, api_key: int, version: int, correlation_id: int, client_id: str | None
+        self, doors: Doors, exchange: Exchange, api_key: int, version: int, correlation_id: int, client_id: str | None
     ) -> None:
-        self.broker = broker
+        self.doors = doors
         self.exchange = exchange
         self.api_key = api_key
         self.version = version
@@ -47,7 +47,7 @@ class Request:
             try:
                 answer(*results)
             except Exception as error:
-                self.broker.report(f"{self} failed", error)
+                self.doors.host.report(f"{self} failed", error)
                 if not self.exchange.answered:
                     self.exchange.close()
 
@@ -61,7 +61,7 @@ class Request:
         if items <= FEW_ITEMS:
             self.reply(message)
         else:
-            self.broker.slices.add(self._write_and_send(message))
+            self.doors.slices.add(self._write_and_send(message))
 
     def _write_and_send(self, message: Any) -> Job:
         if self.exchange.connection.closed:

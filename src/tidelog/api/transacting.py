@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def decide(name: str, body: Any, request: Request, *more: Any) -> None:
     """Hands the request to the method `name` of the transaction room; the answer comes through its ticket."""
-    broker = request.broker
-    clock = broker.clock
-    method = getattr(broker.transactions, name)
-    broker.transaction_coordination.carry_out(
+    doors = request.doors
+    clock = doors.host.clock
+    method = getattr(doors.transactions.room, name)
+    doors.transactions.carry_out(
         method(request, body, context_of(request), *more, clock.monotonic_ms(), clock.wall_ms())
     )

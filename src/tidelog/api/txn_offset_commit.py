@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.grouping import Completing, context_of, take_out_unknown
+from tidelog.coordinator.transactions import producer_error
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
-from tidelog.transacting import producer_error
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -23,16 +23,16 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 4
 
 
 def handle(body: Any, request: Request) -> Any:
-    broker = request.broker
+    doors = request.doors
     unknown = take_out_unknown(body, request, _answer)
-    key = (broker.group_coordination.topic, broker.groups.partition_for(body.group_id))
-    partition = broker.replicas.partitions.get(key)
+    key = (doors.groups.topic, doors.groups.room.partition_for(body.group_id))
+    partition = doors.data.replicas.partitions.get(key)
     if partition is None or not body.topics or not body.group_id:
         # Refused, or nothing to store: the transaction has no part in it.
         _commit(body, request, unknown, NO_GUARD)
         return
     adds = request.version >= FIRST_VERSION_THAT_ADDS
-    if not adds and not broker.values.transaction_partition_verification_enable:
+    if not adds and not doors.config.values.transaction_partition_verification_enable:
         _commit(body, request, unknown, NOT_REQUIRED)
         return
     try:
@@ -41,7 +41,7 @@ def handle(body: Any, request: Request) -> Any:
             -1,
             body.producer_epoch,
             supports_epoch_bump=adds,
-            now_ms=broker.clock.wall_ms(),
+            now_ms=doors.host.clock.wall_ms(),
         )
     except ProducerRefused as refused:
         _refuse(body, request, unknown, refused.code)
@@ -57,9 +57,7 @@ def handle(body: Any, request: Request) -> Any:
         else:
             _refuse(body, request, unknown, _understood(code, request))
 
-    broker.transaction_coordination.verify(
-        body.transactional_id, body.producer_id, body.producer_epoch, [key], adds, verified
-    )
+    doors.transactions.verify(body.transactional_id, body.producer_id, body.producer_epoch, [key], adds, verified)
 
 
 def _understood(code: ErrorCode, request: Request) -> int:
@@ -70,12 +68,12 @@ def _understood(code: ErrorCode, request: Request) -> int:
 
 
 def _commit(body: Any, request: Request, unknown: list[Any], guard: int) -> None:
-    broker = request.broker
-    clock = broker.clock
-    decision: Any = broker.groups.txn_offset_commit(
+    doors = request.doors
+    clock = doors.host.clock
+    decision: Any = doors.groups.room.txn_offset_commit(
         Completing(request, unknown), body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
     )
-    broker.group_coordination.carry_out(decision, guard)
+    doors.groups.carry_out(decision, guard)
 
 
 def _refuse(body: Any, request: Request, unknown: list[Any], code: int) -> None:

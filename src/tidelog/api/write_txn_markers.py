@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.txn.transaction import TopicPartition
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def handle(body: Any, request: Request) -> Any:
                 partitions=[
                     response.WritableTxnMarkerPartitionResult(
                         partition_index=index,
-                        error_code=request.broker.write_marker(TopicPartition(topic.name, index), marker),
+                        error_code=request.doors.markers.write(topic.name, index, marker),
                     )
                     for index in topic.partition_indexes
                 ],

@@ -173,7 +173,7 @@ def _spark() -> Finding:
 
 def check_data_directory(data_dir: str, deep: bool) -> Iterator[Finding]:
     """What a start on the directory would find; nothing where there is none."""
-    from tidelog.checkup import check_data, is_data_directory, is_in_use
+    from tidelog.node.checkup import check_data, is_data_directory, is_in_use
 
     path = os.path.abspath(data_dir)
     if not is_data_directory(path):

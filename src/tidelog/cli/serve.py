@@ -85,7 +85,7 @@ def _say_ready(server: BrokerServer, output: str) -> None:
     from tidelog.cli.output import json_line
 
     host, port = server.addresses[0]
-    about = {"host": host, "port": port, "broker": server.broker.id, "cluster": server.broker.cluster_id}
+    about = {"host": host, "port": port, "broker": server.broker.id, "cluster": server.broker.cluster.cluster_id}
     click.echo(json_line({"ready": True, **about, "data": [os.path.abspath(path) for path in server.config.log_dirs]}))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tidelog.decision import CoordinatorRecord
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.consumer_group import (
     Assignment,
     ClassicMetadata,

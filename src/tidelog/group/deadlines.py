@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.decision import CancelTimer, SetTimer
+from tidelog.deciding.decision import CancelTimer, SetTimer
 from tidelog.group.turn import TimerKey, Turn
 
 

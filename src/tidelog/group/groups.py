@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidelog.decision import CancelTimer, Decision
+from tidelog.deciding.decision import CancelTimer, Decision
 from tidelog.group import (
     admin,
     classic_member,

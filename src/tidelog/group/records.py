@@ -24,7 +24,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any
 
-from tidelog.decision import CoordinatorRecord
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.topics import ZERO_UUID
 from tidelog.wire import messages

@@ -10,7 +10,7 @@ Only the question "does it match the whole name" is asked, so greediness and cap
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -36,6 +36,15 @@ def check(expression: str) -> None:
 def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
     automaton = compiled(expression)
     return frozenset(name for name in names if automaton.matches(name))
+
+
+def pattern(expression: str) -> Callable[[str], bool]:
+    """A test for whole names from a regular expression in RE2's syntax; ValueError where it is none."""
+    try:
+        automaton = compiled(expression)
+    except Refusal as refusal:
+        raise ValueError(str(refusal)) from None
+    return automaton.matches
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.decision import CoordinatorRecord
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.assignors import ASSIGNORS, MemberSpec
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerGroup, ConsumerMember
 from tidelog.group.consumer_records import target_epoch_record, target_record

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from tidelog.decision import CoordinatorRecord, Decision, Reply
+from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply
 from tidelog.wire.errors import ErrorCode
 
 # (coordinator partition, what is due, group id, member id or ""): the identity of a timer.

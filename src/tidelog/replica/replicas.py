@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from tidelog.log.log import Log
 from tidelog.replica.partition import Partition
 
-if TYPE_CHECKING:
-    from tidelog.control.model import Partition as Assignment
-    from tidelog.log.log import Log
+
+class Assignment(Protocol):
+    """What the controller says of a partition, as far as a replica follows it."""
+
+    @property
+    def leader(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def partition_epoch(self) -> int: ...
+
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+
+    @property
+    def isr(self) -> tuple[int, ...]: ...
 
 
 class Replicas:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tidelog.decision import SetTimer
+from tidelog.deciding.decision import SetTimer
 from tidelog.txn.config import MAX_TOMBSTONE_BYTES, RECORD_OVERHEAD_BYTES
 from tidelog.txn.records import by_topic, tombstone
 from tidelog.txn.shard import Shard

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.decision import CancelTimer, SetTimer
+from tidelog.deciding.decision import CancelTimer, SetTimer
 from tidelog.txn.config import MARKER_RETRY_BACKOFF_MS
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState

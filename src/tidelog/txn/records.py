@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from tidelog.decision import CoordinatorRecord
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import EPOCH_BUMP_VERSION, NO_PRODUCER_ID, TopicPartition, Transaction
 from tidelog.wire import messages

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidelog.decision import CancelTimer, SetTimer
+from tidelog.deciding.decision import CancelTimer, SetTimer
 from tidelog.txn import admin, completion, ending, failure, partitions
 from tidelog.txn.config import RETRY_BACKOFF_MS, TxnConfig
 from tidelog.txn.partitions import Addition

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tidelog.decision import CoordinatorRecord, Decision, Reply
+from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply
 from tidelog.txn.transaction import TopicPartition
 from tidelog.wire.errors import ErrorCode
 

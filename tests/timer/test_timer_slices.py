@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.slices import Job, Slices
+from tidelog.clock import SystemClock
+from tidelog.timer.host import Host
+from tidelog.timer.slices import Job, Slices
+from tidelog.timer.wheel import Timer
 
 
 class Loop:
@@ -31,7 +34,8 @@ class Loop:
 
 def stage(most_bytes: int = 100) -> tuple[Loop, Slices, list[str]]:
     loop, reports = Loop(), []
-    return loop, Slices(loop, lambda what, error: reports.append(f"{what}: {error}"), most_bytes), reports
+    host = Host(SystemClock(), Timer(0), loop, lambda what, error: reports.append(f"{what}: {error}"))
+    return loop, Slices(host, most_bytes), reports
 
 
 def test_each_slice_has_a_turn_of_its_own_and_jobs_follow_each_other() -> None:

@@ -7,15 +7,16 @@ removing files happens on workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidelog.log.errors import LogError, WriteRefused
+from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
-
-if TYPE_CHECKING:
-    from tidelog.broker import Broker
-    from tidelog.log.log_dir import LogDir, PendingDeletion
-    from tidelog.timer.wheel import TimerTask
+from tidelog.node.cluster_view import ClusterView
+from tidelog.node.data_plane import DataPlane
+from tidelog.node.placing import Placing
+from tidelog.timer.host import Host
+from tidelog.timer.wheel import TimerTask
 
 FIRST_RETENTION_MS: Final = 30_000
 FLUSH_CHECK_MS: Final = 1000
@@ -25,16 +26,24 @@ ROOM_QUIET_MS: Final = 5000
 
 
 class Housekeeping:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    """`fail` is told, with the reason, when no log directory is left to work with."""
+
+    def __init__(
+        self, cluster: ClusterView, data: DataPlane, placing: Placing, host: Host, fail: Callable[[str], None]
+    ) -> None:
+        self._cluster = cluster
+        self._data = data
+        self._placing = placing
+        self._host = host
+        self._fail = fail
         self._tasks: dict[str, TimerTask] = {}
         self._deleting: list[TimerTask] = []
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
     def start(self) -> None:
-        self._broker.on_housekeeping_due = self.catch_up
-        values = self._broker.values
+        self._data.on_work_left = self.catch_up
+        values = self._cluster.config.values
         self._every("retention", lambda: values.log_retention_check_interval_ms, self.retain, FIRST_RETENTION_MS)
         self._every("checkpoint", lambda: values.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every(
@@ -60,8 +69,8 @@ class Housekeeping:
 
         def schedule(delay_ms: int) -> None:
             # Kafka writes "never" as the largest long; a day's sleep comes to the same.
-            deadline = self._broker.clock.monotonic_ms() + min(max(delay_ms, 1), 86_400_000)
-            self._tasks[name] = self._broker.timer.add(deadline, run)
+            deadline = self._host.clock.monotonic_ms() + min(max(delay_ms, 1), 86_400_000)
+            self._tasks[name] = self._host.timer.add(deadline, run)
 
         schedule(first_ms or interval_ms())
 
@@ -73,96 +82,95 @@ class Housekeeping:
     # --- retention and deletions --------------------------------------------------------------------
 
     def retain(self) -> None:
-        now_ms = self._broker.clock.wall_ms()
-        for partition in list(self._broker.replicas.partitions.values()):
+        now_ms = self._host.clock.wall_ms()
+        for partition in list(self._data.replicas.partitions.values()):
             try:
                 delete_old_segments(partition.log, now_ms, partition.high_watermark)
             except WriteRefused:
                 # A full disk is told of once, for all that it refuses; the next round tries again.
                 continue
             except LogError as error:
-                self._broker.report(f"retention of {partition.log.name} failed", error)
+                self._host.report(f"retention of {partition.log.name} failed", error)
         self.delete_later()
 
     def delete_later(self) -> None:
         """Files that left their logs go after `file.delete.delay.ms`: a reader may still be sending them."""
-        broker = self._broker
+        host = self._host
         self._deleting = [task for task in self._deleting if task.pending]
-        for deletion in broker.logs.take_deletions():
+        for deletion in self._data.logs.take_deletions():
             self._deleting.append(
-                broker.timer.add(broker.clock.monotonic_ms() + deletion.delay_ms, self._deletion(deletion))
+                host.timer.add(host.clock.monotonic_ms() + deletion.delay_ms, self._deletion(deletion))
             )
 
     def _deletion(self, deletion: PendingDeletion) -> Callable[[], None]:
-        return lambda: self._broker.workers.in_worker(deletion, lambda _, error: None)
+        return lambda: self._host.workers.in_worker(deletion, lambda _, error: None)
 
     def expire_producers(self) -> None:
         """Forgets producers that were not heard of for `producer.id.expiration.ms`."""
-        now_ms = self._broker.clock.wall_ms()
-        self._broker.logs.expire_producers(now_ms, self._broker.values.producer_id_expiration_ms)
+        now_ms = self._host.clock.wall_ms()
+        self._data.logs.expire_producers(now_ms, self._cluster.config.values.producer_id_expiration_ms)
 
     # --- flushes and checkpoints --------------------------------------------------------------------
 
     def _flush_interval_ms(self) -> int:
         """`log.flush.scheduler.interval.ms`; where that is never, as by default, once a second will do for the topics
         that have a `flush.ms` of their own."""
-        interval_ms: int = self._broker.values.log_flush_scheduler_interval_ms
+        interval_ms: int = self._cluster.config.values.log_flush_scheduler_interval_ms
         return min(interval_ms, FLUSH_CHECK_MS)
 
     def flush_due(self) -> None:
         """Syncs the logs in which something has waited for `flush.ms`."""
         if self._some_flush_in_time():
-            self._broker.logs.want_due_flushes(self._broker.clock.wall_ms())
+            self._data.logs.want_due_flushes(self._host.clock.wall_ms())
         self.flush()
 
     def _some_flush_in_time(self) -> bool:
         """Whether any log could be due: few have a `flush.ms`, and an idle broker does not walk through thousands."""
-        broker = self._broker
-        if any(map(broker.config.is_set, ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"))):
+        if any(map(self._cluster.config.is_set, ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"))):
             return True
-        return any("flush.ms" in node.values for node in broker.image.configs.values())
+        return any("flush.ms" in node.values for node in self._cluster.image.configs.values())
 
     def flush(self) -> None:
         """Syncs the logs that have asked for it: they have sealed a segment, or are due."""
-        for log in self._broker.logs.take_flushes():
-            self._broker.flushing.flush(log)
+        for log in self._data.logs.take_flushes():
+            self._data.flushing.flush(log)
 
     def checkpoint(self) -> None:
-        logs = self._broker.logs
-        logs.checkpoint(self._broker.replicas.high_watermarks())
+        logs = self._data.logs
+        logs.checkpoint(self._data.replicas.high_watermarks())
         failures = {directory.path: directory.failure for directory in logs.dirs}
         for path in logs.lose_failed():
-            self._broker.report(f"log directory {path} has failed ({failures[path]}): its partitions are offline", None)
+            self._host.report(f"log directory {path} has failed ({failures[path]}): its partitions are offline", None)
         if None not in failures.values():
             why = "; ".join(f"{path}: {failure}" for path, failure in failures.items())
-            self._broker.on_fatal(f"every log directory has failed: the broker stops. See that the disks work ({why})")
+            self._fail(f"every log directory has failed: the broker stops. See that the disks work ({why})")
 
     def checkpoint_high_watermarks(self) -> None:
-        self._broker.logs.checkpoint_high_watermarks(self._broker.replicas.high_watermarks())
+        self._data.logs.checkpoint_high_watermarks(self._data.replicas.high_watermarks())
 
     # --- full disks, and what else somebody should hear of ------------------------------------------
 
     def watch_disks(self) -> None:
-        for notice in self._broker.logs.take_notices():
-            self._broker.notice(notice)
-        for directory in self._broker.logs.dirs:
+        for notice in self._data.logs.take_notices():
+            self._host.notice(notice)
+        for directory in self._data.logs.dirs:
             self._watch_room(directory)
-        self._broker.placing.try_again()
+        self._placing.try_again()
 
     def _watch_room(self, directory: LogDir) -> None:
         """Says once that a directory is full, and once that it is over: writes are tried whatever is said here."""
-        path, now_ms = directory.path, self._broker.clock.monotonic_ms()
+        path, now_ms = directory.path, self._host.clock.monotonic_ms()
         if directory.no_room is not None:
             directory.no_room = None
             if path not in self._full:
-                self._broker.notice(
+                self._host.notice(
                     f"log directory {path} is full: writes are refused until there is room; "
                     "reads, retention and deletions go on"
                 )
             self._full[path] = now_ms
-        elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and self._broker.logs.has_room(directory):
+        elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and self._data.logs.has_room(directory):
             del self._full[path]
-            self._broker.notice(f"log directory {path} has room again: writes are taken")
+            self._host.notice(f"log directory {path} has room again: writes are taken")
             # Sealed segments whose flush was refused.
             behind = (log for log in directory.logs.values() if log.recovery_point < log.segments.active.base_offset)
             directory.flushes.update(behind)

@@ -7,23 +7,20 @@ log cost two syncs, not a hundred. And the steps of two syncs of one log can nev
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidelog.log.errors import LogError, WriteRefused
-
-if TYPE_CHECKING:
-    from tidelog.broker import Workers
-    from tidelog.log.log import Log
+from tidelog.log.log import Log
+from tidelog.timer.host import Host
 
 Done = Callable[[int], None]
 
 
 class Flushing:
-    __slots__ = ("_report", "_running", "_waiting", "_workers")
+    __slots__ = ("_host", "_running", "_waiting")
 
-    def __init__(self, workers: Workers, report: Callable[[str, BaseException | None], None]) -> None:
-        self._workers = workers
-        self._report = report
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._running: set[Log] = set()
         self._waiting: dict[Log, list[Done]] = {}
 
@@ -58,14 +55,14 @@ class Flushing:
                 self._start(log)
 
         self._running.add(log)
-        self._workers.in_worker(work, finished)
+        self._host.workers.in_worker(work, finished)
 
     def _failed(self, log: Log, failure: LogError | OSError) -> int:
         """Tells of it, and what it does to the directory; the code to answer with."""
         refusal = log.directory.refuse(failure, log.name) if isinstance(failure, OSError) else failure
         # A full disk is told of once, for all that it refuses.
         if not isinstance(refusal, WriteRefused):
-            self._report(f"{log.name} could not be flushed", refusal)
+            self._host.report(f"{log.name} could not be flushed", refusal)
         return refusal.code
 
     @staticmethod

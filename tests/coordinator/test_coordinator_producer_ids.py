@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tidelog.control.controller import ProducerIdBlock
 from tidelog.control.errors import ApiError
-from tidelog.producer_ids import ProducerIds
+from tidelog.coordinator.producer_ids import ProducerIds
 
 
 def test_whoever_takes_the_last_id_of_a_block_has_the_next_one_asked_for() -> None:

@@ -5,24 +5,26 @@ A step runs on a worker; the swap of segments that follows is the broker's, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.log.cleaner import Cleaner
 from tidelog.log.compaction import CleanerConfig
 from tidelog.log.errors import LogError, WriteRefused
-
-if TYPE_CHECKING:
-    from tidelog.broker import Broker
-    from tidelog.timer.wheel import TimerTask
+from tidelog.node.data_plane import DataPlane
+from tidelog.timer.host import Host
+from tidelog.timer.wheel import TimerTask
 
 
 class Cleaning:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.cleaner = Cleaner(broker.logs, self._stable_offset, broker.clock, self._config())
+    def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
+        self._values = config.values
+        self._data = data
+        self._host = host
+        self.cleaner = Cleaner(data.logs, self._stable_offset, host.clock, self._config())
         self._task: TimerTask | None = None
         self._stopped = False
-        broker.config.on_change(
+        config.on_change(
             [
                 "log.cleaner.dedupe.buffer.size",
                 "log.cleaner.io.buffer.size",
@@ -33,7 +35,7 @@ class Cleaning:
         )
 
     def _config(self) -> CleanerConfig:
-        values = self._broker.values
+        values = self._values
         return CleanerConfig(
             dedupe_buffer_size=values.log_cleaner_dedupe_buffer_size,
             io_buffer_size=values.log_cleaner_io_buffer_size,
@@ -45,11 +47,11 @@ class Cleaning:
         self.cleaner.config = self._config()
 
     def _stable_offset(self, key: tuple[str, int]) -> int | None:
-        partition = self._broker.replicas.partitions.get(key)
+        partition = self._data.replicas.partitions.get(key)
         return None if partition is None else partition.last_stable_offset
 
     def start(self) -> None:
-        if self._broker.values.log_cleaner_enable:
+        if self._values.log_cleaner_enable:
             self._rest()
 
     def stop(self) -> None:
@@ -59,9 +61,8 @@ class Cleaning:
             self._task.cancel()
 
     def _rest(self) -> None:
-        broker = self._broker
-        deadline_ms = broker.clock.monotonic_ms() + max(broker.values.log_cleaner_backoff_ms, 1)
-        self._task = broker.timer.add(deadline_ms, self.look)
+        deadline_ms = self._host.clock.monotonic_ms() + max(self._values.log_cleaner_backoff_ms, 1)
+        self._task = self._host.timer.add(deadline_ms, self.look)
 
     def look(self) -> None:
         """Starts the next step, or rests where there is none. Whatever is wrong with one log, the others are next."""
@@ -69,7 +70,7 @@ class Cleaning:
             return
         work = None
         try:
-            work = self.cleaner.next_work(self._broker.clock.wall_ms())
+            work = self.cleaner.next_work(self._host.clock.wall_ms())
         except Exception as failure:
             self._tell(failure)
         if work is None:
@@ -81,15 +82,15 @@ class Cleaning:
                 self.cleaner.done(work, error)
             except Exception as failure:
                 self._tell(failure)
-            self._broker.on_housekeeping_due()
+            self._data.on_work_left()
             self.look()
 
-        self._broker.workers.in_worker(work, finished)
+        self._host.workers.in_worker(work, finished)
 
     def _tell(self, failure: Exception) -> None:
         if isinstance(failure, LogError):
             # A full disk is told of once, for all that it refuses.
             if not isinstance(failure, WriteRefused):
-                self._broker.notice(f"a log could not be compacted: {failure}")
+                self._host.notice(f"a log could not be compacted: {failure}")
         else:
-            self._broker.report("a log could not be compacted", failure)
+            self._host.report("a log could not be compacted", failure)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.flushing import Flushing
+from tidelog.clock import SystemClock
 from tidelog.log.errors import StorageError
+from tidelog.node.flushing import Flushing
+from tidelog.timer.host import Host
+from tidelog.timer.wheel import Timer
 
 
 class Log:
@@ -50,9 +53,14 @@ class Workers:
         done(None, None)
 
 
+def flushing_on(workers: Workers, reported: list[str]) -> Flushing:
+    host = Host(SystemClock(), Timer(0), workers, lambda what, error: reported.append(what))  # type: ignore[arg-type]
+    return Flushing(host)
+
+
 def test_those_who_ask_while_a_sync_is_under_way_share_the_next_one() -> None:
     log, workers, told = Log(), Workers(), []
-    flushing = Flushing(workers, lambda what, error: None)
+    flushing = flushing_on(workers, [])
     flushing.flush(log, lambda code: told.append(("first", code)))  # type: ignore[arg-type]
     for name in ("second", "third"):
         flushing.flush(log, lambda code, name=name: told.append((name, code)))  # type: ignore[arg-type, misc]
@@ -67,13 +75,13 @@ def test_those_who_ask_while_a_sync_is_under_way_share_the_next_one() -> None:
 def test_a_log_that_is_clean_is_not_synced() -> None:
     log, workers, told = Log(), Workers(), []
     log.clean = True
-    Flushing(workers, lambda what, error: None).flush(log, told.append)  # type: ignore[arg-type]
+    flushing_on(workers, []).flush(log, told.append)  # type: ignore[arg-type]
     assert (told, workers.jobs) == ([0], [])
 
 
 def test_a_sync_that_fails_is_told_to_everyone_who_waited_for_it() -> None:
     log, workers, told, reported = Log(), Workers(), [], []
-    flushing = Flushing(workers, lambda what, error: reported.append(what))
+    flushing = flushing_on(workers, reported)
     log.failure = StorageError("the disk is gone")
     flushing.flush(log, told.append)  # type: ignore[arg-type]
     workers.finish_one()

@@ -12,23 +12,25 @@ is the partition's own disk that failed, the copy stays too: it may be all that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.log.checkpoints import TopicPartition
 from tidelog.log.errors import LogError
+from tidelog.log.moves import Move
+from tidelog.node.data_plane import DataPlane
+from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from tidelog.broker import Broker
-    from tidelog.log.checkpoints import TopicPartition
-    from tidelog.log.moves import Move
 
 #: what may be unsynced when the logs change places: syncing it keeps the broker's thread waiting
 SMALL_BYTES: Final = 1 << 20
 
 
 class Moves:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
+        self._values = config.values
+        self._data = data
+        self._host = host
         self._under_way: dict[TopicPartition, Move] = {}
         self._stopped = False
 
@@ -38,13 +40,13 @@ class Moves:
         if present is not None and present.future.directory.path == path:
             return
         self._under_way.pop(key, None)
-        move = self._broker.logs.begin_move(key, path, self._broker.clock.wall_ms())
+        move = self._data.logs.begin_move(key, path, self._host.clock.wall_ms())
         if move is not None:
             self._start(key, move)
 
     def resume(self) -> None:
         """Goes on with what a stop interrupted."""
-        for move in self._broker.logs.resume_moves():
+        for move in self._data.logs.resume_moves():
             self._start((move.current.topic, move.current.partition), move)
 
     def stop(self) -> None:
@@ -56,30 +58,28 @@ class Moves:
 
     def _goes_on(self, key: TopicPartition, move: Move) -> bool:
         """False once the partition is gone, the move was replaced, or the broker stops."""
-        return (
-            not self._stopped and self._under_way.get(key) is move and self._broker.logs.logs.get(key) is move.current
-        )
+        return not self._stopped and self._under_way.get(key) is move and self._data.logs.logs.get(key) is move.current
 
     def _step(self, key: TopicPartition, move: Move) -> None:
         if not self._goes_on(key, move):
             return
         try:
-            chunk = move.next_chunk(self._broker.clock.wall_ms())
+            chunk = move.next_chunk(self._host.clock.wall_ms())
         except LogError as error:
             self._give_up(key, move, error)
             return
         if chunk is None:
             self._sync(key, move)
         else:
-            self._broker.workers.in_worker(chunk.read, self._then(key, move, self._add))
+            self._host.workers.in_worker(chunk.read, self._then(key, move, self._add))
 
     def _add(self, key: TopicPartition, move: Move, data: bytes) -> None:
-        move.add(data, self._broker.clock.wall_ms())
-        per_second = self._broker.values.replica_alter_log_dirs_io_max_bytes_per_second
+        move.add(data, self._host.clock.wall_ms())
+        per_second = self._values.replica_alter_log_dirs_io_max_bytes_per_second
         pause_ms = len(data) * 1000 // per_second
         if pause_ms:
-            deadline_ms = self._broker.clock.monotonic_ms() + pause_ms
-            self._broker.timer.add(deadline_ms, lambda: self._step(key, move))
+            deadline_ms = self._host.clock.monotonic_ms() + pause_ms
+            self._host.timer.add(deadline_ms, lambda: self._step(key, move))
         else:
             self._step(key, move)
 
@@ -96,21 +96,21 @@ class Moves:
             else:
                 self._swap(key, move)
 
-        self._broker.flushing.flush(move.future, synced)
+        self._data.flushing.flush(move.future, synced)
 
     def _swap(self, key: TopicPartition, move: Move) -> None:
-        broker = self._broker
+        data, clock = self._data, self._host.clock
         try:
-            while (rest := move.next_chunk(broker.clock.wall_ms())) is not None:
-                move.add(rest.read(), broker.clock.wall_ms())
-            log = broker.logs.finish_move(key)
+            while (rest := move.next_chunk(clock.wall_ms())) is not None:
+                move.add(rest.read(), clock.wall_ms())
+            log = data.logs.finish_move(key)
         except (LogError, OSError) as error:
             self._give_up(key, move, error)
             return
         del self._under_way[key]
-        broker.replicas.partitions[key].adopt_log(log)
-        broker.parking.wake(key)
-        broker.on_housekeeping_due()
+        data.replicas.partitions[key].adopt_log(log)
+        data.parking.wake(key)
+        data.on_work_left()
 
     def _then(
         self, key: TopicPartition, move: Move, go_on: Callable[[TopicPartition, Move, Any], None]
@@ -128,11 +128,11 @@ class Moves:
         return done
 
     def _give_up(self, key: TopicPartition, move: Move, error: BaseException) -> None:
-        self._broker.report(f"{move.current.name} could not be moved to {move.future.directory.path}", error)
+        self._host.report(f"{move.current.name} could not be moved to {move.future.directory.path}", error)
         self._under_way.pop(key, None)
         if move.current.directory.failure is not None:
             return
         try:
-            self._broker.logs.cancel_move(key)
+            self._data.logs.cancel_move(key)
         except LogError as failure:
-            self._broker.report(f"the copy of {move.current.name} could not be removed", failure)
+            self._host.report(f"the copy of {move.current.name} could not be removed", failure)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from tidelog.broker import Workers
+from tidelog.timer.host import Host
 
 Work: TypeAlias = Callable[[], Any]
 Job: TypeAlias = Generator[Work | None, Any, None]
@@ -21,11 +20,10 @@ Job: TypeAlias = Generator[Work | None, Any, None]
 class Slices:
     """`most_bytes` is how much the requests that wait here may hold together."""
 
-    __slots__ = ("_jobs", "_report", "_running", "_workers", "held_bytes", "most_bytes")
+    __slots__ = ("_host", "_jobs", "_running", "held_bytes", "most_bytes")
 
-    def __init__(self, workers: Workers, report: Callable[[str, BaseException | None], None], most_bytes: int) -> None:
-        self._workers = workers
-        self._report = report
+    def __init__(self, host: Host, most_bytes: int) -> None:
+        self._host = host
         self.most_bytes = most_bytes
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running: Job | None = None
@@ -42,7 +40,7 @@ class Slices:
         self.held_bytes += size_bytes
         self._jobs.append((job, size_bytes))
         if self._running is None and len(self._jobs) == 1:
-            self._workers.call_soon(self._next)
+            self._host.workers.call_soon(self._next)
         return True
 
     def _next(self) -> None:
@@ -58,13 +56,13 @@ class Slices:
         except StopIteration:
             pass
         except Exception as failure:
-            self._report("a request that takes long failed", failure)
+            self._host.report("a request that takes long failed", failure)
         else:
             if work is None:
-                self._workers.call_soon(self._go_on)
+                self._host.workers.call_soon(self._go_on)
             else:
-                self._workers.in_worker(work, self._go_on)
+                self._host.workers.in_worker(work, self._go_on)
             return
         self._running = None
         if self._jobs:
-            self._workers.call_soon(self._next)
+            self._host.workers.call_soon(self._next)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.adoption import placement_of, written_by
 from tidelog.control import nodes
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
 from tidelog.log.config import LogConfig
@@ -23,6 +22,7 @@ from tidelog.log.log_dirs import LogDirs
 from tidelog.log.overlay_disk import OverlayDisk
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
+from tidelog.node.adoption import placement_of, written_by
 from tidelog.wire.batch import crc_matches
 
 

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-from tidelog.decision import CancelTimer, CoordinatorRecord, Decision, Reply
+from tidelog.coordinator.loading import NO_PRODUCER, Loaded, parse
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, AppendOrigin, ProducerRefused
-from tidelog.wire.batch import InvalidBatch, iter_headers
+from tidelog.node.data_plane import DataPlane
+from tidelog.replica.partition import Partition
+from tidelog.timer.host import Host
+from tidelog.timer.wheel import TimerTask
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
-from tidelog.wire.records import COMMIT, build_batch, read_end_txn_marker, read_records
-
-if TYPE_CHECKING:
-    from tidelog.broker import Broker
-    from tidelog.group.groups import Groups
-    from tidelog.replica.partition import Partition
-    from tidelog.timer.wheel import TimerTask
+from tidelog.wire.records import build_batch
 
 CHUNK_BYTES: Final = 1 << 20
-NO_PRODUCER: Final = -1
 PATIENCE_MS: Final = 60_000
 #: of the records that become one batch where they need not be one
 PIECE_BYTES: Final = 1 << 18
@@ -53,20 +51,14 @@ class Room(Protocol):
     def failed(self, message: Any, error: ErrorCode) -> Any: ...
 
 
-class Loaded(NamedTuple):
-    """A record or, where `record` is None, the end of a transaction, as found in the log."""
-
-    record: CoordinatorRecord | None
-    producer_id: int
-    offset: int
-    commit: bool = False
-
-
 class Coordination(ABC):
-    def __init__(self, broker: Broker, topic: str, room: Room, commit_timeout_ms: Callable[[], int]) -> None:
-        self._broker = broker
+    def __init__(
+        self, topic: str, room: Room, data: DataPlane, host: Host, commit_timeout_ms: Callable[[], int]
+    ) -> None:
         self.topic = topic
         self._room = room
+        self._data = data
+        self._host = host
         self._commit_timeout_ms = commit_timeout_ms
         self._timers: dict[Hashable, TimerTask] = {}
         #: the leader epoch in which each owned partition was or is being loaded
@@ -138,16 +130,15 @@ class Coordination(ABC):
             self._load_ended(partition.index)
             return
         next_offset = piece.next_offset
-        self._broker.workers.in_worker(lambda: parse(piece.read(), offset), chunk_read)
+        self._host.workers.in_worker(lambda: parse(piece.read(), offset), chunk_read)
 
     def _load_failed(self, partition: Partition, offset: int, error: BaseException | None) -> None:
         """What lives on the partition has no coordinator here; everything else goes on."""
-        self._broker.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+        self._host.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
         self.removed(partition.index)
 
     def _load_ended(self, index: int) -> None:
-        clock = self._broker.clock
-        self.carry_out(self._room.load_end(index, clock.monotonic_ms(), clock.wall_ms()))
+        self.carry_out(self._room.load_end(index, *self._now()))
 
     # --- decisions ----------------------------------------------------------------------------------
 
@@ -157,9 +148,7 @@ class Coordination(ABC):
             try:
                 self._append(decision, guard)
             except (KafkaError, LogError, InvalidBatch, ProducerRefused) as error:
-                clock = self._broker.clock
-                code = ErrorCode.of(error.code)
-                decision = self._room.append_failed(decision, code, clock.monotonic_ms(), clock.wall_ms())
+                decision = self._room.append_failed(decision, ErrorCode.of(error.code), *self._now())
         self._set_timers(decision)
         if decision.replies:
             self._reply_when_committed(decision)
@@ -173,33 +162,18 @@ class Coordination(ABC):
 
     def _when_committed(self, index: int, effects: Callable[[], None]) -> None:
         """However long it takes; if this broker stops leading, the next leader finds the records and does it."""
-        partition = self._broker.replicas.partitions.get((self.topic, index))
-        if partition is None or partition.high_watermark >= partition.log.log_end_offset:
-            effects()
-            return
-        end = partition.log.log_end_offset
 
-        def try_complete() -> bool:
-            if partition.is_leader and partition.high_watermark < end:
-                return False
-            if partition.is_leader:
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
                 effects()
-            return True
+            elif error is ErrorCode.REQUEST_TIMED_OUT:
+                self._when_committed(index, effects)
 
-        def again() -> None:
-            if not try_complete():
-                park()
-
-        def park() -> None:
-            deadline_ms = self._broker.clock.monotonic_ms() + PATIENCE_MS
-            self._broker.parking.park([partition.key], deadline_ms, try_complete, again)
-
-        park()
+        self._data.when_committed((self.topic, index), PATIENCE_MS, settled)
 
     def _append(self, decision: Decision, guard: int) -> None:
-        broker = self._broker
-        partition = broker.partition(self.topic, decision.partition)
-        now_ms = broker.clock.wall_ms()
+        partition = self._data.partition(self.topic, decision.partition)
+        now_ms = self._host.clock.wall_ms()
         producer_id = decision.producer_id
         for records in (decision.records,) if decision.atomic else in_pieces(decision.records):
             batch = build_batch(
@@ -211,7 +185,7 @@ class Coordination(ABC):
             info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
             for offset, record in enumerate(records, info.first_offset):
                 self._replay(decision.partition, record, producer_id, offset)
-        broker.appended(partition)
+        self._data.appended(partition)
 
     def _set_timers(self, decision: Decision) -> None:
         for change in decision.timers:
@@ -219,57 +193,31 @@ class Coordination(ABC):
             if present is not None:
                 present.cancel()
             if not isinstance(change, CancelTimer):
-                self._timers[change.key] = self._broker.timer.add(change.deadline_ms, self._due(change.key))
+                self._timers[change.key] = self._host.timer.add(change.deadline_ms, self._due(change.key))
 
     def _due(self, key: Hashable) -> Callable[[], None]:
         def due() -> None:
             self._timers.pop(key, None)
-            clock = self._broker.clock
-            self.carry_out(self._room.on_timer(key, clock.monotonic_ms(), clock.wall_ms()))
+            self.carry_out(self._room.on_timer(key, *self._now()))
 
         return due
 
     def _reply_when_committed(self, decision: Decision) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
         replies = decision.replies
-        partition = self._broker.replicas.partitions.get((self.topic, decision.partition))
-        if partition is None or partition.high_watermark >= partition.log.log_end_offset:
-            _send(replies)
-            return
-        end = partition.log.log_end_offset
 
-        def try_complete() -> bool:
-            if not partition.is_leader:
-                _send(
-                    [Reply(r.ticket, self._room.failed(r.message, ErrorCode.NOT_LEADER_OR_FOLLOWER)) for r in replies]
-                )
-                return True
-            if partition.high_watermark < end:
-                return False
-            _send(replies)
-            return True
+        def settled(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                _send([Reply(reply.ticket, self._room.failed(reply.message, error)) for reply in replies])
+            else:
+                _send(replies)
 
-        def expire() -> None:
-            _send([Reply(r.ticket, self._room.failed(r.message, ErrorCode.REQUEST_TIMED_OUT)) for r in replies])
+        self._data.when_committed((self.topic, decision.partition), self._commit_timeout_ms(), settled)
 
-        deadline_ms = self._broker.clock.monotonic_ms() + self._commit_timeout_ms()
-        self._broker.parking.park([partition.key], deadline_ms, try_complete, expire)
-
-
-class GroupCoordination(Coordination):
-    def __init__(self, broker: Broker, topic: str, room: Groups, commit_timeout_ms: Callable[[], int]) -> None:
-        super().__init__(broker, topic, room, commit_timeout_ms)
-        self._groups = room
-
-    def _begin(self, partition: Partition) -> Decision:
-        return self._groups.load_begin(partition.index)
-
-    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
-        key, value, meaning = record
-        self._groups.replay(index, key, value, producer_id, offset, meaning)
-
-    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
-        self._groups.replay_end_transaction(index, producer_id, commit)
+    def _now(self) -> tuple[int, int]:
+        """Monotonic and wall time, as the rooms take them."""
+        clock = self._host.clock
+        return clock.monotonic_ms(), clock.wall_ms()
 
 
 def _send(replies: list[Reply]) -> None:
@@ -290,21 +238,3 @@ def in_pieces(records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorReco
         size_bytes += size
     if piece:
         yield piece
-
-
-def parse(data: bytes, least_offset: int) -> list[Loaded]:
-    """What a chunk of a coordinator's log says, from `least_offset` on."""
-    found = []
-    view = memoryview(data)
-    for at, header in iter_headers(view):
-        batch = view[at : at + header.size_bytes]
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-        if header.is_control:
-            marker = read_end_txn_marker(batch)
-            if marker is not None and header.base_offset >= least_offset:
-                found.append(Loaded(None, header.producer_id, header.base_offset, marker.type == COMMIT))
-            continue
-        for record in read_records(batch):
-            if record.offset >= least_offset and record.key is not None:
-                found.append(Loaded(CoordinatorRecord(record.key, record.value), producer_id, record.offset))
-    return found

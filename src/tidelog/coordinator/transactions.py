@@ -1,8 +1,7 @@
-"""Transactions across the rooms: the coordinator's markers, and the verification of what clients write.
+"""The transaction coordinator over the partitions of `__transaction_state`.
 
-Markers. A transaction that is to end (its record is committed) gets a control batch on each of its partitions. Each is
-written by the partition's leader; the coordinator is told what became of it, and completes when all are there. A marker
-on a partition of the offsets topic makes the offsets of that transaction visible, or drops them.
+Markers. A transaction that is to end (its record is committed) gets a marker on each of its partitions; the coordinator
+is told what became of each, and completes when all are there.
 
 Verification (KIP-890). Before a partition takes the first batch of a transaction, the coordinator is asked: an older
 client must have added the partition before, a newer one adds it by writing. The guard that the partition's log gave out
@@ -13,23 +12,25 @@ refused where it would be appended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tidelog.coordination import Coordination
-from tidelog.decision import CoordinatorRecord, Decision
-from tidelog.log.errors import LogError
-from tidelog.log.producers import ProducerRefused
-from tidelog.txn.transaction import TopicPartition
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.by_name import ByName
+from tidelog.coordinator.coordination import Coordination
+from tidelog.coordinator.markers import Markers
+from tidelog.coordinator.producer_ids import ProducerIds
+from tidelog.deciding.decision import CoordinatorRecord, Decision
+from tidelog.node.data_plane import DataPlane
+from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
+from tidelog.replica.partition import Partition
+from tidelog.timer.host import Host
+from tidelog.txn.config import TxnConfig
+from tidelog.txn.transactions import Transactions
+from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
-from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from tidelog.broker import Broker
-    from tidelog.replica.partition import Partition
-    from tidelog.txn.transactions import Transactions
-    from tidelog.txn.turn import TxnDecision, TxnMarkers
-
+MARKER_TIMEOUT_MS: Final = 5_000
 #: how the broker itself asks its coordinator
 VERIFICATION_VERSION: Final = 5
 _UNVERIFIED: Final = frozenset(
@@ -59,16 +60,25 @@ class Answer:
 
 
 class TransactionCoordination(Coordination):
-    def __init__(self, broker: Broker, topic: str, room: Transactions, commit_timeout_ms: Callable[[], int]) -> None:
-        super().__init__(broker, topic, room, commit_timeout_ms)
-        self._transactions = room
+    def __init__(
+        self,
+        config: BrokerConfig,
+        producer_ids: ProducerIds,
+        markers: Markers,
+        pattern: Callable[[str], Callable[[str], bool]],
+        data: DataPlane,
+        host: Host,
+    ) -> None:
+        self.room = Transactions(TxnConfig.from_properties(ByName(config)), producer_ids.take, pattern)
+        self._markers = markers
+        super().__init__(TRANSACTIONS_TOPIC, self.room, data, host, lambda: MARKER_TIMEOUT_MS)
 
     def _begin(self, partition: Partition) -> Decision:
-        self._transactions.load_begin(partition.index, partition.leader_epoch)
+        self.room.load_begin(partition.index, partition.leader_epoch)
         return Decision()
 
     def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
-        self._transactions.replay(index, record.key, record.value)
+        self.room.replay(index, record.key, record.value)
 
     def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
         """The coordinator writes its own records outside of transactions: a marker here means nothing."""
@@ -78,11 +88,9 @@ class TransactionCoordination(Coordination):
         return None if not markers else lambda: self._write_all(markers)
 
     def _write_all(self, all_markers: Iterable[TxnMarkers]) -> None:
-        broker = self._broker
         for markers in all_markers:
-            results = {at: ErrorCode.of(broker.write_marker(at, markers)) for at in markers.partitions}
-            clock = broker.clock
-            self.carry_out(self._transactions.markers_written(markers, results, clock.monotonic_ms(), clock.wall_ms()))
+            results = {at: self._markers.write(at.topic, at.partition, markers) for at in markers.partitions}
+            self.carry_out(self.room.markers_written(markers, results, *self._now()))
 
     # --- verification -------------------------------------------------------------------------------
 
@@ -118,13 +126,11 @@ class TransactionCoordination(Coordination):
                 }
             )
 
-        clock = self._broker.clock
-        (decision,) = self._transactions.add_partitions_to_txn(
+        (decision,) = self.room.add_partitions_to_txn(
             Answer(answered),
             request(transactions=[asked]),
             Asking(VERIFICATION_VERSION),
-            clock.monotonic_ms(),
-            clock.wall_ms(),
+            *self._now(),
         )
         self.carry_out(decision)
 
@@ -141,14 +147,3 @@ def producer_error(code: ErrorCode, knows_abortable: bool, bumps_epoch: bool) ->
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition was not added to the transaction")
     return KafkaError(code)
-
-
-def marker_error(broker: Broker, at: TopicPartition, write: Callable[[Partition], None]) -> int:
-    """Writes a marker through `write`; the code that says what became of it. A partition that is gone needs none."""
-    try:
-        write(broker.partition(at.topic, at.partition))
-    except KafkaError as error:
-        return 0 if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code
-    except (LogError, ProducerRefused, InvalidBatch) as error:
-        return error.code
-    return 0

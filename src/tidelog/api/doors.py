@@ -1,0 +1,35 @@
+"""What a handler may reach of the broker: the doors of the rooms, and nothing else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.coordinator.groups import GroupCoordination
+from tidelog.coordinator.markers import Markers
+from tidelog.coordinator.producer_ids import ProducerIds
+from tidelog.coordinator.transactions import TransactionCoordination
+from tidelog.node.cluster_view import ClusterView
+from tidelog.node.data_plane import DataPlane
+from tidelog.node.log_level import LogLevel
+from tidelog.node.topics import Topics
+from tidelog.timer.host import Host
+from tidelog.timer.slices import Slices
+from tidelog.upkeep.moving import Moves
+
+
+class Doors(NamedTuple):
+    config: BrokerConfig
+    host: Host
+    cluster: ClusterView
+    data: DataPlane
+    topics: Topics
+    groups: GroupCoordination
+    transactions: TransactionCoordination
+    markers: Markers
+    producer_ids: ProducerIds
+    moves: Moves
+    log_level: LogLevel
+    #: long requests; and compressed records that unpack to much, of which only one batch at a time is in memory
+    slices: Slices
+    unpacking: Slices

@@ -1,0 +1,58 @@
+"""The group coordinator over the partitions of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.by_name import ByName
+from tidelog.config.group_config import effective_group
+from tidelog.control.model import Topic
+from tidelog.coordinator.coordination import Coordination
+from tidelog.deciding.decision import CoordinatorRecord, Decision
+from tidelog.group.config import GroupConfig
+from tidelog.group.groups import Groups
+from tidelog.group.topics import Topic as GroupTopic
+from tidelog.node.data_plane import DataPlane
+from tidelog.node.internal_topics import OFFSETS_TOPIC
+from tidelog.replica.partition import Partition
+from tidelog.timer.host import Host
+
+
+class GroupCoordination(Coordination):
+    def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
+        self.room = Groups(GroupConfig.from_properties(ByName(config)))
+        self._config = config
+        super().__init__(OFFSETS_TOPIC, self.room, data, host, lambda: config.values.offsets_commit_timeout_ms)
+        config.on_change(
+            ["group.consumer.assignment.interval.ms"],
+            lambda names: self.room.configure(GroupConfig.from_properties(ByName(config))),
+        )
+
+    def _begin(self, partition: Partition) -> Decision:
+        return self.room.load_begin(partition.index)
+
+    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
+        key, value, meaning = record
+        self.room.replay(index, key, value, producer_id, offset, meaning)
+
+    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
+        self.room.replay_end_transaction(index, producer_id, commit)
+
+    # --- what groups must hear of -------------------------------------------------------------------
+
+    def topics_changed(self, topics: Mapping[str, Topic | None]) -> None:
+        """Topics that were created, have grown, or (None) are gone."""
+        changes = {
+            name: None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
+            for name, topic in topics.items()
+        }
+        for decision in self.room.on_topics_changed(changes, *self._now()):
+            self.carry_out(decision)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        for decision in self.room.on_topic_deleted(topic.name, topic.topic_id, *self._now()):
+            self.carry_out(decision)
+
+    def configure_group(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        self.room.configure_group(group_id, effective_group(overrides, self._config) if overrides else {})

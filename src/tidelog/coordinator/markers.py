@@ -1,0 +1,74 @@
+"""Transaction markers: the control batch that ends a producer's transaction on a partition.
+
+Each is written by the partition's leader. A marker on a partition of the offsets topic makes the offsets of that
+transaction visible, or drops them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tidelog.coordinator.groups import GroupCoordination
+from tidelog.log.errors import LogError
+from tidelog.log.producers import AppendOrigin, ProducerRefused
+from tidelog.node.data_plane import DataPlane
+from tidelog.timer.host import Host
+from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
+
+
+class Ending(Protocol):
+    """How a transaction ends, as a coordinator or a WriteTxnMarkers request says it."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    @property
+    def coordinator_epoch(self) -> int: ...
+
+    @property
+    def commit(self) -> bool: ...
+
+    @property
+    def transaction_version(self) -> int: ...
+
+
+class Markers:
+    def __init__(self, data: DataPlane, groups: GroupCoordination, host: Host) -> None:
+        self._data = data
+        self._groups = groups
+        self._host = host
+
+    def write(self, topic: str, index: int, ending: Ending) -> ErrorCode:
+        """Ends a transaction on a partition that this broker leads; NONE when the marker is in the log.
+
+        A partition that is gone needs no marker.
+        """
+        try:
+            self._append(topic, index, ending)
+        except KafkaError as error:
+            gone = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.NONE if gone else ErrorCode.of(error.code)
+        except (LogError, ProducerRefused, InvalidBatch) as error:
+            return ErrorCode.of(error.code)
+        return ErrorCode.NONE
+
+    def _append(self, topic: str, index: int, ending: Ending) -> None:
+        partition = self._data.partition(topic, index)
+        now_ms = self._host.clock.wall_ms()
+        marker = EndTxnMarker(COMMIT if ending.commit else ABORT, ending.coordinator_epoch)
+        batch = build_end_txn_marker(marker, ending.producer_id, ending.producer_epoch, now_ms)
+        partition.append(
+            memoryview(batch),
+            -1,
+            now_ms,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=ending.transaction_version,
+        )
+        if topic == self._groups.topic:
+            self._groups.room.transaction_ended(index, ending.producer_id, ending.commit)
+        self._data.appended(partition)

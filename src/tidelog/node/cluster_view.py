@@ -1,0 +1,186 @@
+"""What a broker knows of its cluster: who lives in it, which topics there are, how they are configured.
+
+Requests are answered from the image that the controller's driver keeps. Whatever changes the cluster goes to the
+controller (`decide`), and comes back as events once the store has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.topic_config import fields
+from tidelog.control.controller import Controller, ProducerIdBlock
+from tidelog.control.driver import Driver
+from tidelog.control.events import Event
+from tidelog.control.image import Image
+from tidelog.control.model import ConfigResource, ResourceType
+from tidelog.control.names import why_invalid
+from tidelog.control.plan import Plan
+from tidelog.control.rules import Rules
+from tidelog.control.settings import Settings
+from tidelog.log.config import LogConfig
+from tidelog.metadata.store import MetadataStore, Refusal, SessionExpired
+from tidelog.timer.host import Host
+from tidelog.wire.errors import ErrorCode
+
+R = TypeVar("R")
+LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
+MAX_LOG_CONFIGS: Final = 1_000
+NO_EPOCH: Final = -1
+WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
+
+
+class Node(NamedTuple):
+    """A broker as a client on some listener is told of it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Asker(Protocol):
+    """The connection that a request came on, as far as metadata depends on it."""
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def local_host(self) -> str:
+        """The address of this machine that the client connected to."""
+
+
+class ClusterView:
+    def __init__(self, config: BrokerConfig, store: MetadataStore, host: Host, random: Random) -> None:
+        self.id = config.broker_id
+        self.config = config
+        self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
+        self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
+        #: told of everything that the store has committed
+        self.on_events: Callable[[list[Event]], None] = lambda events: None
+        #: told once, with the reason, when the store answers nothing more
+        self.on_store_failed: Callable[[str], None] = lambda reason: None
+        self.driver = Driver(
+            self.controller, store, host.clock.wall_ms, lambda events: self.on_events(events), self._store_failed
+        )
+        #: what a topic's own settings come to: most topics have the same, and a topic many partitions
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
+
+    def _settings(self) -> Settings:
+        values = self.config.values
+        return Settings(
+            num_partitions=values.num_partitions,
+            default_replication_factor=values.default_replication_factor,
+            delete_topic_enable=values.delete_topic_enable,
+            unclean_leader_election_enable=values.unclean_leader_election_enable,
+            leader_imbalance_per_broker_percentage=values.leader_imbalance_per_broker_percentage,
+        )
+
+    def _refresh_settings(self) -> None:
+        fresh = self._settings()
+        for name in Settings.__dataclass_fields__:
+            setattr(self.controller.settings, name, getattr(fresh, name))
+
+    def _store_failed(self, refusal: Refusal) -> None:
+        """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
+        why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
+        self.on_store_failed(
+            f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Start it again"
+        )
+
+    # --- what the cluster looks like ----------------------------------------------------------------
+
+    @property
+    def image(self) -> Image:
+        return self.controller.image
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.image.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        return self.image.controller_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this broker's registration; -1 before it has one."""
+        registered = self.image.brokers.get(self.id)
+        return NO_EPOCH if registered is None else registered.epoch
+
+    def nodes(self, asker: Asker) -> list[Node]:
+        """The brokers that live, at the addresses of the listener that the asker came by.
+
+        A broker that listens everywhere and was not told what to advertise names the address that the asker reached
+        it at, which is one that works.
+        """
+        found = []
+        for broker in self.image.brokers.values():
+            for endpoint in broker.endpoints:
+                if endpoint.listener == asker.listener_name:
+                    wild = endpoint.host in WILDCARD_HOSTS and broker.broker_id == self.id
+                    host = asker.local_host if wild else endpoint.host
+                    found.append(Node(broker.broker_id, host, endpoint.port, broker.rack))
+        return found
+
+    def topic_name(self, topic_id: bytes) -> str:
+        """The name of a topic, "" where there is none with this id."""
+        return self.image.topic_names.get(topic_id, "")
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.image.topics.get(name)
+        return bytes(16) if topic is None else topic.topic_id
+
+    def leader_of(self, topic: str, index: int) -> tuple[int, int] | None:
+        """(leader, leader epoch) of a partition that exists."""
+        partition = self.image.partition(topic, index)
+        return None if partition is None else (partition.leader, partition.leader_epoch)
+
+    def unknown_topic_error(self, name: str) -> int:
+        invalid = why_invalid(name) is not None
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def why_missing(self, topic: str, index: int) -> ErrorCode:
+        """What a client is told of a partition that has no replica on this broker which could serve it."""
+        assigned = self.image.partition(topic, index)
+        if assigned is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # Assigned here and yet not there: its log directory has failed.
+        return ErrorCode.KAFKA_STORAGE_ERROR if self.id in assigned.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # --- asking the controller ----------------------------------------------------------------------
+
+    def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
+        """Has the controller decide and the decision carried out; `done` gets what to answer."""
+        self.driver.request(lambda: plan(self.controller), done)
+
+    def allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
+        epoch = self.broker_epoch
+        self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), done)
+
+    # --- configurations -----------------------------------------------------------------------------
+
+    def load_dynamic(self, values: Mapping[str, str], per_broker: bool) -> tuple[bool, list[str]]:
+        """Takes the broker's dynamic settings; whether the defaults of topics changed, and what to warn of."""
+        defaults = self.config.topic_defaults()
+        warnings = list(self.config.load_dynamic(values, per_broker=per_broker))
+        self._log_configs.clear()
+        return self.config.topic_defaults() != defaults, warnings
+
+    def log_config(self, topic: str) -> LogConfig:
+        """What a topic's logs are configured with: its own overrides over the broker's values."""
+        overrides: Mapping[str, str] = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
+        key = tuple(sorted(overrides.items()))
+        found = self._log_configs.get(key)
+        if found is None:
+            known = fields(overrides, self.config)
+            values: dict[str, Any] = {name: value for name, value in known.items() if name in LOG_FIELDS}
+            found = LogConfig(**values, max_unpacked_bytes=self.config.values.tidelog_max_decompressed_bytes)
+            if len(self._log_configs) >= MAX_LOG_CONFIGS:
+                self._log_configs.clear()
+            self._log_configs[key] = found
+        return found

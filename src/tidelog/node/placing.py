@@ -1,0 +1,62 @@
+"""Partitions that are assigned to this broker and cannot be made on it: on a full disk, or in a directory that failed.
+
+A topic whose creation ends so is taken back, and its creation refused (`tidelog.node.topics`). What cannot be taken
+back (partitions that were added, or a store that is full as well) stays known and offline: its requests are answered
+with a storage error, and what was refused for want of room is tried again until there is some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.control.errors import ApiError
+from tidelog.control.model import Partition as Assignment
+from tidelog.control.model import Topic
+from tidelog.log.checkpoints import TopicPartition
+from tidelog.log.errors import LogError, WriteRefused
+from tidelog.node.cluster_view import ClusterView
+from tidelog.timer.host import Host
+from tidelog.wire.errors import ErrorCode
+
+
+class Placing:
+    """`bring_up` brings a partition into service, or raises LogError."""
+
+    __slots__ = ("_bring_up", "_cluster", "_host", "_refused")
+
+    def __init__(self, cluster: ClusterView, bring_up: Callable[[Topic, Assignment], None], host: Host) -> None:
+        self._cluster = cluster
+        self._bring_up = bring_up
+        self._host = host
+        self._refused: dict[TopicPartition, LogError] = {}
+
+    def place(self, topic: Topic, assigned: Assignment) -> None:
+        """Brings a partition into service, or remembers why that is not possible."""
+        key = (topic.name, assigned.partition_index)
+        known = key in self._refused
+        try:
+            self._bring_up(topic, assigned)
+        except LogError as error:
+            self._refused[key] = error
+            # A full disk is told of once, for all that it refuses.
+            if not known and not isinstance(error, WriteRefused):
+                self._host.report(f"{topic.name}-{assigned.partition_index} cannot be opened", error)
+        else:
+            self._refused.pop(key, None)
+
+    def forget(self, key: TopicPartition) -> None:
+        self._refused.pop(key, None)
+
+    def try_again(self) -> None:
+        """Looks whether there is room by now."""
+        for key, error in list(self._refused.items()):
+            assigned = self._cluster.image.partition(*key)
+            if assigned is not None and isinstance(error, WriteRefused):
+                self.place(self._cluster.image.topics[key[0]], assigned)
+
+    def why_refused(self, topic: str) -> ApiError | None:
+        """What is answered where a partition of the topic could not be made; None where all are there."""
+        for (name, index), error in self._refused.items():
+            if name == topic:
+                return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {index} could not be made: {error}")
+        return None

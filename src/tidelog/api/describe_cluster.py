@@ -33,7 +33,7 @@ def handle(body: Any, request: Request) -> Any:
         )
     return response(
         endpoint_type=BROKERS,
-        cluster_id=broker.cluster_id,
+        cluster_id=broker.cluster_id or "",
         controller_id=broker.controller_id,
         brokers=[
             response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)

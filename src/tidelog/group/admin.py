@@ -38,7 +38,7 @@ def describe_classic(shard: Shard, group_id: str, context: RequestContext) -> An
         group_id=group_id,
         group_state=group.state_name,
         protocol_type=group.protocol_type or "",
-        protocol_data=group.protocol_name if stable else "",
+        protocol_data=(group.protocol_name or "") if stable else "",
         members=[
             of_member(
                 member_id=m.member_id,

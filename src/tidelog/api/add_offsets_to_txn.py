@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.transacting import decide
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
-    decide("add_offsets_to_txn", body, request, request.broker.groups.partition_for(body.group_id))
+def handle(body: messages.AddOffsetsToTxnRequest, request: Request) -> None:
+    broker = request.broker
+    partition = broker.groups.partition_for(body.group_id)
+    decide(
+        lambda ticket, body, context, now_ms, wall_ms: broker.transactions.add_offsets_to_txn(
+            ticket, body, context, partition, now_ms, wall_ms
+        ),
+        body,
+        request,
+    )

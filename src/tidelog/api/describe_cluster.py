@@ -5,7 +5,7 @@ Only brokers are described: there are no separate controllers (endpoint type 2 i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from tidelog.wire import messages
@@ -18,7 +18,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DescribeClusterRequest, request: Request) -> messages.DescribeClusterResponse:
     broker = request.broker
     response = messages.DescribeClusterResponse
     if request.version >= 1 and body.endpoint_type != BROKERS:

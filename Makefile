@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONLY ?=
 
-.PHONY: help run test check bench abuse setup clean
+.PHONY: help run test check types bench abuse setup clean
 
 help:
 	@echo "make run     see a broker work end to end"
 	@echo "make test    check the code and run every test"
 	@echo "make check   ruff, mypy, import contracts only"
+	@echo "make types   write the types of messages again after a change to a table of wire/schema"
 	@echo "make bench   measure beside Apache Kafka (ONLY=B1,B3 runs a part)"
 	@echo "make abuse   damage and abuse a broker, and measure what healthy clients feel (ONLY=bomb runs a part)"
 
@@ -30,6 +31,9 @@ check: setup
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: setup
+	@$(BIN)/python -m tidelog.wire.stub
 
 test: check
 	@./scripts/prerequisites.sh java

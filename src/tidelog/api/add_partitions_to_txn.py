@@ -5,7 +5,7 @@ A client's request about a partition that does not exist adds none of them: the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import context_of
 from tidelog.wire import messages
@@ -14,17 +14,19 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+    Topic = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+
 FIRST_BATCHED_VERSION: Final = 4
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> messages.AddPartitionsToTxnResponse | None:
     doors = request.doors
     if request.version < FIRST_BATCHED_VERSION:
         unknown = _unknown(body.v3_and_below_topics, request)
         if unknown:
             results = _not_attempted(body.v3_and_below_topics, unknown)
             return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-        gathering: Any = request
+        gathering: Request | Gathering = request
     else:
         gathering = Gathering(request)
     clock = doors.host.clock
@@ -47,17 +49,17 @@ class Gathering:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._parts: list[Any] = []
+        self._parts: list[messages.AddPartitionsToTxnResponse] = []
         self.missing = 0
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: messages.AddPartitionsToTxnResponse) -> None:
         self._parts.append(message)
         self.missing -= 1
         if self.missing == 0:
             self._request.reply(self._request.doors.transactions.room.merged(self._parts))
 
 
-def _unknown(topics: list[Any], request: Request) -> set[tuple[str, int]]:
+def _unknown(topics: list[Topic], request: Request) -> set[tuple[str, int]]:
     image = request.doors.cluster.image
     return {
         (topic.name, index)
@@ -67,7 +69,9 @@ def _unknown(topics: list[Any], request: Request) -> set[tuple[str, int]]:
     }
 
 
-def _not_attempted(topics: list[Any], unknown: set[tuple[str, int]]) -> list[Any]:
+def _not_attempted(
+    topics: list[Topic], unknown: set[tuple[str, int]]
+) -> list[messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
     response = messages.AddPartitionsToTxnResponse
     return [
         response.AddPartitionsToTxnTopicResult(

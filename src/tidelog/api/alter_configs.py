@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.control.configs import ConfigResult, Replacement
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire.classes import Message
+
+Result = TypeVar("Result")
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.AlterConfigsRequest, request: Request) -> None:
     wanted = [
         Replacement(r.resource_type, r.resource_name, [(config.name, config.value) for config in r.configs])
         for r in body.resources
     ]
-
+    response = messages.AlterConfigsResponse
     request.doors.cluster.decide(
         lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only),
-        altered(request, messages.AlterConfigsResponse),
+        altered(request, response.AlterConfigsResourceResponse, lambda answers: response(responses=answers)),
     )
 
 
-def altered(request: Request, response: Any) -> Callable[[list[ConfigResult]], None]:
+def altered(
+    request: Request, result_of: Callable[..., Result], response_of: Callable[[list[Result]], Message]
+) -> Callable[[list[ConfigResult]], None]:
     """Answers either of the two APIs, which differ in the name of their response only."""
 
     def answer(results: list[ConfigResult]) -> None:
         answers = [
-            response.AlterConfigsResourceResponse(
+            result_of(
                 resource_type=result.resource_type,
                 resource_name=result.resource_name,
                 error_code=result.error.code,
@@ -37,6 +42,6 @@ def altered(request: Request, response: Any) -> Callable[[list[ConfigResult]], N
             )
             for result in results
         ]
-        request.reply_with_many(response(responses=answers), len(answers))
+        request.reply_with_many(response_of(answers), len(answers))
 
     return request.guard(answer)

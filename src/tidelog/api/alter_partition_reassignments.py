@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.said import said
 from tidelog.control.reassignment import Move, MoveResult
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.AlterPartitionReassignmentsRequest, request: Request) -> None:
     moves = [Move(topic.name, p.partition_index, p.replicas) for topic in body.topics for p in topic.partitions]
     may_change = body.allow_replication_factor_change
 

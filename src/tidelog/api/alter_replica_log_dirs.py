@@ -8,7 +8,7 @@ for later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.log.errors import LogError
 from tidelog.wire import messages
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.AlterReplicaLogDirsRequest, request: Request) -> messages.AlterReplicaLogDirsResponse:
     response = messages.AlterReplicaLogDirsResponse
     #: of a partition that is named more than once, the last directory counts
     wanted: dict[str, dict[int, str]] = {}

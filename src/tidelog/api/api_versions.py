@@ -7,7 +7,7 @@ can ask again; the response header has no tagged fields in any version, for the 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.table import ROUTES
 from tidelog.wire import messages
@@ -23,7 +23,7 @@ FEATURES: Final = {"transaction.version": 2, "group.version": 1}
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ApiVersionsRequest, request: Request) -> messages.ApiVersionsResponse:
     if request.version >= 3 and not (
         SOFTWARE_NAME.fullmatch(body.client_software_name) and SOFTWARE_NAME.fullmatch(body.client_software_version)
     ):
@@ -31,7 +31,7 @@ def handle(body: Any, request: Request) -> Any:
     return served(version=request.version)
 
 
-def served(error_code: int = 0, version: int = 0) -> Any:
+def served(error_code: int = 0, version: int = 0) -> messages.ApiVersionsResponse:
     response = messages.ApiVersionsResponse
     # Before this version clients take a feature that may be at level 0 for a broken one.
     features = FEATURES if version >= FIRST_VERSION_WITH_LEVEL_ZERO else {}

@@ -7,7 +7,7 @@ say as much as their neighbours.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.config.describe import DescribedConfig, describe_logger
 from tidelog.control.configs import ConfigResult, OpType
@@ -17,6 +17,7 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 BROKER_LOGGER: Final = 8
 ROOT: Final = "root"
@@ -28,18 +29,19 @@ def describe(name: str, keys: Iterable[str] | None, request: Request) -> list[De
     return [describe_logger(ROOT, request.doors.log_level.level)] if wanted else []
 
 
-def alter(resource: Any, request: Request, validate_only: bool) -> ConfigResult:
+def alter(
+    resource: messages.IncrementalAlterConfigsRequest.AlterConfigsResource, request: Request, validate_only: bool
+) -> ConfigResult:
     """One resource of IncrementalAlterConfigs."""
     key = (resource.resource_type, resource.resource_name)
     try:
         _check_name(resource.resource_name, request)
-        for op in resource.configs:
-            _check(op)
+        levels = [_level(op) for op in resource.configs]
     except KafkaError as error:
         return ConfigResult(*key, ApiError(error.code, error.message))
     if not validate_only:
-        for op in resource.configs:
-            request.doors.log_level.set(op.value)
+        for level in levels:
+            request.doors.log_level.set(level)
     return ConfigResult(*key)
 
 
@@ -51,12 +53,13 @@ def _check_name(name: str, request: Request) -> None:
         )
 
 
-def _check(op: Any) -> None:
+def _level(op: messages.IncrementalAlterConfigsRequest.AlterableConfig) -> str:
     if op.config_operation not in (OpType.SET, OpType.DELETE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of a logger can be set, and nothing else")
     if op.name != ROOT:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {op.name}: the only one is {ROOT}")
     if op.config_operation == OpType.DELETE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the level of {ROOT} can be set, but not removed")
-    if op.value not in KAFKA_LEVELS:
+    if op.value is None or op.value not in KAFKA_LEVELS:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{op.value} is not a level: take one of {', '.join(KAFKA_LEVELS)}")
+    return op.value

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tidelog.api.grouping import described, require_consumer_protocol
+from tidelog.api.grouping import require_consumer_protocol, tell_operations, told
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ConsumerGroupDescribeRequest, request: Request) -> messages.ConsumerGroupDescribeResponse:
     require_consumer_protocol(request)
-    return described("consumer_group_describe", body, request)
+    response: messages.ConsumerGroupDescribeResponse = told(
+        request.doors.groups.room.consumer_group_describe, body, request
+    )
+    if body.include_authorized_operations:
+        tell_operations(response.groups)
+    return response

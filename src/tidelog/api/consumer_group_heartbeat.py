@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import decide, require_consumer_protocol
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ConsumerGroupHeartbeatRequest, request: Request) -> None:
     require_consumer_protocol(request)
-    decide("consumer_group_heartbeat", body, request)
+    decide(request.doors.groups.room.consumer_group_heartbeat, body, request)

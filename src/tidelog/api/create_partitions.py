@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.control.topics import NewPartitions, TopicResult
 from tidelog.wire import messages
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tidelog.control.errors import ApiError
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.CreatePartitionsRequest, request: Request) -> None:
     wanted = [
         NewPartitions(
             name=topic.name,

@@ -5,7 +5,8 @@ Unlike in Apache Kafka, names that differ in '.' and '_' only collide within one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tidelog.config.describe import describe_topic
 from tidelog.control.topics import NewTopic, TopicCreation
@@ -14,8 +15,10 @@ from tidelog.wire import messages
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+    Config = messages.CreateTopicsResponse.CreatableTopicConfigs
 
-def handle(body: Any, request: Request) -> Any:
+
+def handle(body: messages.CreateTopicsRequest, request: Request) -> None:
     wanted = [
         NewTopic(
             name=topic.name,
@@ -30,7 +33,7 @@ def handle(body: Any, request: Request) -> Any:
 
     def answer(results: list[TopicCreation]) -> None:
         #: topics that are created together are mostly configured alike
-        told: dict[tuple[tuple[str, str | None], ...], list[Any]] = {}
+        told: dict[tuple[tuple[str, str], ...], list[Config]] = {}
         answers = [_result(result, configs[result.name], request, told) for result in results]
         request.reply_with_many(messages.CreateTopicsResponse(topics=answers), len(answers))
 
@@ -39,10 +42,10 @@ def handle(body: Any, request: Request) -> Any:
 
 def _result(
     result: TopicCreation,
-    overrides: Any,
+    overrides: Mapping[str, str | None],
     request: Request,
-    told: dict[tuple[tuple[str, str | None], ...], list[Any]],
-) -> Any:
+    told: dict[tuple[tuple[str, str], ...], list[Config]],
+) -> messages.CreateTopicsResponse.CreatableTopicResult:
     response = messages.CreateTopicsResponse
     answer = response.CreatableTopicResult(
         name=result.name,
@@ -53,7 +56,8 @@ def _result(
         replication_factor=result.replication_factor,
     )
     if not result.error.is_failure:
-        key = tuple(overrides.items())
+        # A null value is refused, so there is none here.
+        key = tuple((name, value) for name, value in overrides.items() if value is not None)
         if key not in told:
             told[key] = [
                 response.CreatableTopicConfigs(
@@ -63,7 +67,7 @@ def _result(
                     config_source=config.source,
                     is_sensitive=config.is_sensitive,
                 )
-                for config in describe_topic(overrides, request.doors.config)
+                for config in describe_topic(dict(key), request.doors.config)
             ]
         answer.configs = told[key]
     return answer

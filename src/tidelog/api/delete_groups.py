@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import context_of
 from tidelog.wire import messages
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DeleteGroupsRequest, request: Request) -> messages.DeleteGroupsResponse | None:
     clock = request.doors.host.clock
     gathering = Gathering(request)
     decisions = request.doors.groups.room.delete_groups(
@@ -32,10 +32,10 @@ class Gathering:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._results: list[Any] = []
+        self._results: list[messages.DeleteGroupsResponse.DeletableGroupResult] = []
         self.missing = 0
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: messages.DeleteGroupsResponse) -> None:
         self._results.extend(message.results)
         self.missing -= 1
         if self.missing == 0:

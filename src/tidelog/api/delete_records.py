@@ -5,7 +5,7 @@ Only leaders do it; whole segments below the new start are removed later, by ret
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.control.names import INTERNAL_TOPICS
 from tidelog.log.errors import LogError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DeleteRecordsRequest, request: Request) -> messages.DeleteRecordsResponse:
     response = messages.DeleteRecordsResponse
     #: of a partition that is named more than once, the last offset counts
     wanted: dict[str, dict[int, int]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.said import said
 from tidelog.control.topics import TopicDeletion, TopicRef
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_DISABLED: Final = 3
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DeleteTopicsRequest, request: Request) -> None:
     if request.version >= 6:
         wanted = [TopicRef(topic.name, topic.topic_id) for topic in body.topics]
     else:

@@ -5,7 +5,7 @@ Only brokers are described: there are no separate controllers (endpoint type 2 i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from tidelog.wire import messages
@@ -18,7 +18,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DescribeClusterRequest, request: Request) -> messages.DescribeClusterResponse:
     doors = request.doors
     response = messages.DescribeClusterResponse
     if request.version >= 1 and body.endpoint_type != BROKERS:
@@ -33,7 +33,7 @@ def handle(body: Any, request: Request) -> Any:
         )
     return response(
         endpoint_type=BROKERS,
-        cluster_id=doors.cluster.cluster_id,
+        cluster_id=doors.cluster.cluster_id or "",
         controller_id=doors.cluster.controller_id,
         brokers=[
             response.DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)

@@ -6,8 +6,8 @@ own values are known to itself only, so the request goes to that broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api import broker_loggers
 from tidelog.api.parts import distinct_resources
@@ -20,8 +20,10 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+    Entry = messages.DescribeConfigsResponse.DescribeConfigsResourceResult
 
-def handle(body: Any, request: Request) -> Any:
+
+def handle(body: messages.DescribeConfigsRequest, request: Request) -> messages.DescribeConfigsResponse:
     response = messages.DescribeConfigsResponse
     #: resources that are described together are mostly configured alike
     told = request.shared()
@@ -38,7 +40,12 @@ def handle(body: Any, request: Request) -> Any:
     return response(results=results)
 
 
-def _configs(resource: Any, body: Any, request: Request, told: dict[Any, list[Any]]) -> list[Any]:
+def _configs(
+    resource: messages.DescribeConfigsRequest.DescribeConfigsResource,
+    body: messages.DescribeConfigsRequest,
+    request: Request,
+    told: dict[Hashable, list[Entry]],
+) -> list[Entry]:
     kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
     _check(kind, name, request)
     if kind not in _OVERRIDING:
@@ -88,7 +95,7 @@ def _describe(kind: int, name: str, keys: Iterable[str] | None, request: Request
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
 
 
-def _entry(config: describe.DescribedConfig, body: Any) -> Any:
+def _entry(config: describe.DescribedConfig, body: messages.DescribeConfigsRequest) -> Entry:
     response = messages.DescribeConfigsResponse
     entry = response.DescribeConfigsResourceResult(
         name=config.name,

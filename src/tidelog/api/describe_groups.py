@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tidelog.api.grouping import described
+from tidelog.api.grouping import tell_operations, told
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
-    return described("describe_groups", body, request)
+def handle(body: messages.DescribeGroupsRequest, request: Request) -> messages.DescribeGroupsResponse:
+    response: messages.DescribeGroupsResponse = told(request.doors.groups.room.describe_groups, body, request)
+    if body.include_authorized_operations:
+        tell_operations(response.groups)
+    return response

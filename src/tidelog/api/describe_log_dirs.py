@@ -6,7 +6,7 @@ is behind the log that it will replace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DescribeLogDirsRequest, request: Request) -> messages.DescribeLogDirsResponse:
     wanted = None
     if body.topics is not None:
         wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
@@ -29,7 +29,7 @@ def handle(body: Any, request: Request) -> Any:
             continue
         if described.usage is not None:
             result.total_bytes, result.usable_bytes = described.usage.total_bytes, described.usage.usable_bytes
-        topics: dict[str, Any] = {}
+        topics: dict[str, messages.DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
         for sizes, is_future in ((described.sizes_bytes, False), (described.future_sizes_bytes, True)):
             for (topic, index), size in sizes.items():
                 if wanted is not None and (topic, index) not in wanted:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.control.names import why_invalid
 from tidelog.wire import messages
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DescribeProducersRequest, request: Request) -> messages.DescribeProducersResponse:
     response = messages.DescribeProducersResponse
     topics = []
     for topic in body.topics:
@@ -34,7 +34,7 @@ def handle(body: Any, request: Request) -> Any:
     return response(topics=topics)
 
 
-def _producers(topic: str, index: int, request: Request) -> list[Any]:
+def _producers(topic: str, index: int, request: Request) -> list[messages.DescribeProducersResponse.ProducerState]:
     partition = request.doors.data.partition(topic, index)
     partition.check_leader()
     return [

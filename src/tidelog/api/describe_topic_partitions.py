@@ -7,7 +7,8 @@ cursor. Without names it describes every topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container
+from typing import TYPE_CHECKING
 
 from tidelog.api.operations import TOPIC_OPERATIONS
 from tidelog.control.model import NO_LEADER, Partition
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.DescribeTopicPartitionsRequest, request: Request) -> messages.DescribeTopicPartitionsResponse:
     doors = request.doors
     response = messages.DescribeTopicPartitionsResponse
     cursor = body.cursor
@@ -47,7 +48,7 @@ def handle(body: Any, request: Request) -> Any:
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = topic.partitions[first : first + remaining]
         described.topic_id = topic.topic_id
-        described.partitions = [_describe(partition, doors.cluster.image.brokers, response) for partition in page]
+        described.partitions = [_describe(partition, doors.cluster.image.brokers) for partition in page]
         remaining -= len(page)
         if first + len(page) < len(topic.partitions):
             answer.next_cursor = response.Cursor(topic_name=name, partition_index=first + len(page))
@@ -55,9 +56,11 @@ def handle(body: Any, request: Request) -> Any:
     return answer
 
 
-def _describe(partition: Partition, alive: Any, response: Any) -> Any:
+def _describe(
+    partition: Partition, alive: Container[int]
+) -> messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
     has_leader = partition.leader != NO_LEADER and partition.leader in alive
-    return response.DescribeTopicPartitionsResponsePartition(
+    return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
         error_code=0 if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.partition_index,
         leader_id=partition.leader if has_leader else NO_LEADER,

@@ -24,15 +24,16 @@ from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.request import Request
 from tidelog.api.table import ROUTES
 from tidelog.wire.apis import ApiKey
-from tidelog.wire.codec import request_codec
+from tidelog.wire.codec import BytesLike, request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
-from tidelog.wire.frame import decode_request_header, encode_response
+from tidelog.wire.frame import RequestHeader, decode_request_header, encode_response
 from tidelog.wire.malformed import WireError
 
 if TYPE_CHECKING:
     from tidelog.api.doors import Doors
     from tidelog.net.exchange import Exchange
     from tidelog.timer.slices import Job
+    from tidelog.wire.classes import Message
 
 API_VERSIONS: Final = 18
 #: a request from this size on is long
@@ -61,8 +62,9 @@ MAX_ITEMS_OF: Final[dict[int, int]] = {
     ApiKey.CREATE_PARTITIONS: 10_000,
 }
 
-Handler = Callable[[Any, Request], Any]
-Decode = Callable[[Any, int], tuple[Any, int]]
+#: of the request's own type, which the route chooses
+Handler = Callable[[Any, Request], "Message | None"]
+Decode = Callable[[BytesLike, int], tuple[Any, int]]
 #: decoder, handler, whether headers have tagged fields, the size up to which a request is short
 Route = tuple[Decode, Handler, bool, int]
 #: api key, version, correlation id, length of the client id
@@ -121,7 +123,7 @@ class Dispatcher:
         most_bytes = MAX_BYTES_OF.get(key, MAX_BYTES)
         counted = request_codec(key, request.version).decode_counted
 
-        def decode(buf: Any, at: int) -> tuple[Any, int]:
+        def decode(buf: BytesLike, at: int) -> tuple[Any, int]:
             return counted(buf, at, most_elements)
 
         if key == ApiKey.PRODUCE:
@@ -142,7 +144,7 @@ class Dispatcher:
         except WireError as error:
             self._hang_up(exchange, f"malformed {request}: {error}")
             return
-        asked: Any = request if len(parts) == 1 else Answers(request, len(parts))
+        asked = request if len(parts) == 1 else Answers(request, len(parts))
         try:
             for at, part in enumerate(parts):
                 if at:
@@ -167,7 +169,7 @@ class Dispatcher:
         if message is not None:
             request.reply(message)
 
-    def _failed(self, request: Request, body: Any, error: Exception) -> None:
+    def _failed(self, request: Request, body: Message, error: Exception) -> None:
         code, why = ErrorCode.UNKNOWN_SERVER_ERROR, None
         if isinstance(error, KafkaError):
             code, why = error.code, error.message
@@ -185,7 +187,7 @@ class Dispatcher:
         self._doors.host.notice(f"closing {exchange.connection!r}: {why}")
         exchange.close()
 
-    def _find_route(self, exchange: Exchange, header: Any) -> Route | None:
+    def _find_route(self, exchange: Exchange, header: RequestHeader) -> Route | None:
         key, version = header.api_key, header.api_version
         known = self._routes.get(key << 16 | version)
         if known is not None:
@@ -211,7 +213,7 @@ class Dispatcher:
         return route
 
 
-def _read(api_key: int, decode: Decode, frame: bytes, body_at: int) -> tuple[Any, list[Any]]:
+def _read(api_key: int, decode: Decode, frame: bytes, body_at: int) -> tuple[Message, list[Message]]:
     """The request, and the parts in which it is handled."""
     body, _ = decode(frame, body_at)
     most = MAX_ITEMS_OF.get(api_key)

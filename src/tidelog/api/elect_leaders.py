@@ -6,7 +6,7 @@ partitions are listed that needed an election.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.said import said
 from tidelog.control.leadership import ElectionResult, ElectionType
@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ElectLeadersRequest, request: Request) -> None:
     if body.election_type not in list(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election type {body.election_type}")
-    wanted = None
-    if body.topic_partitions is not None:
-        wanted = [(topic.topic, index) for topic in body.topic_partitions for index in topic.partitions]
+    named = body.topic_partitions
+    wanted = None if named is None else [(topic.topic, index) for topic in named for index in topic.partitions]
 
     def answer(results: list[ElectionResult]) -> None:
         response = messages.ElectLeadersResponse
-        everything = body.topic_partitions is None
-        asked = request.doors.cluster.image.topics if everything else [topic.topic for topic in body.topic_partitions]
+        asked = list(request.doors.cluster.image.topics) if named is None else [topic.topic for topic in named]
         topics = {name: response.ReplicaElectionResult(topic=name) for name in asked}
         for result in results:
             topics[result.topic].partition_result.append(

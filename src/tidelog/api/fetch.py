@@ -12,7 +12,7 @@ Not done: throttling by quota; reading from a follower.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tidelog.log.errors import LogError
 from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tidelog.timer.parking import Parked
     from tidelog.timer.slices import Job
 
+    TopicAnswer = messages.FetchResponse.FetchableTopicResponse
+
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
 EMPTY_RECORDS: Final = b""
@@ -33,7 +35,7 @@ SLICE_PARTITIONS: Final = 300
 NO_TOPIC_ID: Final = bytes(16)
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.FetchRequest, request: Request) -> messages.FetchResponse | None:
     doors = request.doors
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if request.version >= 15 and body.replica_state is not None:
@@ -76,12 +78,14 @@ class PendingFetch:
         "uses_topic_ids",
     )
 
-    def __init__(self, request: Request, body: Any, context: FetchContext, uses_topic_ids: bool) -> None:
+    def __init__(
+        self, request: Request, body: messages.FetchRequest, context: FetchContext, uses_topic_ids: bool
+    ) -> None:
         self.request = request
         self.body = body
         self.context = context
         self.uses_topic_ids = uses_topic_ids
-        self.isolation_level: int = body.isolation_level
+        self.isolation_level = body.isolation_level
         #: a follower sees what is not committed yet; a replica id below zero is some kind of consumer
         self.to_log_end = body.replica_id >= 0
         self.reads: list[Read] = []
@@ -108,7 +112,7 @@ class PendingFetch:
         return self.answer_now or self.found >= self.body.min_bytes
 
     def begin_reading(self) -> None:
-        self.remaining: int = min(self.body.max_bytes, self.request.doors.config.values.fetch_max_bytes)
+        self.remaining = min(self.body.max_bytes, self.request.doors.config.values.fetch_max_bytes)
         self.found = 0
         self.answer_now = False
         self.reads = []
@@ -168,16 +172,16 @@ class PendingFetch:
         self.read()
         self.request.reply(self.response())
 
-    def response(self) -> Any:
-        topics: list[Any] = []
+    def response(self) -> messages.FetchResponse:
+        topics: list[TopicAnswer] = []
         self.tell(self.reads, topics)
         return self.told(topics)
 
-    def tell(self, reads: list[Read], topics: list[Any]) -> None:
+    def tell(self, reads: list[Read], topics: list[TopicAnswer]) -> None:
         """Adds what was read to what has been told."""
         context = self.context
         session = context.session
-        current: Any = topics[-1] if topics else None
+        current = topics[-1] if topics else None
         for wanted, partition, read, error in reads:
             has_records = read is not None and read.slice is not None
             if session is not None:
@@ -194,7 +198,7 @@ class PendingFetch:
                 topics.append(current)
             current.partitions.append(self._partition_data(wanted, partition, read, error))
 
-    def told(self, topics: list[Any]) -> Any:
+    def told(self, topics: list[TopicAnswer]) -> messages.FetchResponse:
         response = messages.FetchResponse(session_id=self.context.session_id, responses=topics)
         if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS and any(error for *_, error in self.reads):
             response.node_endpoints = self._leader_endpoints()
@@ -202,7 +206,7 @@ class PendingFetch:
 
     def _partition_data(
         self, wanted: FetchPartition, partition: Partition | None, read: PartitionRead | None, error: int
-    ) -> Any:
+    ) -> messages.FetchResponse.PartitionData:
         response = messages.FetchResponse
         if read is None:
             data = response.PartitionData(
@@ -238,7 +242,7 @@ class PendingFetch:
                 ]
         return data
 
-    def _leader_endpoints(self) -> list[Any]:
+    def _leader_endpoints(self) -> list[messages.FetchResponse.NodeEndpoint]:
         hints = {
             leader[0]
             for wanted, _, _, error in self.reads
@@ -258,7 +262,9 @@ class LongFetch(PendingFetch):
 
     __slots__ = ("looking", "parked")
 
-    def __init__(self, request: Request, body: Any, context: FetchContext, uses_topic_ids: bool) -> None:
+    def __init__(
+        self, request: Request, body: messages.FetchRequest, context: FetchContext, uses_topic_ids: bool
+    ) -> None:
         super().__init__(request, body, context, uses_topic_ids)
         self.parked: Parked | None = None
         #: it is being read again already, or about to be
@@ -279,7 +285,7 @@ class LongFetch(PendingFetch):
             return
         if self.parked is not None:
             self.parked.cancel()
-        topics: list[Any] = []
+        topics: list[TopicAnswer] = []
         for reads in _slices(self.reads):
             self.tell(reads, topics)
             yield None

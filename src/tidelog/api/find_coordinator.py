@@ -5,7 +5,7 @@ The internal topic that coordinators live on is created when the first client lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tidelog.coordinator.groups import GroupCoordination
     from tidelog.coordinator.transactions import TransactionCoordination
 
+    Coordinator = messages.FindCoordinatorResponse.Coordinator
+
 #: kinds of keys
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -22,7 +24,7 @@ FIRST_BATCHED_VERSION: Final = 4
 FIRST_VERSION_WITH_KEY_TYPE: Final = 1
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.FindCoordinatorRequest, request: Request) -> messages.FindCoordinatorResponse | None:
     key_type = body.key_type if request.version >= FIRST_VERSION_WITH_KEY_TYPE else 0
     keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
     coordination: GroupCoordination | TransactionCoordination
@@ -39,7 +41,7 @@ def handle(body: Any, request: Request) -> Any:
     return None
 
 
-def _find(key: str, topic: str, index: int, request: Request) -> Any:
+def _find(key: str, topic: str, index: int, request: Request) -> Coordinator:
     leader = request.doors.cluster.leader_of(topic, index)
     for node in request.doors.cluster.nodes(request.exchange.connection):
         if leader is not None and node.id == leader[0]:
@@ -49,13 +51,13 @@ def _find(key: str, topic: str, index: int, request: Request) -> Any:
     return _unavailable(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _unavailable(key: str, code: ErrorCode) -> Any:
+def _unavailable(key: str, code: ErrorCode) -> Coordinator:
     return messages.FindCoordinatorResponse.Coordinator(
         key=key, node_id=-1, host="", port=-1, error_code=code, error_message=code.message
     )
 
 
-def _answer(coordinators: list[Any], request: Request) -> Any:
+def _answer(coordinators: list[Coordinator], request: Request) -> messages.FindCoordinatorResponse:
     if request.version >= FIRST_BATCHED_VERSION:
         return messages.FindCoordinatorResponse(coordinators=coordinators)
     found = coordinators[0]

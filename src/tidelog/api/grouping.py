@@ -6,8 +6,8 @@ as soon as somebody looks for a coordinator; before that every group is one that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tidelog.api.operations import GROUP_OPERATIONS
 from tidelog.group.turn import RequestContext
@@ -15,8 +15,30 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.deciding.decision import Decision
+    from tidelog.group.turn import Ticket
 
 NO_TOPIC_ID: Final = bytes(16)
+
+Body = TypeVar("Body")
+Topic = TypeVar("Topic", bound="OfPartitions")
+Answer = TypeVar("Answer")
+
+
+class OfPartitions(Protocol):
+    """A topic of a request; its partitions differ from API to API, but each has a `partition_index`."""
+
+    name: str
+    partitions: list[Any]
+
+
+class OfTopics(Protocol[Topic]):
+    topics: list[Topic]
+
+
+class Described(Protocol):
+    error_code: int
+    authorized_operations: int
 
 
 def context_of(request: Request) -> RequestContext:
@@ -49,22 +71,24 @@ def _identity(topic: Any) -> tuple[str, bytes]:
     return topic.name, getattr(topic, "topic_id", NO_TOPIC_ID)
 
 
-#: a topic of the request, those of its partitions that are answered, and the error code for them -> their answer
-TopicAnswer = Callable[[Any, list[Any], int], Any]
+#: a topic's name, those of its partitions that are answered, and the error code for them -> their answer
+TopicAnswer = Callable[[str, list[int], int], Answer]
 
 
-def take_out_unknown(body: Any, request: Request, answer: TopicAnswer) -> list[Any]:
+def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswer[Answer]) -> list[Answer]:
     """Leaves in `body` only partitions that exist, by their names; gives the answers for the others."""
     image = request.doors.cluster.image
     unknown, kept = [], []
     for topic in body.topics:
-        missing: list[Any] = []
-        present: list[Any] = []
+        missing: list[int] = []
+        present = []
         for partition in topic.partitions:
-            known = image.partition(topic.name, partition.partition_index) is not None
-            (present if known else missing).append(partition)
+            if image.partition(topic.name, partition.partition_index) is not None:
+                present.append(partition)
+            else:
+                missing.append(partition.partition_index)
         if missing:
-            unknown.append(answer(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            unknown.append(answer(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             topic.partitions = present
         if topic.partitions:
             kept.append(topic)
@@ -72,17 +96,18 @@ def take_out_unknown(body: Any, request: Request, answer: TopicAnswer) -> list[A
     return unknown
 
 
-def described(name: str, body: Any, request: Request) -> Any:
-    """What the method `name` of the group room tells of groups, with what may be done to those that are found."""
+def told(deciding: Callable[[Ticket, Body, RequestContext, int, int], Decision], body: Body, request: Request) -> Any:
+    """The response that a method of the group room gives at once."""
     clock = request.doors.host.clock
-    method = getattr(request.doors.groups.room, name)
-    decision = method(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
-    response = decision.replies[0].message
-    if body.include_authorized_operations:
-        for group in response.groups:
-            if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
-    return response
+    decision = deciding(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+    return decision.replies[0].message
+
+
+def tell_operations(groups: Iterable[Described]) -> None:
+    """What may be done to those groups that are found."""
+    for group in groups:
+        if not group.error_code:
+            group.authorized_operations = GROUP_OPERATIONS
 
 
 def require_consumer_protocol(request: Request) -> None:
@@ -91,13 +116,17 @@ def require_consumer_protocol(request: Request) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def decide(name: str, body: Any, request: Request, ticket: Any = None) -> None:
-    """Hands the request to the method `name` of the group room; the answer comes through its ticket."""
+def decide(
+    deciding: Callable[[Ticket, Body, RequestContext, int, int], Decision],
+    body: Body,
+    request: Request,
+    ticket: Ticket | None = None,
+) -> None:
+    """Hands the request to a method of the group room; the answer comes through its ticket."""
     ticket = ticket or request
     doors = request.doors
     clock = doors.host.clock
-    method = getattr(doors.groups.room, name)
-    doors.groups.carry_out(method(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()))
+    doors.groups.carry_out(deciding(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()))
     if not request.exchange.answered:
         # A parked join or sync: if the client goes, its place in the group stays and the answer is dropped.
         request.exchange.on_abandoned = lambda: doors.groups.room.cancel(ticket)

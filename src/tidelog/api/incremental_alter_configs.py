@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api import broker_loggers
 from tidelog.api.alter_configs import altered
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.IncrementalAlterConfigsRequest, request: Request) -> None:
     # A broker's loggers are its own affair, and nobody else's after its end.
     own = [r for r in body.resources if r.resource_type == BROKER_LOGGER]
     done = [broker_loggers.alter(resource, request, body.validate_only) for resource in own]
-    answer = altered(request, messages.IncrementalAlterConfigsResponse)
+    response = messages.IncrementalAlterConfigsResponse
+    answer = altered(request, response.AlterConfigsResourceResponse, lambda answers: response(responses=answers))
     wanted = [
         IncrementalChange(
             r.resource_type,

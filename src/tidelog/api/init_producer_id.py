@@ -6,13 +6,16 @@ fences every earlier producer that had the same; what that left open is aborted 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.transacting import decide
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
-    request.doors.producer_ids.when_ready(lambda: decide("init_producer_id", body, request))
+def handle(body: messages.InitProducerIdRequest, request: Request) -> None:
+    request.doors.producer_ids.when_ready(
+        lambda: decide(request.doors.transactions.room.init_producer_id, body, request)
+    )

@@ -5,12 +5,13 @@ An error names no protocol: the name is null from version 7 on, and empty before
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import decide
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 FIRST_VERSION_WITHOUT_NAME: Final = 7
 
@@ -23,11 +24,11 @@ class Joining:
     def __init__(self, request: Request) -> None:
         self._request = request
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: messages.JoinGroupResponse) -> None:
         if message.error_code and self._request.version >= FIRST_VERSION_WITHOUT_NAME:
             message.protocol_name = None
         self._request.reply(message)
 
 
-def handle(body: Any, request: Request) -> Any:
-    decide("join", body, request, Joining(request))
+def handle(body: messages.JoinGroupRequest, request: Request) -> None:
+    decide(request.doors.groups.room.join, body, request, Joining(request))

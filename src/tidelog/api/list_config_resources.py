@@ -5,7 +5,7 @@ Version 0 knows client metrics only; version 1 asks by type, an empty list for a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.broker_loggers import BROKER_LOGGER
 from tidelog.control.model import ResourceType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUPPORTED: Final = (2, 4, BROKER_LOGGER, 16, 32)
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ListConfigResourcesRequest, request: Request) -> messages.ListConfigResourcesResponse:
     image = request.doors.cluster.image
     wanted = [ResourceType.CLIENT_METRICS] if request.version == 0 else list(dict.fromkeys(body.resource_types))
     if any(kind not in SUPPORTED for kind in wanted):

@@ -13,7 +13,7 @@ t >= 0      1               the first record at or after t; none is offset -1, t
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.errors import LogError
 from tidelog.replica.partition import CONSUMER_REPLICA, DEBUG_REPLICA, READ_COMMITTED
@@ -28,13 +28,13 @@ READ_UNCOMMITTED: Final = 0
 FIRST_VERSION_OF: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ListOffsetsRequest, request: Request) -> messages.ListOffsetsResponse:
     if body.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {body.isolation_level}")
     response = messages.ListOffsetsResponse
     asked = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
     #: a partition that is asked for more than once is answered once, with an error
-    answers: dict[str, dict[int, Any]] = {}
+    answers: dict[str, dict[int, messages.ListOffsetsResponse.ListOffsetsPartitionResponse]] = {}
     for topic in body.topics:
         for partition in topic.partitions:
             index = partition.partition_index
@@ -54,7 +54,12 @@ def handle(body: Any, request: Request) -> Any:
     )
 
 
-def _look_up(body: Any, topic: str, wanted: Any, request: Request) -> tuple[int, int, int]:
+def _look_up(
+    body: messages.ListOffsetsRequest,
+    topic: str,
+    wanted: messages.ListOffsetsRequest.ListOffsetsPartition,
+    request: Request,
+) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch); an offset of -1 says that there is none."""
     timestamp = wanted.timestamp
     if request.version < FIRST_VERSION_OF.get(timestamp, 1 if timestamp >= 0 else 2**15):

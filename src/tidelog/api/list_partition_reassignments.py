@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.wire import messages
 
@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(
+    body: messages.ListPartitionReassignmentsRequest, request: Request
+) -> messages.ListPartitionReassignmentsResponse:
     wanted = None
     if body.topics is not None:
         wanted = [(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
     response = messages.ListPartitionReassignmentsResponse
-    topics: dict[str, Any] = {}
+    topics: dict[str, messages.ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
     for partition in request.doors.cluster.controller.list_partition_reassignments(wanted):
         topic = topics.setdefault(partition.topic, response.OngoingTopicReassignment(name=partition.topic))
         topic.partitions.append(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.transacting import decide
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
-    decide("list_transactions", body, request)
+def handle(body: messages.ListTransactionsRequest, request: Request) -> None:
+    decide(request.doors.transactions.room.list_transactions, body, request)

@@ -7,7 +7,8 @@ LEADER_NOT_AVAILABLE and epoch -1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Container
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.control.model import NO_LEADER, Partition, Topic
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 NO_TOPIC_ID: Final = bytes(16)
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.MetadataRequest, request: Request) -> messages.MetadataResponse | None:
     wanted = body.topics
     if wanted is None or (request.version == 0 and not wanted):
         return _answer(list(request.doors.cluster.image.topics.values()), [], body, request)
@@ -32,7 +33,7 @@ def handle(body: Any, request: Request) -> Any:
     by_id = [topic.topic_id for topic in wanted if topic.topic_id != NO_TOPIC_ID]
     if by_id:
         return _by_id(by_id, body, request)
-    names = list(dict.fromkeys(topic.name for topic in wanted))
+    names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
     missing = [name for name in names if name not in request.doors.cluster.image.topics]
     may_create = (
         body.allow_auto_topic_creation or request.version < 4
@@ -47,7 +48,9 @@ def handle(body: Any, request: Request) -> Any:
     return _by_name(names, errors, body, request)
 
 
-def _by_name(names: list[str], errors: dict[str, int], body: Any, request: Request) -> Any:
+def _by_name(
+    names: list[str], errors: dict[str, int], body: messages.MetadataRequest, request: Request
+) -> messages.MetadataResponse:
     """`errors` holds the topics that were not there when the request came, with what is said of them."""
     image = request.doors.cluster.image
     gone = [name for name in names if name not in image.topics and name not in errors]
@@ -65,7 +68,7 @@ def _by_name(names: list[str], errors: dict[str, int], body: Any, request: Reque
     return _answer([image.topics[name] for name in names if name not in errors], missing, body, request)
 
 
-def _by_id(ids: list[bytes], body: Any, request: Request) -> Any:
+def _by_id(ids: list[bytes], body: messages.MetadataRequest, request: Request) -> messages.MetadataResponse:
     image = request.doors.cluster.image
     found = [topic for topic_id in dict.fromkeys(ids) if (topic := image.topic_by_id(topic_id)) is not None]
     missing = [
@@ -78,7 +81,12 @@ def _by_id(ids: list[bytes], body: Any, request: Request) -> Any:
     return _answer(found, missing, body, request)
 
 
-def _answer(topics: list[Topic], missing: list[Any], body: Any, request: Request) -> Any:
+def _answer(
+    topics: list[Topic],
+    missing: list[messages.MetadataResponse.MetadataResponseTopic],
+    body: messages.MetadataRequest,
+    request: Request,
+) -> messages.MetadataResponse:
     doors = request.doors
     response = messages.MetadataResponse
     operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
@@ -96,7 +104,7 @@ def _answer(topics: list[Topic], missing: list[Any], body: Any, request: Request
                     name=topic.name,
                     topic_id=topic.topic_id,
                     is_internal=topic.is_internal,
-                    partitions=[describe_partition(partition, alive, response) for partition in topic.partitions],
+                    partitions=[_describe(partition, alive) for partition in topic.partitions],
                     topic_authorized_operations=operations,
                 )
                 for topic in topics
@@ -109,9 +117,9 @@ def _answer(topics: list[Topic], missing: list[Any], body: Any, request: Request
     return answer
 
 
-def describe_partition(partition: Partition, alive: Any, response: Any) -> Any:
+def _describe(partition: Partition, alive: Container[int]) -> messages.MetadataResponse.MetadataResponsePartition:
     has_leader = partition.leader != NO_LEADER and partition.leader in alive
-    return response.MetadataResponsePartition(
+    return messages.MetadataResponse.MetadataResponsePartition(
         error_code=0 if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.partition_index,
         leader_id=partition.leader if has_leader else NO_LEADER,

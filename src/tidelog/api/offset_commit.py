@@ -5,7 +5,7 @@ Partitions that do not exist are answered here; the rest goes to the coordinator
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import Completing, context_of
 from tidelog.wire import messages
@@ -14,10 +14,12 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+    Answer = messages.OffsetCommitResponse.OffsetCommitResponseTopic
+
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.OffsetCommitRequest, request: Request) -> None:
     doors = request.doors
     unknown = _take_out_unknown(body, request)
     ticket = request if not unknown else Completing(request, unknown)
@@ -27,11 +29,11 @@ def handle(body: Any, request: Request) -> Any:
     )
 
 
-def _take_out_unknown(body: Any, request: Request) -> list[Any]:
+def _take_out_unknown(body: messages.OffsetCommitRequest, request: Request) -> list[Answer]:
     """Leaves in `body` only partitions that exist, by name and id; gives the answers for the others."""
     image = request.doors.cluster.image
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    unknown: list[Any] = []
+    unknown: list[Answer] = []
     kept = []
     for topic in body.topics:
         if by_id:
@@ -53,7 +55,11 @@ def _take_out_unknown(body: Any, request: Request) -> list[Any]:
     return unknown
 
 
-def _answer(topic: Any, partitions: list[Any], code: int) -> Any:
+def _answer(
+    topic: messages.OffsetCommitRequest.OffsetCommitRequestTopic,
+    partitions: list[messages.OffsetCommitRequest.OffsetCommitRequestPartition],
+    code: int,
+) -> Answer:
     response = messages.OffsetCommitResponse
     return response.OffsetCommitResponseTopic(
         name=topic.name,

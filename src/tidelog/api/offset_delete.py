@@ -5,7 +5,7 @@ Partitions that do not exist are answered here; the rest goes to the coordinator
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import Completing, decide, take_out_unknown
 from tidelog.wire import messages
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.OffsetDeleteRequest, request: Request) -> None:
     unknown = take_out_unknown(body, request, _answer)
-    decide("offset_delete", body, request, Completing(request, unknown) if unknown else None)
+    decide(request.doors.groups.room.offset_delete, body, request, Completing(request, unknown) if unknown else None)
 
 
-def _answer(topic: Any, partitions: list[Any], code: int) -> Any:
+def _answer(topic: str, indexes: list[int], code: int) -> messages.OffsetDeleteResponse.OffsetDeleteResponseTopic:
     response = messages.OffsetDeleteResponse
     return response.OffsetDeleteResponseTopic(
-        name=topic.name,
+        name=topic,
         partitions=[
-            response.OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=code)
-            for p in partitions
+            response.OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes
         ],
     )

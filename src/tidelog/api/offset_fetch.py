@@ -5,7 +5,7 @@ A topic id that nobody knows is answered with UNKNOWN_TOPIC_ID; a partition with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import context_of
 from tidelog.wire import messages
@@ -14,10 +14,12 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+    Answer = messages.OffsetFetchResponse.OffsetFetchResponseTopics
+
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
     doors = request.doors
     unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
     ticket = request if not unknown else Completing(request, unknown)
@@ -32,22 +34,22 @@ class Completing:
 
     __slots__ = ("_request", "_unknown")
 
-    def __init__(self, request: Request, unknown: dict[str, list[Any]]) -> None:
+    def __init__(self, request: Request, unknown: dict[str, list[Answer]]) -> None:
         self._request = request
         self._unknown = unknown
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: messages.OffsetFetchResponse) -> None:
         for group in message.groups:
             if not group.error_code:
                 group.topics.extend(self._unknown.get(group.group_id, ()))
         self._request.reply(message)
 
 
-def _take_out_unknown(body: Any, request: Request) -> dict[str, list[Any]]:
+def _take_out_unknown(body: messages.OffsetFetchRequest, request: Request) -> dict[str, list[Answer]]:
     """Names the topics that are asked for by id; group -> answers for those that have none."""
     names = request.doors.cluster.image.topic_names
     response = messages.OffsetFetchResponse
-    unknown: dict[str, list[Any]] = {}
+    unknown: dict[str, list[Answer]] = {}
     for group in body.groups:
         for topic in group.topics or ():
             topic.name = names.get(topic.topic_id, "")

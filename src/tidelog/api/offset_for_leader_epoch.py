@@ -5,7 +5,7 @@ Answers with the largest epoch known that is not above the one asked for, and th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.replica.partition import DEBUG_REPLICA
 from tidelog.wire import messages
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.OffsetForLeaderEpochRequest, request: Request) -> messages.OffsetForLeaderEpochResponse:
     response = messages.OffsetForLeaderEpochResponse
     topics = []
     for topic in body.topics:

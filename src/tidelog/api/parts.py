@@ -7,13 +7,21 @@ and to join. Only what reads, or what Apache Kafka does item by item, is cut; wh
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from copy import copy
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.refusal import ECHOES, Echo
 from tidelog.api.request import Request
+from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 
+if TYPE_CHECKING:
+    from tidelog.wire.classes import Message
+
+    Resource = messages.DescribeConfigsRequest.DescribeConfigsResource
+
+ERROR_CODE: Final = "error_code"
 #: items of one part
 PART_ITEMS: Final = 200
 #: where the answer to one item is long
@@ -35,21 +43,21 @@ _CUT: Final = frozenset(
 )
 
 
-def parts_of(api_key: int, body: Any) -> list[Any]:
+def parts_of(api_key: int, body: Message) -> list[Message]:
     """Requests that together ask what `body` asks; itself alone where it is short or may not be cut."""
     if api_key in _CUT:
-        if api_key == ApiKey.DESCRIBE_CONFIGS:
+        if isinstance(body, messages.DescribeConfigsRequest):
             body.resources = distinct_resources(body.resources)
         for echo in ECHOES[api_key]:
-            items = getattr(body, echo.asked)
+            items: list[object] = getattr(body, echo.asked)
             if items:
                 return _cut(body, echo, items, PART_ITEMS_OF.get(api_key, PART_ITEMS))
     return [body]
 
 
-def _cut(body: Any, echo: Echo, items: list[Any], part_items: int) -> list[Any]:
+def _cut(body: Message, echo: Echo, items: list[object], part_items: int) -> list[Message]:
     below = echo.below
-    parts: list[list[Any]] = [[]]
+    parts: list[list[object]] = [[]]
     room = part_items
     for item in items:
         inner = getattr(item, below.asked) if below is not None else ()
@@ -75,9 +83,9 @@ def _cut(body: Any, echo: Echo, items: list[Any], part_items: int) -> list[Any]:
     return cut
 
 
-def distinct_resources(resources: list[Any]) -> list[Any]:
+def distinct_resources(resources: list[Resource]) -> list[Resource]:
     """Each resource once, with all the keys that were asked of it: clients look for one answer to a resource."""
-    distinct: dict[tuple[int, str], Any] = {}
+    distinct: dict[tuple[int, str], Resource] = {}
     keys: dict[tuple[int, str], dict[str, None]] = {}
     for resource in resources:
         identity = resource.resource_type, resource.resource_name
@@ -110,15 +118,15 @@ class Answers(Request):
             request.client_id,
         )
         self._left = parts
-        self._shared: dict[Any, Any] = {}
-        self._whole: Any = None
+        self._shared: dict[Hashable, Any] = {}
+        self._whole: Message | None = None
         #: list of the answer -> what identifies an item of it -> the item, where parts may tell of the same
-        self._answered: dict[str, dict[Any, Any]] = {}
+        self._answered: dict[str, dict[Hashable, object]] = {}
 
-    def shared(self) -> dict[Any, Any]:
+    def shared(self) -> dict[Hashable, Any]:
         return self._shared
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: Message) -> None:
         self._left -= 1
         if self._whole is None:
             self._whole = message
@@ -127,14 +135,14 @@ class Answers(Request):
                     items = getattr(message, echo.answered)
                     self._answered[echo.answered] = {_identity(echo, item): item for item in items}
         else:
-            self._join(message)
+            self._join(self._whole, message)
         if not self._left:
             self.doors.slices.add(self._write_and_send(self._whole))
 
-    def _join(self, message: Any) -> None:
-        whole = self._whole
-        if getattr(message, "error_code", 0):
-            whole.error_code = message.error_code
+    def _join(self, whole: Message, message: Message) -> None:
+        code = getattr(message, ERROR_CODE, 0)
+        if code:
+            setattr(whole, ERROR_CODE, code)
         for echo in ECHOES[self.api_key]:
             items = getattr(message, echo.answered)
             below = echo.below
@@ -150,5 +158,5 @@ class Answers(Request):
                     getattr(first, below.answered).extend(getattr(item, below.answered))
 
 
-def _identity(echo: Echo, item: Any) -> Any:
+def _identity(echo: Echo, item: object) -> Hashable:
     return tuple(getattr(item, answered) for _, answered in echo.copied)

@@ -14,7 +14,7 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
 from tidelog.control.names import INTERNAL_TOPICS
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tidelog.replica.partition import Partition
     from tidelog.timer.parking import Parked
     from tidelog.timer.slices import Job, Work
+
+    Answer = messages.ProduceResponse.PartitionProduceResponse
 
 FIRST_SUPPORTED_VERSION: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
@@ -63,10 +65,10 @@ _REPLIES: Final = ProduceReplies()
 Refused: TypeAlias = KafkaError | LogError | ProducerRefused | InvalidBatch
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.ProduceRequest, request: Request) -> None:
     topics = body.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and _append_single(body, topics[0], request):
-        return None
+        return
     produce = PendingProduce(request, body)
     if any(_is_transactional(data.records) for topic in topics for data in topic.partition_data):
         produce.verify()
@@ -74,7 +76,9 @@ def handle(body: Any, request: Request) -> Any:
         produce.append_all()
 
 
-def _append_single(body: Any, topic: Any, request: Request) -> bool:
+def _append_single(
+    body: messages.ProduceRequest, topic: messages.ProduceRequest.TopicProduceData, request: Request
+) -> bool:
     """One partition, acknowledged at once: most requests are this, and it is answered without building a message.
 
     False where it is anything else; nothing has happened then, and the general way is taken.
@@ -131,13 +135,14 @@ class PendingProduce:
         "waits",
     )
 
-    def __init__(self, request: Request, body: Any) -> None:
+    def __init__(self, request: Request, body: messages.ProduceRequest) -> None:
         self.request = request
         self.body = body
         self.failed = False
-        self.response: Any = None
+        #: there as soon as everything is appended or refused
+        self.response: messages.ProduceResponse
         #: partitions whose followers must catch up before the answer: (partition, last offset + 1, its response)
-        self.waits: list[tuple[Partition, int, Any]] = []
+        self.waits: list[tuple[Partition, int, Answer]] = []
         #: flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
@@ -179,8 +184,9 @@ class PendingProduce:
         body, request = self.body, self.request
         adds = request.version >= FIRST_VERSION_THAT_ADDS
         # Without a transactional id nobody can be asked, and the records are refused.
-        unverified = None if body.transactional_id is None else self._begin_verifications(adds)
-        if not unverified:
+        transactional_id = body.transactional_id
+        unverified = None if transactional_id is None else self._begin_verifications(adds)
+        if transactional_id is None or not unverified:
             self.append_all()
             return
         answered = False
@@ -196,7 +202,7 @@ class PendingProduce:
 
         producer_id, producer_epoch = unverified
         request.doors.transactions.verify(
-            body.transactional_id, producer_id, producer_epoch, list(self.guards), adds, verified
+            transactional_id, producer_id, producer_epoch, list(self.guards), adds, verified
         )
         if not answered:
             self._keep_records()  # the coordinator takes its time
@@ -220,8 +226,9 @@ class PendingProduce:
             name = doors.cluster.topic_name(topic.topic_id) if by_id else topic.name
             for data in topic.partition_data:
                 partition = doors.data.replicas.partitions.get((name, data.index))
-                if partition is not None and _is_transactional(data.records):
-                    batches.append((partition, read_header(data.records)))
+                records = data.records
+                if partition is not None and records is not None and _is_transactional(records):
+                    batches.append((partition, read_header(records)))
         if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
             self._refuse_several_producers(partition for partition, _ in batches)
             return None
@@ -285,15 +292,28 @@ class PendingProduce:
             self._add_endpoints()
         self.finish()
 
-    def _check(self, name: str, data: Any, now_ms: int) -> Callable[[], CheckedBatch]:
+    def _check(
+        self, name: str, data: messages.ProduceRequest.PartitionProduceData, now_ms: int
+    ) -> Callable[[], CheckedBatch]:
         """To be called on another thread; the records are those that `data` has by then."""
         rules = self.request.doors.data.replicas.partitions[name, data.index].log.rules
-        return lambda: check_produced(data.records, rules, now_ms)
 
-    def _append(self, name: str, data: Any, now_ms: int, checked: CheckedBatch | None = None) -> Any:
+        def check() -> CheckedBatch:
+            assert data.records is not None  # what takes long is there
+            return check_produced(data.records, rules, now_ms)
+
+        return check
+
+    def _append(
+        self,
+        name: str,
+        data: messages.ProduceRequest.PartitionProduceData,
+        now_ms: int,
+        checked: CheckedBatch | None = None,
+    ) -> Answer:
         request = self.request
         doors = request.doors
-        acks: int = self.body.acks
+        acks = self.body.acks
         partition = doors.data.replicas.partitions.get((name, data.index))
         if partition is None:
             raise self._missing(name, data.index)
@@ -334,7 +354,7 @@ class PendingProduce:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(doors.cluster.why_missing(name, index))
 
-    def _refuse(self, name: str, index: int, error: Refused) -> Any:
+    def _refuse(self, name: str, index: int, error: Refused) -> Answer:
         self.failed = True
         response = messages.ProduceResponse
         code = error.code
@@ -369,7 +389,7 @@ class PendingProduce:
             partition.current_leader.leader_id
             for topic in self.response.responses
             for partition in topic.partition_responses
-            if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if partition.current_leader is not None
         }
         endpoint = messages.ProduceResponse.NodeEndpoint
         self.response.node_endpoints = [
@@ -380,7 +400,7 @@ class PendingProduce:
 
     # --- waiting for other replicas, and for the disk -------------------------------------------------
 
-    def _flush(self, partition: Partition, response: Any) -> None:
+    def _flush(self, partition: Partition, response: Answer) -> None:
         def flushed(error_code: int) -> None:
             self.flushing -= 1
             if error_code:

@@ -10,17 +10,18 @@ A produce with acks=0 has no response at all: None says that only closing the co
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.wire import messages
 from tidelog.wire.codec import response_codec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from tidelog.wire.classes import Message
     from tidelog.wire.table import Struct
 
-PRODUCE: Final = 0
-NO_EXTRAS: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_EXTRAS: Final[Mapping[str, object]] = MappingProxyType({})
 #: in `Echo.copied`: the item is a plain value, not a struct
 ITSELF: Final = ""
 
@@ -32,7 +33,7 @@ class Echo(NamedTuple):
     answered: str
     copied: tuple[tuple[str, str], ...]
     below: Echo | None = None
-    extras: Mapping[str, Any] = NO_EXTRAS
+    extras: Mapping[str, object] = NO_EXTRAS
 
 
 def _same(*names: str) -> tuple[tuple[str, str], ...]:
@@ -162,13 +163,13 @@ ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
 }
 
 
-def refuse(api_key: int, version: int, body: Any, code: int, message: str | None) -> Any:
+def refuse(api_key: int, version: int, body: Message, code: int, message: str | None) -> Message | None:
     """A response that carries nothing but an error; None where the request has no response."""
-    if api_key == PRODUCE and body.acks == 0:
+    if isinstance(body, messages.ProduceRequest) and body.acks == 0:
         return None
     codec = response_codec(api_key, version)
     refusal = _Refusal(codec.message_class, version, code, message)
-    response = codec.message_class()
+    response: Message = codec.message_class()
     refusal.mark(response, codec.schema)
     for echo in ECHOES.get(api_key, ()):
         items = _items(body, echo.asked)
@@ -177,35 +178,35 @@ def refuse(api_key: int, version: int, body: Any, code: int, message: str | None
     return response
 
 
-def _items(body: Any, asked: str) -> Any:
+def _items(body: Message, asked: str) -> Sequence[object]:
     """The items of a list, or of the lists below a list: `dirs.topics`."""
     outer, _, inner = asked.partition(".")
-    items = getattr(body, outer)
+    items: Sequence[object] = getattr(body, outer)
     return [item for one in items for item in getattr(one, inner)] if inner else items
 
 
 class _Refusal:
     __slots__ = ("_code", "_message", "_top", "_version")
 
-    def __init__(self, top: Any, version: int, code: int, message: str | None) -> None:
+    def __init__(self, top: type[Message], version: int, code: int, message: str | None) -> None:
         self._top = top
         self._version = version
         self._code = code
         self._message = message
 
-    def mark(self, answer: Any, struct: Struct) -> None:
+    def mark(self, answer: Message, struct: Struct) -> None:
         for field in struct.fields:
             if field.in_version(self._version):
                 if field.name in ("error_code", "partition_error_code"):
                     setattr(answer, field.name, self._code)
                 elif field.name == "error_message":
-                    answer.error_message = self._message
+                    setattr(answer, field.name, self._message)
 
-    def answers(self, parent: Struct, echo: Echo, items: Any) -> list[Any]:
+    def answers(self, parent: Struct, echo: Echo, items: Iterable[object]) -> list[Message]:
         struct = next(field.struct for field in parent.fields if field.name == echo.answered)
         assert struct is not None
         kind = getattr(self._top, struct.name)
-        answers = []
+        answers: list[Message] = []
         for item in items:
             answer = kind(**echo.extras)
             self._copy(echo, item, answer, struct)
@@ -217,7 +218,7 @@ class _Refusal:
             answers.append(answer)
         return answers
 
-    def _copy(self, echo: Echo, item: Any, answer: Any, struct: Struct) -> None:
+    def _copy(self, echo: Echo, item: object, answer: Message, struct: Struct) -> None:
         fields = {field.name: field for field in struct.fields}
         for name, to in echo.copied:
             value = item if name == ITSELF else getattr(item, name)

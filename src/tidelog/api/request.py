@@ -6,8 +6,8 @@ A handler returns the response message, or None when the answer comes later (`Re
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.frame import Part, encode_response
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from tidelog.api.doors import Doors
     from tidelog.net.exchange import Exchange
     from tidelog.timer.slices import Job
+    from tidelog.wire.classes import Message
 
 FEW_ITEMS: Final = 200
+
+P = ParamSpec("P")
 
 
 class Request:
@@ -36,16 +39,16 @@ class Request:
     def __str__(self) -> str:
         return f"{ApiKey(self.api_key).name} v{self.version} from {self.client_id!r}"
 
-    def shared(self) -> dict[Any, Any]:
+    def shared(self) -> dict[Hashable, Any]:
         """What the parts of a long request may tell each other; a short one has no other parts."""
         return {}
 
-    def guard(self, answer: Callable[..., None]) -> Callable[..., None]:
+    def guard(self, answer: Callable[P, None]) -> Callable[P, None]:
         """`answer`, to be called later: where it fails the client is not left waiting for a reply that never comes."""
 
-        def guarded(*results: Any) -> None:
+        def guarded(*results: P.args, **named: P.kwargs) -> None:
             try:
-                answer(*results)
+                answer(*results, **named)
             except Exception as error:
                 self.doors.host.report(f"{self} failed", error)
                 if not self.exchange.answered:
@@ -53,24 +56,24 @@ class Request:
 
         return guarded
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: Message) -> None:
         self.exchange.reply(self.encode(message))
 
-    def reply_with_many(self, message: Any, items: int) -> None:
+    def reply_with_many(self, message: Message, items: int) -> None:
         """As `reply`; where there are many items the answer is written beside the loop."""
         if items <= FEW_ITEMS:
             self.reply(message)
         else:
             self.doors.slices.add(self._write_and_send(message))
 
-    def _write_and_send(self, message: Any) -> Job:
+    def _write_and_send(self, message: Message) -> Job:
         if self.exchange.connection.closed:
             return
         parts = yield lambda: self.encode(message)
         if not self.exchange.answered:
             self.exchange.reply(parts)
 
-    def encode(self, message: Any) -> list[Part]:
+    def encode(self, message: Message) -> list[Part]:
         return encode_response(self.api_key, self.version, self.correlation_id, message)
 
     def no_reply(self) -> None:

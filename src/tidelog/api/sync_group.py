@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import decide
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire import messages
 
 
-def handle(body: Any, request: Request) -> Any:
-    decide("sync", body, request)
+def handle(body: messages.SyncGroupRequest, request: Request) -> None:
+    decide(request.doors.groups.room.sync, body, request)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.api.grouping import context_of
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.group.turn import RequestContext
+    from tidelog.txn.turn import Ticket, TxnDecision
+
+Body = TypeVar("Body")
 
 
-def decide(name: str, body: Any, request: Request, *more: Any) -> None:
-    """Hands the request to the method `name` of the transaction room; the answer comes through its ticket."""
+def decide(
+    deciding: Callable[[Ticket, Body, RequestContext, int, int], TxnDecision], body: Body, request: Request
+) -> None:
+    """Hands the request to a method of the transaction room; the answer comes through its ticket."""
     doors = request.doors
     clock = doors.host.clock
-    method = getattr(doors.transactions.room, name)
-    doors.transactions.carry_out(
-        method(request, body, context_of(request), *more, clock.monotonic_ms(), clock.wall_ms())
-    )
+    doors.transactions.carry_out(deciding(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()))

@@ -7,7 +7,7 @@ one has sent AddOffsetsToTxn, which is verified.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import Completing, context_of, take_out_unknown
 from tidelog.coordinator.transactions import producer_error
@@ -18,11 +18,13 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+    Answer = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+
 FIRST_VERSION_THAT_ADDS: Final = 5
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
     doors = request.doors
     unknown = take_out_unknown(body, request, _answer)
     key = (doors.groups.topic, doors.groups.room.partition_for(body.group_id))
@@ -67,26 +69,25 @@ def _understood(code: ErrorCode, request: Request) -> int:
     return error.code
 
 
-def _commit(body: Any, request: Request, unknown: list[Any], guard: int) -> None:
+def _commit(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], guard: int) -> None:
     doors = request.doors
     clock = doors.host.clock
-    decision: Any = doors.groups.room.txn_offset_commit(
+    decision = doors.groups.room.txn_offset_commit(
         Completing(request, unknown), body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
     )
     doors.groups.carry_out(decision, guard)
 
 
-def _refuse(body: Any, request: Request, unknown: list[Any], code: int) -> None:
-    topics = [_answer(topic, topic.partitions, code) for topic in body.topics]
+def _refuse(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], code: int) -> None:
+    topics = [_answer(topic.name, [p.partition_index for p in topic.partitions], code) for topic in body.topics]
     Completing(request, unknown).reply(messages.TxnOffsetCommitResponse(topics=topics))
 
 
-def _answer(topic: Any, partitions: list[Any], code: int) -> Any:
+def _answer(topic: str, indexes: list[int], code: int) -> Answer:
     response = messages.TxnOffsetCommitResponse
     return response.TxnOffsetCommitResponseTopic(
-        name=topic.name,
+        name=topic,
         partitions=[
-            response.TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-            for p in partitions
+            response.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code) for index in indexes
         ],
     )

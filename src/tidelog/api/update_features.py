@@ -6,7 +6,7 @@ granted; another one is refused with the reason, and then nothing of the request
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.api_versions import FEATURES
 from tidelog.wire import messages
@@ -21,7 +21,7 @@ FIRST_VERSION_WITH_TYPES: Final = 1
 LAST_VERSION_WITH_RESULTS: Final = 1
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.UpdateFeaturesRequest, request: Request) -> messages.UpdateFeaturesResponse:
     response = messages.UpdateFeaturesResponse
     for update in body.feature_updates:
         why = _why_not(update, request.version)
@@ -33,7 +33,7 @@ def handle(body: Any, request: Request) -> Any:
     return response(results=[response.UpdatableFeatureResult(feature=one.feature) for one in body.feature_updates])
 
 
-def _why_not(update: Any, version: int) -> str | None:
+def _why_not(update: messages.UpdateFeaturesRequest.FeatureUpdateKey, version: int) -> str | None:
     known, level = FEATURES.get(update.feature), update.max_version_level
     if version >= FIRST_VERSION_WITH_TYPES and not UPGRADE <= update.upgrade_type <= UNSAFE_DOWNGRADE:
         return f"there is no upgrade type {update.upgrade_type}"

@@ -5,7 +5,7 @@ Coordinators send it, and so does an operator who aborts a transaction that was 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.wire import messages
 
@@ -21,7 +21,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-def handle(body: Any, request: Request) -> Any:
+def handle(body: messages.WriteTxnMarkersRequest, request: Request) -> messages.WriteTxnMarkersResponse:
     response = messages.WriteTxnMarkersResponse
     results = []
     for asked in body.markers:

@@ -206,7 +206,9 @@ class Reader:
         topics: dict[str, Any] = {}
         for span in spans:
             if span.topic not in topics:
-                topics[span.topic] = request.FetchTopic(topic=span.topic, topic_id=span.topic_id, partitions=[])
+                topics[span.topic] = request.FetchTopic(
+                    topic=span.topic, topic_id=span.topic_id or NO_TOPIC_ID, partitions=[]
+                )
             topics[span.topic].partitions.append(
                 request.FetchPartition(
                     partition=span.partition,

@@ -6,7 +6,6 @@ Authorized operations are the business of the API room: it fills them in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import NOTHING, ConsumerGroup, ConsumerMember
@@ -19,7 +18,9 @@ from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
-def describe_classic(shard: Shard, group_id: str, context: RequestContext) -> Any:
+def describe_classic(
+    shard: Shard, group_id: str, context: RequestContext
+) -> messages.DescribeGroupsResponse.DescribedGroup:
     of_group = messages.DescribeGroupsResponse.DescribedGroup
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
@@ -38,7 +39,7 @@ def describe_classic(shard: Shard, group_id: str, context: RequestContext) -> An
         group_id=group_id,
         group_state=group.state_name,
         protocol_type=group.protocol_type or "",
-        protocol_data=group.protocol_name if stable else "",
+        protocol_data=(group.protocol_name or "") if stable else "",
         members=[
             of_member(
                 member_id=m.member_id,
@@ -53,7 +54,7 @@ def describe_classic(shard: Shard, group_id: str, context: RequestContext) -> An
     )
 
 
-def listed(shard: Shard, states: set[str], types: set[str]) -> Iterator[Any]:
+def listed(shard: Shard, states: set[str], types: set[str]) -> Iterator[messages.ListGroupsResponse.ListedGroup]:
     """`states` and `types` in lower case; empty means all."""
     of_group = messages.ListGroupsResponse.ListedGroup
     for group in shard.groups.values():
@@ -91,7 +92,7 @@ def bury(shard: Shard, turn: Turn, group: Group) -> None:
 # -- consumer groups ---------------------------------------------------------------------------------------------
 
 
-def describe_consumer(shard: Shard, group_id: str) -> Any:
+def describe_consumer(shard: Shard, group_id: str) -> messages.ConsumerGroupDescribeResponse.DescribedGroup:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         reason = "not found" if group is None else "is not a consumer group"
@@ -107,7 +108,9 @@ def describe_consumer(shard: Shard, group_id: str) -> Any:
     )
 
 
-def _described_member(group: ConsumerGroup, member: ConsumerMember, image: TopicsImage) -> Any:
+def _described_member(
+    group: ConsumerGroup, member: ConsumerMember, image: TopicsImage
+) -> messages.ConsumerGroupDescribeResponse.Member:
     held: dict[bytes, list[int]] = {}
     for owned in (member.assigned, member.revoking):
         for topic_id, partitions in owned.items():
@@ -127,7 +130,9 @@ def _described_member(group: ConsumerGroup, member: ConsumerMember, image: Topic
     )
 
 
-def _assignment(partitions: Mapping[bytes, Iterable[int]], image: TopicsImage) -> Any:
+def _assignment(
+    partitions: Mapping[bytes, Iterable[int]], image: TopicsImage
+) -> messages.ConsumerGroupDescribeResponse.Assignment:
     response = messages.ConsumerGroupDescribeResponse
     return response.Assignment(
         topic_partitions=[

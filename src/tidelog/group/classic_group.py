@@ -17,10 +17,10 @@ Stable and hands out the assignments, for a coordinator that loads it re-creates
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 from tidelog.group.embedded import CONSUMER_PROTOCOL_TYPE, Malformed, subscribed_topics
 from tidelog.group.turn import Parked, Refusal
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
@@ -357,7 +357,7 @@ class ClassicGroup:
 
     # -- the durable part ----------------------------------------------------------------------------------------
 
-    def install(self, value: Any) -> None:
+    def install(self, value: messages.GroupMetadataValue) -> None:
         """Make the group what a GroupMetadataValue says; members that live on keep what they wait for."""
         listed = {m.member_id for m in value.members}
         for gone in [member_id for member_id in self.members if member_id not in listed]:
@@ -381,7 +381,9 @@ class ClassicGroup:
         self.stored = True
 
     @staticmethod
-    def _revive(value: Any, stored: Any) -> ClassicMember:
+    def _revive(
+        value: messages.GroupMetadataValue, stored: messages.GroupMetadataValue.MemberMetadata
+    ) -> ClassicMember:
         """Records keep only the chosen protocol; the member names the others again when it rejoins."""
         return ClassicMember(
             stored.member_id,
@@ -391,5 +393,5 @@ class ClassicGroup:
             stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout,
             stored.session_timeout,
             value.protocol_type,
-            [(value.protocol, bytes(stored.subscription))],
+            [(value.protocol or "", bytes(stored.subscription))],
         )

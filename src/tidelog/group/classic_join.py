@@ -7,8 +7,6 @@ told to skip the assignment. A group is created by the first member that comes w
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from tidelog.group.classic_rebalance import (
     answer_join,
@@ -25,7 +23,8 @@ from tidelog.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tidelog.group.consumer_records import group_tombstones
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.turn import Parked, Refusal, RequestContext, Turn
+from tidelog.group.turn import Parked, Refusal, RequestContext, Ticket, Turn
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
@@ -45,18 +44,18 @@ class Joining:
         "session_timeout_ms",
     )
 
-    def __init__(self, ticket: Any, request: Any, context: RequestContext) -> None:
+    def __init__(self, ticket: Ticket, request: messages.JoinGroupRequest, context: RequestContext) -> None:
         self.parked = Parked(ticket, context.api_version)
-        self.group_id: str = request.group_id
-        self.member_id: str = request.member_id
-        self.group_instance_id: str | None = request.group_instance_id
+        self.group_id = request.group_id
+        self.member_id = request.member_id
+        self.group_instance_id = request.group_instance_id
         self.client_id = context.client_id
         self.client_host = context.client_host
-        self.session_timeout_ms: int = request.session_timeout_ms
+        self.session_timeout_ms = request.session_timeout_ms
         # Version 0 has only the session timeout.
-        rebalance_ms: int = request.rebalance_timeout_ms
+        rebalance_ms = request.rebalance_timeout_ms
         self.rebalance_timeout_ms = self.session_timeout_ms if context.api_version == 0 else rebalance_ms
-        self.protocol_type: str = request.protocol_type
+        self.protocol_type = request.protocol_type
         self.protocols = [(p.name, bytes(p.metadata)) for p in request.protocols]
 
     @property

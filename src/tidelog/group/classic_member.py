@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.classic_rebalance import (
@@ -16,12 +16,22 @@ from tidelog.group.classic_rebalance import (
 )
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.turn import Parked, Refusal, RequestContext, Turn
+from tidelog.group.turn import Parked, Refusal, RequestContext, Ticket, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
+if TYPE_CHECKING:
+    Identity = messages.LeaveGroupRequest.MemberIdentity
 
-def sync(shard: Shard, turn: Turn, ticket: Any, request: Any, context: RequestContext, group: ClassicGroup) -> None:
+
+def sync(
+    shard: Shard,
+    turn: Turn,
+    ticket: Ticket,
+    request: messages.SyncGroupRequest,
+    context: RequestContext,
+    group: ClassicGroup,
+) -> None:
     member = group.validate_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:
         raise Refusal(ErrorCode.ILLEGAL_GENERATION)
@@ -60,7 +70,7 @@ def _store_assignment(shard: Shard, turn: Turn, group: ClassicGroup, given: dict
     turn.undo.append(undo)
 
 
-def heartbeat(shard: Shard, turn: Turn, request: Any, group: ClassicGroup) -> ErrorCode:
+def heartbeat(shard: Shard, turn: Turn, request: messages.HeartbeatRequest, group: ClassicGroup) -> ErrorCode:
     member = group.validate_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:
         raise Refusal(ErrorCode.ILLEGAL_GENERATION)
@@ -70,14 +80,14 @@ def heartbeat(shard: Shard, turn: Turn, request: Any, group: ClassicGroup) -> Er
     return ErrorCode.NONE
 
 
-def leaving(request: Any, context: RequestContext) -> list[Any]:
+def leaving(request: messages.LeaveGroupRequest, context: RequestContext) -> list[Identity]:
     """Whom a LeaveGroup names: one member up to version 2, a list after."""
     if context.api_version <= 2:
         return [messages.LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     return list(request.members)
 
 
-def left(identities: list[Any], codes: list[ErrorCode], context: RequestContext) -> Any:
+def left(identities: list[Identity], codes: list[ErrorCode], context: RequestContext) -> messages.LeaveGroupResponse:
     """The answer: one code up to version 2, one for each member after."""
     response = messages.LeaveGroupResponse
     if context.api_version <= 2:
@@ -90,7 +100,7 @@ def left(identities: list[Any], codes: list[ErrorCode], context: RequestContext)
     )
 
 
-def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[Any]) -> list[ErrorCode]:
+def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[Identity]) -> list[ErrorCode]:
     codes = [_leave_one(shard, turn, group, identity) for identity in identities]
     if ErrorCode.NONE in codes:
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
@@ -100,7 +110,7 @@ def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[Any]) 
     return codes
 
 
-def _leave_one(shard: Shard, turn: Turn, group: ClassicGroup, identity: Any) -> ErrorCode:
+def _leave_one(shard: Shard, turn: Turn, group: ClassicGroup, identity: Identity) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id:
         # An administrator removes a static member by its instance id alone.

@@ -8,21 +8,20 @@ ones stay until their session runs out.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
 from tidelog.group.turn import Parked, Turn
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 
-def join_failure(member_id: str, code: ErrorCode) -> Any:
+def join_failure(member_id: str, code: ErrorCode) -> messages.JoinGroupResponse:
     return messages.JoinGroupResponse(member_id=member_id, error_code=int(code))
 
 
-def sync_failure(code: ErrorCode) -> Any:
+def sync_failure(code: ErrorCode) -> messages.SyncGroupResponse:
     return messages.SyncGroupResponse(error_code=int(code))
 
 
@@ -43,14 +42,16 @@ def park_sync(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMemb
     shard.parked[parked.ticket] = (group.group_id, member.member_id)
 
 
-def _release(shard: Shard, turn: Turn, parked: Parked, message: Any) -> None:
+def _release(shard: Shard, turn: Turn, parked: Parked, message: Message) -> None:
     """A request whose connection has gone keeps its member in the rebalance, but has nobody to answer."""
     if parked.ticket is not None:
         shard.parked.pop(parked.ticket, None)
         turn.reply(parked.ticket, message)
 
 
-def answer_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, message: Any) -> bool:
+def answer_join(
+    shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, message: messages.JoinGroupResponse
+) -> bool:
     parked = group.take_join(member)
     if parked is None:
         return False
@@ -58,7 +59,7 @@ def answer_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMe
     return True
 
 
-def answer_sync(shard: Shard, turn: Turn, member: ClassicMember, message: Any) -> bool:
+def answer_sync(shard: Shard, turn: Turn, member: ClassicMember, message: messages.SyncGroupResponse) -> bool:
     parked, member.awaiting_sync = member.awaiting_sync, None
     if parked is None:
         return False
@@ -76,7 +77,9 @@ def remove_member(shard: Shard, turn: Turn, group: ClassicGroup, member_id: str)
     shard.deadlines.cancel(turn, shard.key("session", group.group_id, member_id))
 
 
-def joined(group: ClassicGroup, member: ClassicMember, api_version: int, skip_assignment: bool = False) -> Any:
+def joined(
+    group: ClassicGroup, member: ClassicMember, api_version: int, skip_assignment: bool = False
+) -> messages.JoinGroupResponse:
     """The answer to a join: the leader gets everybody's metadata."""
     leads = member.member_id == group.leader_id
     response = messages.JoinGroupResponse
@@ -100,7 +103,7 @@ def joined(group: ClassicGroup, member: ClassicMember, api_version: int, skip_as
     )
 
 
-def synced(group: ClassicGroup, assignment: bytes) -> Any:
+def synced(group: ClassicGroup, assignment: bytes) -> messages.SyncGroupResponse:
     return messages.SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 MAX_INT32 = 2**31 - 1
 
@@ -22,7 +24,7 @@ REGEX_REFRESH_MIN_INTERVAL_MS = 10_000
 RETRY_BACKOFF_MS = 500
 
 
-def _named(name: str, default: Any) -> Any:
+def _named(name: str, default: T) -> T:
     return field(default=default, metadata={"name": name})
 
 

@@ -35,7 +35,7 @@ from tidelog.wire.errors import ErrorCode
 _E = ErrorCode
 
 
-def validate(request: Any, context: RequestContext, config: GroupConfig) -> None:
+def validate(request: messages.ConsumerGroupHeartbeatRequest, context: RequestContext, config: GroupConfig) -> None:
     epoch = request.member_epoch
     if (context.api_version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
         raise Refusal(_E.INVALID_REQUEST, "MemberId can't be empty.")
@@ -66,7 +66,9 @@ def validate(request: Any, context: RequestContext, config: GroupConfig) -> None
         check_regex(request.subscribed_topic_regex)
 
 
-def heartbeat(shard: Shard, turn: Turn, request: Any, context: RequestContext) -> Any:
+def heartbeat(
+    shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> messages.ConsumerGroupHeartbeatResponse:
     if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
         return _leave(shard, turn, request)
     group = _group_of(shard, turn, request)
@@ -89,13 +91,13 @@ def session_timeout_ms(shard: Shard, group_id: str) -> int:
     return shard.config.consumer_session_timeout_ms if timeout_ms is None else timeout_ms
 
 
-def _reported(topic_partitions: list[Any] | None) -> Reported:
+def _reported(topic_partitions: list[messages.ConsumerGroupHeartbeatRequest.TopicPartitions] | None) -> Reported:
     if topic_partitions is None:
         return None
     return {entry.topic_id: set(entry.partitions) for entry in topic_partitions}
 
 
-def _group_of(shard: Shard, turn: Turn, request: Any) -> ConsumerGroup:
+def _group_of(shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
     """The group; a joining member makes a new one, or turns a classic group into one."""
     group_id, joins = request.group_id, request.member_epoch == 0
     group = shard.groups.get(group_id)
@@ -118,7 +120,9 @@ def _group_of(shard: Shard, turn: Turn, request: Any) -> ConsumerGroup:
 # -- the member as the request has it ------------------------------------------------------------------------------
 
 
-def _with_request(member: ConsumerMember, request: Any, context: RequestContext) -> ConsumerMember:
+def _with_request(
+    member: ConsumerMember, request: messages.ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerMember:
     """Fields that a request leaves out stay; a heartbeat that brings nothing gives the very same member."""
     changes: dict[str, Any] = {}
     if request.instance_id is not None:
@@ -140,7 +144,13 @@ def _with_request(member: ConsumerMember, request: Any, context: RequestContext)
     return replace(member, **changes) if changes else member
 
 
-def _answer(shard: Shard, turn: Turn, request: Any, before: ConsumerMember, member: ConsumerMember) -> Any:
+def _answer(
+    shard: Shard,
+    turn: Turn,
+    request: messages.ConsumerGroupHeartbeatRequest,
+    before: ConsumerMember,
+    member: ConsumerMember,
+) -> messages.ConsumerGroupHeartbeatResponse:
     interval_ms = shard.around.overrides.get(request.group_id, NO_OVERRIDES).heartbeat_interval_ms
     response = messages.ConsumerGroupHeartbeatResponse
     answer = response(
@@ -168,7 +178,9 @@ def _answer(shard: Shard, turn: Turn, request: Any, before: ConsumerMember, memb
 # -- leaving, and what is due ------------------------------------------------------------------------------------
 
 
-def _leave(shard: Shard, turn: Turn, request: Any) -> Any:
+def _leave(
+    shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeatRequest
+) -> messages.ConsumerGroupHeartbeatResponse:
     group = shard.consumer(request.group_id)
     if group is None:
         raise Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")

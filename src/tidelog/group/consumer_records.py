@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.consumer_group import (
@@ -18,11 +17,12 @@ from tidelog.group.consumer_group import (
 )
 from tidelog.group.records import VALUE_OF, RecordType, encode_key, encode_value
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 
 _T = RecordType
 
 
-def _record(kind: RecordType, names: tuple[str, ...], value: Any) -> CoordinatorRecord:
+def _record(kind: RecordType, names: tuple[str, ...], value: Message) -> CoordinatorRecord:
     return CoordinatorRecord(encode_key(kind, *names), encode_value(VALUE_OF[kind], 0, value))
 
 
@@ -89,7 +89,7 @@ def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     return _record(_T.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, (group_id, member.member_id), value)
 
 
-def _topic_partitions(owned: Owned) -> list[Any]:
+def _topic_partitions(owned: Owned) -> list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
     of_topic = messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
     return [
         of_topic(topic_id=topic_id, partitions=list(epochs), assignment_epochs=list(epochs.values()))
@@ -138,7 +138,7 @@ def group_tombstones(group: ConsumerGroup, member_ids: Iterable[str] | None = No
 # -- replaying ---------------------------------------------------------------------------------------------------
 
 
-def with_metadata(member: ConsumerMember, value: Any) -> ConsumerMember:
+def with_metadata(member: ConsumerMember, value: messages.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
     classic = None
     stored = value.classic_member_metadata
     if stored is not None:
@@ -158,7 +158,7 @@ def with_metadata(member: ConsumerMember, value: Any) -> ConsumerMember:
     )
 
 
-def with_current(member: ConsumerMember, value: Any) -> ConsumerMember:
+def with_current(member: ConsumerMember, value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
     known = MemberState._value2member_map_
     return replace(
         member,
@@ -170,7 +170,9 @@ def with_current(member: ConsumerMember, value: Any) -> ConsumerMember:
     )
 
 
-def _owned(topic_partitions: list[Any], member_epoch: int) -> Owned:
+def _owned(
+    topic_partitions: list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions], member_epoch: int
+) -> Owned:
     """Records written before the epochs were kept count as assigned in the member's epoch."""
     owned: dict[bytes, dict[int, int]] = {}
     for entry in topic_partitions:
@@ -181,5 +183,5 @@ def _owned(topic_partitions: list[Any], member_epoch: int) -> Owned:
     return owned
 
 
-def target_of(value: Any) -> Assignment:
+def target_of(value: messages.ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
     return {entry.topic_id: frozenset(entry.partitions) for entry in value.topic_partitions}

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from struct import Struct, error
-from typing import Any
+from typing import TypeVar
 
 from tidelog.group.topics import TopicsImage
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.codec import stored_codec
 from tidelog.wire.malformed import WireError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _NEWEST = 3
 _INT16 = Struct(">h")
+
+M = TypeVar("M", bound=Message)
 
 
 class Malformed(Exception):
@@ -35,25 +38,25 @@ def version_of(blob: bytes) -> int:
     return min(version, _NEWEST)
 
 
-def _decode(name: str, blob: bytes, version: int) -> Any:
+def _decode(kind: type[M], blob: bytes, version: int) -> M:
     try:
-        return stored_codec(name, version).decode(blob, 2)[0]
+        message: M = stored_codec(kind.__name__, version).decode(blob, 2)[0]
+        return message
     except WireError as problem:
         raise Malformed(str(problem)) from None
 
 
 def subscribed_topics(blob: bytes) -> list[str]:
     version_of(blob)
-    topics: list[str] = _decode("ConsumerProtocolSubscription", blob, 0).topics
-    return topics
+    return _decode(messages.ConsumerProtocolSubscription, blob, 0).topics
 
 
-def decode_subscription(blob: bytes) -> Any:
-    return _decode("ConsumerProtocolSubscription", blob, version_of(blob))
+def decode_subscription(blob: bytes) -> messages.ConsumerProtocolSubscription:
+    return _decode(messages.ConsumerProtocolSubscription, blob, version_of(blob))
 
 
-def decode_assignment(blob: bytes) -> Any:
-    return _decode("ConsumerProtocolAssignment", blob, version_of(blob))
+def decode_assignment(blob: bytes) -> messages.ConsumerProtocolAssignment:
+    return _decode(messages.ConsumerProtocolAssignment, blob, version_of(blob))
 
 
 def encode_assignment(partitions: Mapping[bytes, Iterable[int]], image: TopicsImage, version: int) -> bytes:
@@ -69,7 +72,12 @@ def encode_assignment(partitions: Mapping[bytes, Iterable[int]], image: TopicsIm
     return _INT16.pack(version) + stored_codec("ConsumerProtocolAssignment", version).encode(assignment)
 
 
-def by_topic_id(topic_partitions: Iterable[Any], image: TopicsImage) -> dict[bytes, set[int]]:
+def by_topic_id(
+    topic_partitions: Iterable[
+        messages.ConsumerProtocolSubscription.TopicPartition | messages.ConsumerProtocolAssignment.TopicPartition
+    ],
+    image: TopicsImage,
+) -> dict[bytes, set[int]]:
     """Partitions by name, as classic members report them, to partitions by topic id."""
     found: dict[bytes, set[int]] = {}
     for entry in topic_partitions:

@@ -6,10 +6,8 @@ API, and the message that was about to leave already names every group, topic an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
@@ -33,34 +31,36 @@ def translated(code: ErrorCode) -> ErrorCode:
     return _TRANSLATED.get(code, code)
 
 
-def failed(message: Any, code: ErrorCode) -> Any:
+def failed(message: Message, code: ErrorCode) -> Message:
     """The error in the shape of `message`; a message that tells of an error already is left alone."""
-    name = type(message).__name__
-    shape = _SHAPES.get(name)
-    if shape is not None:
-        return shape(message, code)
-    if message.error_code:
+    if isinstance(message, messages.OffsetCommitResponse | messages.TxnOffsetCommitResponse):
+        for topic in message.topics:
+            for partition in topic.partitions:
+                partition.error_code = partition.error_code or int(code)
         return message
-    failure = getattr(messages, name)(error_code=int(code))
-    if name == "JoinGroupResponse":
-        failure.member_id = message.member_id
-    return failure
+    if isinstance(message, messages.DeleteGroupsResponse):
+        for result in message.results:
+            result.error_code = result.error_code or int(code)
+        return message
+    if isinstance(message, messages.OffsetFetchResponse):
+        return _offset_fetch(message, code)
+    if isinstance(message, messages.JoinGroupResponse):
+        if message.error_code:
+            return message
+        return messages.JoinGroupResponse(error_code=int(code), member_id=message.member_id)
+    if isinstance(
+        message,
+        messages.SyncGroupResponse
+        | messages.HeartbeatResponse
+        | messages.LeaveGroupResponse
+        | messages.ConsumerGroupHeartbeatResponse
+        | messages.OffsetDeleteResponse,
+    ):
+        return message if message.error_code else type(message)(error_code=int(code))
+    raise TypeError(f"{type(message).__name__} answers no request that is stored")
 
 
-def _each_partition(message: Any, code: ErrorCode) -> Any:
-    for topic in message.topics:
-        for partition in topic.partitions:
-            partition.error_code = partition.error_code or int(code)
-    return message
-
-
-def _each_result(message: Any, code: ErrorCode) -> Any:
-    for result in message.results:
-        result.error_code = result.error_code or int(code)
-    return message
-
-
-def _offset_fetch(message: Any, code: ErrorCode) -> Any:
+def _offset_fetch(message: messages.OffsetFetchResponse, code: ErrorCode) -> messages.OffsetFetchResponse:
     # Consumers before 3.9 do not retry on COORDINATOR_NOT_AVAILABLE here.
     code = _E.NOT_COORDINATOR if code is _E.COORDINATOR_NOT_AVAILABLE else code
     of_group = messages.OffsetFetchResponse.OffsetFetchResponseGroup
@@ -73,11 +73,3 @@ def _offset_fetch(message: Any, code: ErrorCode) -> Any:
                 partition.committed_offset, partition.committed_leader_epoch, partition.metadata = -1, -1, ""
                 partition.error_code = int(code)
     return failure
-
-
-_SHAPES: dict[str, Callable[[Any, ErrorCode], Any]] = {
-    "OffsetCommitResponse": _each_partition,
-    "TxnOffsetCommitResponse": _each_partition,
-    "DeleteGroupsResponse": _each_result,
-    "OffsetFetchResponse": _offset_fetch,
-}

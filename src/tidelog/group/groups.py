@@ -36,10 +36,12 @@ from tidelog.group.classic_join import Joining, join
 from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.failure import failed, translated
+from tidelog.group.records import Meaning
 from tidelog.group.shard import Group, Shard, Surroundings
 from tidelog.group.topics import Topic
-from tidelog.group.turn import Parked, Refusal, RequestContext, TimerKey, Turn
+from tidelog.group.turn import Parked, Refusal, RequestContext, Ticket, TimerKey, Turn
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.java_hash import coordinator_partition
 
@@ -82,7 +84,7 @@ class Groups:
         value: bytes | None,
         producer_id: int = -1,
         offset: int = -1,
-        meaning: replaying.Meaning | None = None,
+        meaning: Meaning | None = None,
     ) -> None:
         """One record, when living or loading; `producer_id` of its batch where that is transactional, else -1."""
         replaying.replay(self._shards[partition], meaning or replaying.decoded(key, value), producer_id, offset)
@@ -145,11 +147,11 @@ class Groups:
         return shard.close(turn)
 
     @staticmethod
-    def failed(message: Any, error: ErrorCode) -> Any:
+    def failed(message: Message, error: ErrorCode) -> Message:
         """The reply `message` turned into one of its API that tells of `error`."""
         return failed(message, translated(error))
 
-    def cancel(self, ticket: Any) -> None:
+    def cancel(self, ticket: Ticket) -> None:
         """The connection has gone. Its member stays until its session runs out, as it would for a slow client."""
         for shard in self._shards.values():
             where = shard.parked.pop(ticket, None)
@@ -242,7 +244,9 @@ class Groups:
 
     # -- members of groups ---------------------------------------------------------------------------------------
 
-    def join(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def join(
+        self, ticket: Ticket, request: messages.JoinGroupRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         config = self._around.config
         try:
@@ -262,7 +266,9 @@ class Groups:
         except Refusal as refusal:
             return _refused(turn, ticket, classic_rebalance.join_failure(request.member_id, refusal.code))
 
-    def sync(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def sync(
+        self, ticket: Ticket, request: messages.SyncGroupRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
             if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -278,7 +284,9 @@ class Groups:
         except Refusal as refusal:
             return _refused(turn, ticket, classic_rebalance.sync_failure(refusal.code))
 
-    def heartbeat(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def heartbeat(
+        self, ticket: Ticket, request: messages.HeartbeatRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
             shard, group = self._members_group(request.group_id)
@@ -292,7 +300,9 @@ class Groups:
         turn.reply(ticket, messages.HeartbeatResponse(error_code=int(code)))
         return turn
 
-    def leave(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def leave(
+        self, ticket: Ticket, request: messages.LeaveGroupRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         identities = classic_member.leaving(request, context)
         try:
@@ -310,7 +320,12 @@ class Groups:
             return _refused(turn, ticket, messages.LeaveGroupResponse(error_code=int(refusal.code)))
 
     def consumer_group_heartbeat(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.ConsumerGroupHeartbeatRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
@@ -326,7 +341,9 @@ class Groups:
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
-    def offset_commit(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def offset_commit(
+        self, ticket: Ticket, request: messages.OffsetCommitRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         """For versions with topic ids the caller has set the names."""
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
@@ -337,7 +354,12 @@ class Groups:
             return _refused(turn, ticket, offset_commit.refused_commit(request, refusal.code))
 
     def txn_offset_commit(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.TxnOffsetCommitRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> Decision:
         """The decision names the producer: its records are appended as part of the producer's transaction."""
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
@@ -350,13 +372,17 @@ class Groups:
         except Refusal as refusal:
             return _refused(turn, ticket, offset_commit.refused_txn_commit(request, refusal.code, context))
 
-    def offset_fetch(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def offset_fetch(
+        self, ticket: Ticket, request: messages.OffsetFetchRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         """For versions with topic ids the caller has set the names."""
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         turn.reply(ticket, fetching.answer(self._shard, turn, request, context))
         return turn
 
-    def offset_delete(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def offset_delete(
+        self, ticket: Ticket, request: messages.OffsetDeleteRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
             if not request.group_id:
@@ -370,7 +396,12 @@ class Groups:
     # -- administration ------------------------------------------------------------------------------------------
 
     def describe_groups(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.DescribeGroupsRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> Decision:
         of_group = messages.DescribeGroupsResponse.DescribedGroup
         described = []
@@ -382,7 +413,12 @@ class Groups:
         return _answered(now_ms, wall_ms, ticket, messages.DescribeGroupsResponse(groups=described))
 
     def consumer_group_describe(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.ConsumerGroupDescribeRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> Decision:
         of_group = messages.ConsumerGroupDescribeResponse.DescribedGroup
         described = []
@@ -396,7 +432,9 @@ class Groups:
                 described.append(of_group(group_id=group_id, error_code=code, error_message=message))
         return _answered(now_ms, wall_ms, ticket, messages.ConsumerGroupDescribeResponse(groups=described))
 
-    def list_groups(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> Decision:
+    def list_groups(
+        self, ticket: Ticket, request: messages.ListGroupsRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> Decision:
         states = {state.lower().strip() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         if any(shard.loading for shard in self._shards.values()):
@@ -407,7 +445,7 @@ class Groups:
         return _answered(now_ms, wall_ms, ticket, message)
 
     def delete_groups(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self, ticket: Ticket, request: messages.DeleteGroupsRequest, context: RequestContext, now_ms: int, wall_ms: int
     ) -> list[Decision]:
         """One decision for each coordinator partition, each with a reply that holds the results of its groups."""
         of_result = messages.DeleteGroupsResponse.DeletableGroupResult
@@ -457,14 +495,14 @@ class Groups:
         return [shard for shard in self._shards.values() if not shard.loading]
 
 
-def _refused(turn: Turn, ticket: Any, message: Any) -> Turn:
+def _refused(turn: Turn, ticket: Ticket, message: Message) -> Turn:
     """A refusal leaves no trace but its answer, and the timers that deciding has already moved."""
     turn.records.clear()
     turn.reply(ticket, message)
     return turn
 
 
-def _answered(now_ms: int, wall_ms: int, ticket: Any, message: Any) -> Turn:
+def _answered(now_ms: int, wall_ms: int, ticket: Ticket, message: Message) -> Turn:
     turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
     turn.reply(ticket, message)
     return turn

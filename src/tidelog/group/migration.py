@@ -16,7 +16,6 @@ data of its own in the assignment, stays what it is.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tidelog.group import embedded
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
@@ -43,7 +42,7 @@ from tidelog.group.consumer_update import Update
 from tidelog.group.records import group_metadata_tombstone
 from tidelog.group.shard import Shard
 from tidelog.group.topics import TopicsImage
-from tidelog.group.turn import Refusal, Turn
+from tidelog.group.turn import Refusal, Ticket, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -199,7 +198,9 @@ def _downgrade_by(
     return member
 
 
-def _with_join(member: ConsumerMember, joining: Joining, subscription: Any) -> ConsumerMember:
+def _with_join(
+    member: ConsumerMember, joining: Joining, subscription: messages.ConsumerProtocolSubscription
+) -> ConsumerMember:
     instance_id, rack_id = joining.group_instance_id, subscription.rack_id
     return replace(
         member,
@@ -214,7 +215,9 @@ def _with_join(member: ConsumerMember, joining: Joining, subscription: Any) -> C
     )
 
 
-def _classic_member(group: ConsumerGroup, request: Any) -> tuple[ConsumerMember, ClassicMetadata]:
+def _classic_member(
+    group: ConsumerGroup, request: messages.SyncGroupRequest | messages.HeartbeatRequest
+) -> tuple[ConsumerMember, ClassicMetadata]:
     """The member behind a SyncGroup or Heartbeat, if it speaks the classic protocol and is in that generation."""
     if request.group_instance_id is None:
         member = group.member(request.member_id)
@@ -228,7 +231,7 @@ def _classic_member(group: ConsumerGroup, request: Any) -> tuple[ConsumerMember,
     return member, member.classic
 
 
-def sync(shard: Shard, turn: Turn, ticket: Any, request: Any, group: ConsumerGroup) -> None:
+def sync(shard: Shard, turn: Turn, ticket: Ticket, request: messages.SyncGroupRequest, group: ConsumerGroup) -> None:
     member, classic = _classic_member(group, request)
     name, metadata = classic.protocols[0]
     if (request.protocol_type or embedded.CONSUMER_PROTOCOL_TYPE) != embedded.CONSUMER_PROTOCOL_TYPE:
@@ -250,7 +253,7 @@ def sync(shard: Shard, turn: Turn, ticket: Any, request: Any, group: ConsumerGro
     )
 
 
-def heartbeat(shard: Shard, turn: Turn, request: Any, group: ConsumerGroup) -> ErrorCode:
+def heartbeat(shard: Shard, turn: Turn, request: messages.HeartbeatRequest, group: ConsumerGroup) -> ErrorCode:
     member, classic = _classic_member(group, request)
     shard.touch_session(turn, group.group_id, member.member_id, classic.session_timeout_ms)
     free = member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member)
@@ -276,7 +279,9 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def leave(shard: Shard, turn: Turn, group: ConsumerGroup, identities: list[Any]) -> list[ErrorCode]:
+def leave(
+    shard: Shard, turn: Turn, group: ConsumerGroup, identities: list[messages.LeaveGroupRequest.MemberIdentity]
+) -> list[ErrorCode]:
     codes: list[ErrorCode] = []
     leaving: dict[str, ConsumerMember] = {}
     for identity in identities:

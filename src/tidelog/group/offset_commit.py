@@ -9,7 +9,6 @@ that it held in that epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup, ConsumerMember
@@ -24,7 +23,9 @@ from tidelog.wire.errors import ErrorCode
 PartitionCheck = Callable[[bytes, int], None] | None
 
 
-def commit(shard: Shard, turn: Turn, request: Any, context: RequestContext) -> Any:
+def commit(
+    shard: Shard, turn: Turn, request: messages.OffsetCommitRequest, context: RequestContext
+) -> messages.OffsetCommitResponse:
     check = _validate_commit(shard, turn, request, context)
     response = messages.OffsetCommitResponse
     topic_of, partition_of = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
@@ -59,9 +60,11 @@ def commit(shard: Shard, turn: Turn, request: Any, context: RequestContext) -> A
 _TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
-def _validate_commit(shard: Shard, turn: Turn, request: Any, context: RequestContext) -> PartitionCheck:
+def _validate_commit(
+    shard: Shard, turn: Turn, request: messages.OffsetCommitRequest, context: RequestContext
+) -> PartitionCheck:
     group = shard.groups.get(request.group_id)
-    generation: int = request.generation_id_or_member_epoch
+    generation = request.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
             return None
@@ -121,7 +124,9 @@ def _stale(member: ConsumerMember, message: str) -> Refusal:
     return Refusal(code, message)
 
 
-def commit_in_transaction(shard: Shard, turn: Turn, request: Any) -> Any:
+def commit_in_transaction(
+    shard: Shard, turn: Turn, request: messages.TxnOffsetCommitRequest
+) -> messages.TxnOffsetCommitResponse:
     check = _validate_txn_commit(shard, request)
     turn.producer_id, turn.producer_epoch = request.producer_id, request.producer_epoch
     response = messages.TxnOffsetCommitResponse
@@ -159,7 +164,7 @@ def commit_in_transaction(shard: Shard, turn: Turn, request: Any) -> Any:
     return answer
 
 
-def _validate_txn_commit(shard: Shard, request: Any) -> PartitionCheck:
+def _validate_txn_commit(shard: Shard, request: messages.TxnOffsetCommitRequest) -> PartitionCheck:
     group = shard.groups.get(request.group_id)
     generation, member_id = request.generation_id, request.member_id
     if group is None:
@@ -192,7 +197,7 @@ def _for_producers(refusal: Refusal) -> Refusal:
     return refusal
 
 
-def delete_offsets(shard: Shard, turn: Turn, request: Any) -> Any:
+def delete_offsets(shard: Shard, turn: Turn, request: messages.OffsetDeleteRequest) -> messages.OffsetDeleteResponse:
     group = shard.groups.get(request.group_id)
     if group is None:
         raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -215,7 +220,7 @@ def delete_offsets(shard: Shard, turn: Turn, request: Any) -> Any:
     return answer
 
 
-def refused_commit(request: Any, code: ErrorCode) -> Any:
+def refused_commit(request: messages.OffsetCommitRequest, code: ErrorCode) -> messages.OffsetCommitResponse:
     response = messages.OffsetCommitResponse
     return response(
         topics=[
@@ -232,7 +237,9 @@ def refused_commit(request: Any, code: ErrorCode) -> Any:
     )
 
 
-def refused_txn_commit(request: Any, code: ErrorCode, context: RequestContext) -> Any:
+def refused_txn_commit(
+    request: messages.TxnOffsetCommitRequest, code: ErrorCode, context: RequestContext
+) -> messages.TxnOffsetCommitResponse:
     if context.api_version < 2 and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         # Producers before 2.0 do not know that error.
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE

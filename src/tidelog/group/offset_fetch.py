@@ -11,7 +11,7 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
@@ -26,41 +26,68 @@ from tidelog.wire.errors import ErrorCode
 _UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-class Shape(NamedTuple):
+T = TypeVar("T")
+
+
+class Shape(NamedTuple, Generic[T]):
     """The structs of an answer: version 8 put them into groups under other names."""
 
-    topic: Any
-    partition: Any
+    topic: Callable[..., T]
+    partition: Callable[..., object]
     with_ids: bool
+
+
+class AskedTopic(NamedTuple):
+    name: str
+    topic_id: bytes
+    partition_indexes: list[int]
 
 
 class Asked(NamedTuple):
     """One group of a request; before version 8 the request is about a single one."""
 
     group_id: str
-    topics: list[Any] | None
+    topics: list[AskedTopic] | None
     member_id: str | None = None
     member_epoch: int = -1
 
 
-def answer(shard_of: Callable[[str], Shard], turn: Turn, request: Any, context: RequestContext) -> Any:
+def answer(
+    shard_of: Callable[[str], Shard], turn: Turn, request: messages.OffsetFetchRequest, context: RequestContext
+) -> messages.OffsetFetchResponse:
     response, version = messages.OffsetFetchResponse, context.api_version
     if version < 8:
         shape = Shape(response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition, False)
-        asked = Asked(request.group_id, request.topics)
-        topics, code = _attempt(shard_of, turn, asked, request.require_stable, shape, version)
+        topics, code = _attempt(shard_of, turn, _single(request), request.require_stable, shape, version)
         return response(topics=topics, error_code=int(code) if version >= 2 else 0)
-    shape = Shape(response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions, version >= 10)
+    in_group = Shape(response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions, version >= 10)
     groups = []
     for group in request.groups:
-        topics, code = _attempt(shard_of, turn, group, request.require_stable, shape, version)
-        groups.append(response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=int(code)))
+        asked = _one_of_many(group, in_group.with_ids)
+        found, code = _attempt(shard_of, turn, asked, request.require_stable, in_group, version)
+        groups.append(response.OffsetFetchResponseGroup(group_id=group.group_id, topics=found, error_code=int(code)))
     return response(groups=groups)
 
 
+def _single(request: messages.OffsetFetchRequest) -> Asked:
+    topics = request.topics
+    named = None if topics is None else [AskedTopic(t.name, ZERO_UUID, t.partition_indexes) for t in topics]
+    return Asked(request.group_id, named)
+
+
+def _one_of_many(group: messages.OffsetFetchRequest.OffsetFetchRequestGroup, with_ids: bool) -> Asked:
+    topics = group.topics
+    named = (
+        None
+        if topics is None
+        else [AskedTopic(t.name, t.topic_id if with_ids else ZERO_UUID, t.partition_indexes) for t in topics]
+    )
+    return Asked(group.group_id, named, group.member_id, group.member_epoch)
+
+
 def _attempt(
-    shard_of: Callable[[str], Shard], turn: Turn, asked: Any, require_stable: bool, shape: Shape, version: int
-) -> tuple[list[Any], ErrorCode]:
+    shard_of: Callable[[str], Shard], turn: Turn, asked: Asked, require_stable: bool, shape: Shape[T], version: int
+) -> tuple[list[T], ErrorCode]:
     try:
         shard = shard_of(asked.group_id)
         topics = fetch(shard, asked, require_stable, shape)
@@ -72,7 +99,7 @@ def _attempt(
     return topics, ErrorCode.NONE
 
 
-def _refused(asked: Any, shape: Shape, code: ErrorCode) -> list[Any]:
+def _refused(asked: Asked, shape: Shape[T], code: ErrorCode) -> list[T]:
     return [
         shape.topic(
             name=topic.name,
@@ -85,32 +112,19 @@ def _refused(asked: Any, shape: Shape, code: ErrorCode) -> list[Any]:
     ]
 
 
-def fetch(shard: Shard, asked: Any, require_stable: bool, shape: Shape) -> list[Any]:
-    """The topics of the answer for one group; `asked` is a group of the request. Raises Refusal."""
+def fetch(shard: Shard, asked: Asked, require_stable: bool, shape: Shape[T]) -> list[T]:
+    """The topics of the answer for one group. Raises Refusal."""
     group = shard.groups.get(asked.group_id)
     if isinstance(group, ConsumerGroup):
         _validate(group, asked.member_id, asked.member_epoch)
-    if asked.topics is None:
+    topics = asked.topics
+    if topics is None:
         if group is None:
             return []
-        stored = shard.offsets.offsets.get(asked.group_id, {})
         image = shard.around.topics
-        return [
-            _topic(shard, shape, asked.group_id, name, image.topic_id(name), list(partitions), require_stable)
-            for name, partitions in stored.items()
-        ]
-    return [
-        _topic(
-            shard,
-            shape,
-            asked.group_id,
-            topic.name,
-            topic.topic_id if shape.with_ids else ZERO_UUID,
-            topic.partition_indexes,
-            require_stable,
-        )
-        for topic in asked.topics
-    ]
+        stored = shard.offsets.offsets.get(asked.group_id, {})
+        topics = [AskedTopic(name, image.topic_id(name), list(partitions)) for name, partitions in stored.items()]
+    return [_topic(shard, shape, asked.group_id, topic, require_stable) for topic in topics]
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -122,9 +136,8 @@ def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
         raise Refusal(code)
 
 
-def _topic(
-    shard: Shard, shape: Shape, group_id: str, name: str, topic_id: bytes, indexes: list[int], require_stable: bool
-) -> Any:
+def _topic(shard: Shard, shape: Shape[T], group_id: str, topic: AskedTopic, require_stable: bool) -> T:
+    name, topic_id, indexes = topic
     of_partition = shape.partition
     stored = shard.offsets.offsets.get(group_id, {}).get(name, {})
     unstable = shard.offsets.open.get(group_id) if require_stable else None
@@ -146,10 +159,9 @@ def _topic(
                     metadata=committed.metadata,
                 )
             )
-    answer = shape.topic(name=name, partitions=partitions)
     if shape.with_ids:
-        answer.topic_id = topic_id
-    return answer
+        return shape.topic(name=name, topic_id=topic_id, partitions=partitions)
+    return shape.topic(name=name, partitions=partitions)
 
 
 def _of_another_topic(committed: CommittedOffset, topic_id: bytes) -> bool:

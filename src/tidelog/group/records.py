@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
-from typing import Any
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.topics import ZERO_UUID
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.codec import stored_codec
 from tidelog.wire.malformed import WireError
 
@@ -64,6 +64,11 @@ VALUE_OF = {
     RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: "ConsumerGroupRegularExpressionValue",
 }
 
+#: what a record says of an offset: the fields of `CommittedOffset` but the last
+Stated = tuple[int, int, str, int, int, bytes]
+#: type, group, topic or member or expression or "", partition or -1, and the value, None for a tombstone
+Meaning = tuple[RecordType, str, str, int, Stated | Message | None]
+
 _WITH_TWO_STRINGS = frozenset(
     {
         RecordType.CONSUMER_GROUP_MEMBER_METADATA,
@@ -83,7 +88,7 @@ def encode_key(kind: RecordType, *names: str) -> bytes:
     return b"".join(parts)
 
 
-def encode_value(name: str, version: int, message: Any) -> bytes:
+def encode_value(name: str, version: int, message: Message) -> bytes:
     return _INT16.pack(version) + stored_codec(name, version).encode(message)
 
 
@@ -111,11 +116,23 @@ def _string(key: bytes, at: int) -> tuple[str, int]:
     return key[at + 2 : end].decode(), end
 
 
-def decode_value(kind: RecordType, value: bytes) -> Any:
+def decode_value(kind: RecordType, value: bytes) -> Message:
     if len(value) < 2:
         raise WireError("a value without a version")
     (version,) = _INT16.unpack_from(value, 0)
-    return stored_codec(VALUE_OF[kind], version).decode(value, 2)[0]
+    message: Message = stored_codec(VALUE_OF[kind], version).decode(value, 2)[0]
+    return message
+
+
+def stated(value: messages.OffsetCommitValue) -> Stated:
+    return (
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------
@@ -138,8 +155,8 @@ def offset_commit_record(
     topic_id: bytes,
 ) -> CoordinatorRecord:
     key = offset_key(group_id, topic, partition)
-    stated = (offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
-    meaning = (RecordType.OFFSET_COMMIT, group_id, topic, partition, stated)
+    said = (offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
+    meaning: Meaning = (RecordType.OFFSET_COMMIT, group_id, topic, partition, said)
     if expire_timestamp_ms == -1 and not metadata and topic_id != ZERO_UUID:
         # What nearly every commit is, without the way through the codec, which would write the same.
         encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)

@@ -8,18 +8,15 @@ that the offsets of a group are never answered as missing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.consumer_group import LEAVE_EPOCH, NOTHING, ConsumerGroup, ConsumerMember, ResolvedRegex
 from tidelog.group.consumer_records import target_of, with_current, with_metadata
 from tidelog.group.offset_store import CommittedOffset
-from tidelog.group.records import RecordType, decode_key, decode_value
+from tidelog.group.records import Meaning, RecordType, decode_key, decode_value, stated
 from tidelog.group.shard import Shard
-
-#: type, group, topic or member or expression or "", partition or -1, and the value, None for a tombstone; of an offset
-#: the value is a tuple, the fields of `CommittedOffset` but the last
-Meaning = tuple[RecordType, str, str, int, Any]
+from tidelog.wire import messages
+from tidelog.wire.classes import Message
 
 
 def decoded(key: bytes, value: bytes | None) -> Meaning | None:
@@ -27,57 +24,42 @@ def decoded(key: bytes, value: bytes | None) -> Meaning | None:
     parts = decode_key(key)
     if parts is None:
         return None
-    message = None if value is None else decode_value(parts[0], value)
-    if message is not None and parts[0] <= RecordType.OFFSET_COMMIT:
-        message = (
-            message.offset,
-            message.leader_epoch,
-            message.metadata,
-            message.commit_timestamp,
-            message.expire_timestamp,
-            message.topic_id,
-        )
+    if value is None:
+        return *parts, None
+    message = decode_value(parts[0], value)
+    if isinstance(message, messages.OffsetCommitValue):
+        return *parts, stated(message)
     return *parts, message
 
 
 def replay(shard: Shard, meaning: Meaning | None, producer_id: int, offset: int) -> None:
     if meaning is None:
         return
-    kind, group_id, second, partition, message = meaning
-    if kind <= RecordType.OFFSET_COMMIT:
-        _offset(shard, group_id, second, partition, message, producer_id, offset)
+    kind, group_id, second, partition, value = meaning
+    if isinstance(value, tuple):
+        _offset(shard, group_id, second, partition, CommittedOffset(*value, offset), producer_id)
+    elif value is not None:
+        _learn(shard, group_id, second, value)
+    elif kind <= RecordType.OFFSET_COMMIT:
+        shard.offsets.remove(group_id, second, partition)
     elif kind is RecordType.GROUP_METADATA:
-        _classic_group(shard, group_id, message)
-    elif message is None:
+        if shard.classic(group_id) is not None:
+            _drop(shard, group_id)
+    else:
         group = shard.consumer(group_id)
         if group is not None:
             _forget(shard, kind, group, second)
-    else:
-        _learn(kind, _consumer_group(shard, group_id), second, message)
 
 
-def _offset(shard: Shard, group_id: str, topic: str, partition: int, value: Any, producer_id: int, offset: int) -> None:
-    if value is None:
-        shard.offsets.remove(group_id, topic, partition)
-        return
-    committed = CommittedOffset._make((*value, offset))
+def _offset(
+    shard: Shard, group_id: str, topic: str, partition: int, committed: CommittedOffset, producer_id: int
+) -> None:
     if group_id not in shard.groups:
         shard.groups[group_id] = ClassicGroup(group_id, committed.commit_timestamp_ms)
     if producer_id < 0:
         shard.offsets.put(group_id, topic, partition, committed)
     else:
         shard.offsets.put_pending(producer_id, group_id, topic, partition, committed)
-
-
-def _classic_group(shard: Shard, group_id: str, value: Any) -> None:
-    group = shard.classic(group_id)
-    if value is None:
-        if group is not None:
-            _drop(shard, group_id)
-        return
-    if group is None:
-        group = shard.groups[group_id] = ClassicGroup(group_id, None)
-    group.install(value)
 
 
 def _drop(shard: Shard, group_id: str) -> None:
@@ -94,24 +76,31 @@ def _consumer_group(shard: Shard, group_id: str) -> ConsumerGroup:
     return group
 
 
-def _learn(kind: RecordType, group: ConsumerGroup, second: str, value: Any) -> None:
-    if kind is RecordType.CONSUMER_GROUP_METADATA:
+def _learn(shard: Shard, group_id: str, second: str, value: Message) -> None:
+    if isinstance(value, messages.GroupMetadataValue):
+        classic = shard.classic(group_id)
+        if classic is None:
+            classic = shard.groups[group_id] = ClassicGroup(group_id, None)
+        classic.install(value)
+        return
+    group = _consumer_group(shard, group_id)
+    if isinstance(value, messages.ConsumerGroupMetadataValue):
         group.group_epoch = value.epoch
         group.metadata_hash = value.metadata_hash
-    elif kind is RecordType.CONSUMER_GROUP_PARTITION_METADATA:
+    elif isinstance(value, messages.ConsumerGroupPartitionMetadataValue):
         group.has_partition_metadata = True
-    elif kind is RecordType.CONSUMER_GROUP_MEMBER_METADATA:
+    elif isinstance(value, messages.ConsumerGroupMemberMetadataValue):
         member = group.members.get(second) or ConsumerMember(second)
         group.put_member(with_metadata(member, value))
-    elif kind is RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
+    elif isinstance(value, messages.ConsumerGroupTargetAssignmentMetadataValue):
         group.assignment_epoch = value.assignment_epoch
         group.assignment_timestamp_ms = value.assignment_timestamp
-    elif kind is RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
+    elif isinstance(value, messages.ConsumerGroupTargetAssignmentMemberValue):
         group.target[second] = target_of(value)
-    elif kind is RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+    elif isinstance(value, messages.ConsumerGroupCurrentMemberAssignmentValue):
         member = group.members.get(second) or ConsumerMember(second)
         group.put_member(with_current(member, value))
-    elif kind is RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION:
+    elif isinstance(value, messages.ConsumerGroupRegularExpressionValue):
         group.resolved[second] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
 
 

@@ -7,7 +7,7 @@ partition the group id hashes to; nothing is shared between shards but the setti
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.config import GroupConfig, GroupOverrides
@@ -15,7 +15,7 @@ from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.deadlines import Deadlines
 from tidelog.group.offset_store import OffsetStore
 from tidelog.group.topics import TopicsImage
-from tidelog.group.turn import TimerKey, Turn
+from tidelog.group.turn import Ticket, TimerKey, Turn
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 
@@ -57,7 +57,7 @@ class Shard:
         self.deleted_topics: list[tuple[str, bytes]] = []
         self.ownerless_topics: set[str] = set()
         # Ticket -> (group id, member id) of every JoinGroup and SyncGroup that waits.
-        self.parked: dict[Any, tuple[str, str]] = {}
+        self.parked: dict[Ticket, tuple[str, str]] = {}
 
     @property
     def config(self) -> GroupConfig:

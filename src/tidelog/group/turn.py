@@ -12,15 +12,18 @@ What happens when the append fails
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 # (coordinator partition, what is due, group id, member id or ""): the identity of a timer.
 TimerKey: TypeAlias = tuple[int, str, str, str]
+# What a reply is sent with; the room only keeps it.
+Ticket: TypeAlias = Hashable
 
 
 class RequestContext(NamedTuple):
@@ -34,7 +37,7 @@ class RequestContext(NamedTuple):
 class Parked(NamedTuple):
     """A request that waits for the group (`ticket` None: its connection has gone); the version shapes the answer."""
 
-    ticket: Any
+    ticket: Ticket | None
     api_version: int
 
 
@@ -63,7 +66,7 @@ class Turn(Decision):
     ordered: bool = False
     undo: list[Callable[[Turn, ErrorCode], None]] = field(default_factory=list)
 
-    def reply(self, ticket: Any, message: Any) -> None:
+    def reply(self, ticket: Ticket, message: Message) -> None:
         self.replies.append(Reply(ticket, message))
 
     def append(self, record: CoordinatorRecord) -> None:

@@ -18,8 +18,9 @@ no room is answered without a session, in full, each time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 FINAL_EPOCH: Final = -1
@@ -50,23 +51,23 @@ class FetchPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, requested: Any) -> None:
+    def __init__(self, topic: str, topic_id: bytes, requested: messages.FetchRequest.FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.index: int = requested.partition
+        self.index = requested.partition
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
         self.update(requested)
 
-    def update(self, requested: Any) -> None:
-        self.fetch_offset: int = requested.fetch_offset
-        self.max_bytes: int = requested.partition_max_bytes
+    def update(self, requested: messages.FetchRequest.FetchPartition) -> None:
+        self.fetch_offset = requested.fetch_offset
+        self.max_bytes = requested.partition_max_bytes
         #: -1 where the fetcher knows none; any other negative number says the same
-        self.current_leader_epoch: int = max(-1, requested.current_leader_epoch)
-        self.last_fetched_epoch: int = requested.last_fetched_epoch
-        self.log_start_offset: int = requested.log_start_offset
+        self.current_leader_epoch = max(-1, requested.current_leader_epoch)
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.log_start_offset = requested.log_start_offset
         #: the follower's high watermark as of its request (Fetch v18); only followers send it
-        self.known_high_watermark: int = requested.high_watermark
+        self.known_high_watermark = requested.high_watermark
 
     def must_tell(self, high_watermark: int, log_start_offset: int, has_news: bool) -> bool:
         """Whether an incremental response has to carry this partition: it `has_news` (records, an error, a
@@ -144,7 +145,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(
-        self, request: Any, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
+        self, request: messages.FetchRequest, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
     ) -> FetchContext:
         """Resolves a Fetch request. `topic_name` maps a topic id to a name, or to "" where it is unknown."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -160,7 +161,7 @@ class FetchSessions:
         return self._continue(request, uses_topic_ids, topic_name, now_ms)
 
     def _continue(
-        self, request: Any, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
+        self, request: messages.FetchRequest, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
     ) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -232,7 +233,7 @@ class FetchSessions:
 
 
 def _requested(
-    request: Any,
+    request: messages.FetchRequest,
     uses_topic_ids: bool,
     topic_name: Callable[[bytes], str],
     known: dict[PartitionKey, FetchPartition] | None = None,

@@ -6,7 +6,6 @@ Which ids and topics the asker may see is the business of the API room.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from tidelog.deciding.decision import SetTimer
 from tidelog.txn.config import MAX_TOMBSTONE_BYTES, RECORD_OVERHEAD_BYTES
@@ -19,7 +18,7 @@ from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
-def described(shard: Shard, transactional_id: str) -> Any:
+def described(shard: Shard, transactional_id: str) -> messages.DescribeTransactionsResponse.TransactionState:
     transaction = shard.transactions.get(transactional_id)
     if transaction is None:
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -39,8 +38,11 @@ def described(shard: Shard, transactional_id: str) -> Any:
 
 
 def listed(
-    shards: Iterable[Shard], request: Any, compile_pattern: Callable[[str], Callable[[str], bool]], wall_ms: int
-) -> Any:
+    shards: Iterable[Shard],
+    request: messages.ListTransactionsRequest,
+    compile_pattern: Callable[[str], Callable[[str], bool]],
+    wall_ms: int,
+) -> messages.ListTransactionsResponse:
     of = messages.ListTransactionsResponse
     pattern = request.transactional_id_pattern
     try:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # A decision that a timer asked for and that could not be carried out is tried again after this time.
 RETRY_BACKOFF_MS = 500
@@ -21,7 +23,7 @@ MAX_TOMBSTONE_BYTES = 512 * 1024
 RECORD_OVERHEAD_BYTES = 21
 
 
-def _named(name: str, default: Any) -> Any:
+def _named(name: str, default: T) -> T:
     return field(default=default, metadata={"name": name})
 
 

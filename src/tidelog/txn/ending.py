@@ -23,13 +23,12 @@ asks: the producer has been told of the identity that only completing puts in pl
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidelog.txn.completion import prepare
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import EPOCH_BUMP_VERSION, MAX_EPOCH, Transaction
 from tidelog.txn.turn import Refusal, RequestContext, TxnDecision
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
@@ -55,7 +54,7 @@ _ANSWERS: dict[tuple[TransactionState, bool], tuple[ErrorCode | None, ErrorCode 
 }
 
 
-def end(shard: Shard, turn: TxnDecision, request: Any, context: RequestContext) -> Transaction:
+def end(shard: Shard, turn: TxnDecision, request: messages.EndTxnRequest, context: RequestContext) -> Transaction:
     """The id as its producer will know it from now on."""
     transaction = shard.existing(request.transactional_id)
     client_version = EPOCH_BUMP_VERSION if context.api_version >= 5 else 0
@@ -73,7 +72,7 @@ def end(shard: Shard, turn: TxnDecision, request: Any, context: RequestContext) 
     return transaction
 
 
-def _column(transaction: Transaction, request: Any, client_version: int) -> int:
+def _column(transaction: Transaction, request: messages.EndTxnRequest, client_version: int) -> int:
     """Which column of the table the request is in."""
     producer_id, epoch = request.producer_id, request.producer_epoch
     current_epoch = transaction.producer_epoch

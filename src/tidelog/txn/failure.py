@@ -5,10 +5,9 @@ The message that was about to leave already has the shape of its API and names e
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidelog.txn.transaction import NO_PRODUCER_EPOCH
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
@@ -26,21 +25,25 @@ _TRANSLATED = {
 }
 
 
-def failed(message: Any, error: ErrorCode) -> Any:
+def failed(message: Message, error: ErrorCode) -> Message:
     """The error in the shape of `message`."""
     code = _TRANSLATED.get(error, error)
     if isinstance(message, messages.AddPartitionsToTxnResponse):
         return _each_partition(message, code)
     if isinstance(message, messages.InitProducerIdResponse):
         return init_failure(code)
-    return type(message)(error_code=int(code))
+    if isinstance(message, messages.AddOffsetsToTxnResponse | messages.EndTxnResponse):
+        return type(message)(error_code=int(code))
+    raise TypeError(f"{type(message).__name__} answers no request that is stored")
 
 
-def init_failure(code: ErrorCode) -> Any:
+def init_failure(code: ErrorCode) -> messages.InitProducerIdResponse:
     return messages.InitProducerIdResponse(error_code=int(code), producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def _each_partition(message: Any, code: ErrorCode) -> Any:
+def _each_partition(
+    message: messages.AddPartitionsToTxnResponse, code: ErrorCode
+) -> messages.AddPartitionsToTxnResponse:
     """A partition that was refused keeps its own error: it had no part in the records."""
     topics = [*message.results_by_topic_v3_and_below]
     for result in message.results_by_transaction:

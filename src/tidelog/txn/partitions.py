@@ -8,7 +8,7 @@ written to, or only to verify that a partition was added before an older client 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidelog.txn.completion import set_timeout
 from tidelog.txn.shard import Shard
@@ -32,7 +32,7 @@ class Addition(NamedTuple):
     client_version: int
 
 
-def additions(request: Any, context: RequestContext) -> list[Addition]:
+def additions(request: messages.AddPartitionsToTxnRequest, context: RequestContext) -> list[Addition]:
     if context.api_version < 4:
         return [
             Addition(
@@ -58,7 +58,9 @@ def additions(request: Any, context: RequestContext) -> list[Addition]:
     ]
 
 
-def _partitions(topics: Iterable[Any]) -> frozenset[TopicPartition]:
+def _partitions(
+    topics: Iterable[messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic],
+) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
 
 
@@ -92,7 +94,9 @@ def _open_to(shard: Shard, wanted: Addition) -> Transaction:
     return transaction
 
 
-def answer(results: Mapping[str, Mapping[TopicPartition, ErrorCode]], context: RequestContext) -> Any:
+def answer(
+    results: Mapping[str, Mapping[TopicPartition, ErrorCode]], context: RequestContext
+) -> messages.AddPartitionsToTxnResponse:
     """`results`: transactional id -> partition -> code."""
     if context.api_version < 4:
         (codes,) = results.values()
@@ -106,9 +110,11 @@ def answer(results: Mapping[str, Mapping[TopicPartition, ErrorCode]], context: R
     )
 
 
-def _topic_results(codes: Mapping[TopicPartition, ErrorCode]) -> list[Any]:
+def _topic_results(
+    codes: Mapping[TopicPartition, ErrorCode],
+) -> list[messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
     response = messages.AddPartitionsToTxnResponse
-    topics: dict[str, Any] = {}
+    topics: dict[str, messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = {}
     for at in sorted(codes):
         topic = topics.setdefault(at.topic, response.AddPartitionsToTxnTopicResult(name=at.topic))
         topic.results_by_partition.append(

@@ -7,13 +7,14 @@ if nobody else has initialised since, and a repeat of that request is given the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidelog.txn.completion import fence
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Transaction, is_exhausted
 from tidelog.txn.turn import Refusal, TxnDecision
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
@@ -26,7 +27,7 @@ class Expected(NamedTuple):
     producer_epoch: int
 
 
-def expected_identity(request: Any) -> Expected | None:
+def expected_identity(request: messages.InitProducerIdRequest) -> Expected | None:
     given = Expected(request.producer_id, request.producer_epoch)
     if given == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
         return None
@@ -35,9 +36,10 @@ def expected_identity(request: Any) -> Expected | None:
     return given
 
 
-def initialise(shard: Shard, turn: TxnDecision, request: Any, expected: Expected | None) -> Transaction | None:
+def initialise(
+    shard: Shard, turn: TxnDecision, transactional_id: str, timeout_ms: int, expected: Expected | None
+) -> Transaction | None:
     """The state that the producer starts from; None if it must ask again, because a transaction has to end first."""
-    transactional_id, timeout_ms = request.transactional_id, request.transaction_timeout_ms
     transaction = shard.transactions.get(transactional_id)
     if transaction is None:
         # Whatever identity the producer names, its id has expired since: it gets a new one.

@@ -10,7 +10,6 @@ A key of another type or a value of a later version is read past: a newer broker
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.txn.state import TransactionState
@@ -68,7 +67,8 @@ def decode(key: bytes, value: bytes | None) -> tuple[str, Transaction | None] | 
     """The id and its state (None: forgotten); None for a record that is not for us. Raises WireError."""
     if peek_version(key) not in TRANSACTION_RECORDS:
         return None
-    transactional_id: str = decode_versioned("TransactionLogKey", key).transactional_id
+    of: messages.TransactionLogKey = decode_versioned("TransactionLogKey", key)
+    transactional_id = of.transactional_id
     if value is None:
         return transactional_id, None
     if peek_version(value) > schema_of("TransactionLogValue").versions[1]:
@@ -76,7 +76,7 @@ def decode(key: bytes, value: bytes | None) -> tuple[str, Transaction | None] | 
     return transactional_id, _transaction(transactional_id, decode_versioned("TransactionLogValue", value))
 
 
-def _transaction(transactional_id: str, value: Any) -> Transaction:
+def _transaction(transactional_id: str, value: messages.TransactionLogValue) -> Transaction:
     try:
         state = TransactionState(value.transaction_status)
     except ValueError:

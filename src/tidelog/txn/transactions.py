@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from tidelog.deciding.decision import CancelTimer, SetTimer
 from tidelog.txn import admin, completion, ending, failure, partitions
@@ -32,8 +31,9 @@ from tidelog.txn.producer import expected_identity, initialise
 from tidelog.txn.shard import Shard, Surroundings
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import TopicPartition
-from tidelog.txn.turn import Refusal, RequestContext, TimerKey, TxnDecision, TxnMarkers
+from tidelog.txn.turn import Refusal, RequestContext, Ticket, TimerKey, TxnDecision, TxnMarkers
 from tidelog.wire import messages
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.java_hash import coordinator_partition
 
@@ -107,7 +107,7 @@ class Transactions:
         return turn
 
     @staticmethod
-    def failed(message: Any, error: ErrorCode) -> Any:
+    def failed(message: Message, error: ErrorCode) -> Message:
         """The reply `message` turned into one of its API that tells of `error`."""
         return failure.failed(message, error)
 
@@ -150,7 +150,12 @@ class Transactions:
     # -- producers -----------------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.InitProducerIdRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> TxnDecision:
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
         try:
@@ -163,7 +168,7 @@ class Transactions:
             if not 0 < request.transaction_timeout_ms <= self._around.config.max_timeout_ms:
                 raise Refusal(_E.INVALID_TRANSACTION_TIMEOUT)
             shard = self._shard(request.transactional_id)
-            after = initialise(shard, turn, request, expected)
+            after = initialise(shard, turn, request.transactional_id, request.transaction_timeout_ms, expected)
             if after is None:
                 message = failure.init_failure(_E.CONCURRENT_TRANSACTIONS)
             else:
@@ -175,7 +180,12 @@ class Transactions:
             return _answered(turn, ticket, failure.init_failure(_understood(refusal.code, context, 4)))
 
     def add_partitions_to_txn(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.AddPartitionsToTxnRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> list[TxnDecision]:
         """One decision for each coordinator partition, each with a reply that holds the results of its transactions;
         `merged` makes one answer of them. A client's request (up to version 3) makes exactly one.
@@ -194,13 +204,19 @@ class Transactions:
         return [_answered(turn, ticket, partitions.answer(results[at], context)) for at, turn in turns.items()]
 
     @staticmethod
-    def merged(responses: Iterable[Any]) -> Any:
+    def merged(responses: Iterable[messages.AddPartitionsToTxnResponse]) -> messages.AddPartitionsToTxnResponse:
         """One AddPartitionsToTxnResponse (version 4 or later) from those of several decisions."""
         found = [result for response in responses for result in response.results_by_transaction]
         return messages.AddPartitionsToTxnResponse(results_by_transaction=found)
 
     def add_offsets_to_txn(
-        self, ticket: Any, request: Any, context: RequestContext, offsets_partition: int, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.AddOffsetsToTxnRequest,
+        context: RequestContext,
+        offsets_partition: int,
+        now_ms: int,
+        wall_ms: int,
     ) -> TxnDecision:
         """`offsets_partition` is the partition of `__consumer_offsets` that the request's group belongs to."""
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
@@ -232,7 +248,9 @@ class Transactions:
         turn.partition = shard.partition
         return codes
 
-    def end_txn(self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int) -> TxnDecision:
+    def end_txn(
+        self, ticket: Ticket, request: messages.EndTxnRequest, context: RequestContext, now_ms: int, wall_ms: int
+    ) -> TxnDecision:
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
         try:
             if not request.transactional_id:
@@ -249,7 +267,12 @@ class Transactions:
     # -- operators -----------------------------------------------------------------------------------------------
 
     def describe_transactions(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.DescribeTransactionsRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> TxnDecision:
         of_state = messages.DescribeTransactionsResponse.TransactionState
         found = []
@@ -264,7 +287,12 @@ class Transactions:
         return _answered(turn, ticket, messages.DescribeTransactionsResponse(transaction_states=found))
 
     def list_transactions(
-        self, ticket: Any, request: Any, context: RequestContext, now_ms: int, wall_ms: int
+        self,
+        ticket: Ticket,
+        request: messages.ListTransactionsRequest,
+        context: RequestContext,
+        now_ms: int,
+        wall_ms: int,
     ) -> TxnDecision:
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
         if any(shard.loading for shard in self._shards.values()):
@@ -290,7 +318,7 @@ def _understood(code: ErrorCode, context: RequestContext, since: int) -> ErrorCo
     return _E.INVALID_PRODUCER_EPOCH if fenced else code
 
 
-def _answered(turn: TxnDecision, ticket: Any, message: Any) -> TxnDecision:
+def _answered(turn: TxnDecision, ticket: Ticket, message: Message) -> TxnDecision:
     turn.reply(ticket, message)
     return turn
 

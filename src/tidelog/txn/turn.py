@@ -22,15 +22,19 @@ What happens when the append fails
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply
 from tidelog.txn.transaction import TopicPartition
+from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 # (coordinator partition, what is due, transactional id or ""): the identity of a timer.
 TimerKey: TypeAlias = tuple[int, str, str]
+# What a reply is sent with; the room only keeps it.
+Ticket: TypeAlias = Hashable
 
 
 class RequestContext(Protocol):
@@ -71,7 +75,7 @@ class TxnDecision(Decision):
     # The timer to set again if the records cannot be appended.
     retry: TimerKey | None = None
 
-    def reply(self, ticket: Any, message: Any) -> None:
+    def reply(self, ticket: Ticket, message: Message) -> None:
         self.replies.append(Reply(ticket, message))
 
     def append(self, record: CoordinatorRecord) -> None:

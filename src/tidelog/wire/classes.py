@@ -2,15 +2,20 @@
 
 Every struct of a message is a class of its own, an attribute of the message's class under Kafka's name for it:
 `FetchResponse.PartitionData`. A tagged struct that is absent is None, which stands for the struct with its defaults.
+Type checkers see the classes in `messages.pyi`, which `tidelog.wire.stub` writes.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, dataclass_transform
 
 from tidelog.wire.table import FRESH, Field, Schema, Struct
 
+#: the response to a request
+R_co = TypeVar("R_co", covariant=True)
 
+
+@dataclass_transform(kw_only_default=True)
 class Message:
     """What all messages and their structs share: equality by value and a readable form."""
 
@@ -28,11 +33,34 @@ class Message:
         return f"{type(self).__qualname__}({values})"
 
 
+class RequestMessage(Message, Generic[R_co]):
+    """A request; a type checker learns from it which response belongs to it."""
+
+    __slots__ = ()
+
+
+if TYPE_CHECKING:
+
+    class FilePart(Protocol):
+        """A slice of a file, which stands for `size_bytes` bytes."""
+
+        @property
+        def size_bytes(self) -> int: ...
+
+    class Records:
+        """A field of records: a decoder gives a view of its input, an encoder takes any bytes, and slices of files."""
+
+        def __get__(self, message: object, owner: object = None) -> memoryview | None: ...
+
+        def __set__(self, message: object, value: bytes | bytearray | memoryview | FilePart | None) -> None: ...
+
+
 def make_class(schema: Schema) -> type[Message]:
     """The class of a message, with the classes of its structs as attributes."""
     made: dict[str, Any] = {"FRESH": FRESH}
     structs = (schema, *schema.structs.values())
     exec(compile("\n".join(map(_constructor, structs)), f"<constructors of {schema.name}>", "exec"), made)
+    base = RequestMessage if schema.name.endswith("Request") else Message
     for struct in structs:
         names = tuple(field.name for field in struct.fields)
         qualname = struct.name if struct is schema else f"{schema.name}.{struct.name}"
@@ -43,7 +71,7 @@ def make_class(schema: Schema) -> type[Message]:
             "__qualname__": qualname,
             "__module__": "tidelog.wire.messages",
         }
-        made[struct.name] = type(struct.name, (Message,), attributes)
+        made[struct.name] = type(struct.name, (base if struct is schema else Message,), attributes)
     top: type[Message] = made[schema.name]
     for name in schema.structs:
         setattr(top, name, made[name])

@@ -249,15 +249,15 @@ def rewrite_epoch(broker: RunningBroker, transactional_id: str, epoch: int) -> b
             last = header
             for record in read_records(data[pos : pos + header.size_bytes]):
                 assert record.key is not None and record.value is not None
-                if decode_versioned("TransactionLogKey", record.key).transactional_id == transactional_id:
-                    found = (record.key, decode_versioned("TransactionLogValue", record.value))
+                if decode_versioned(messages.TransactionLogKey, record.key).transactional_id == transactional_id:
+                    found = (record.key, decode_versioned(messages.TransactionLogValue, record.value))
         if last is None or found is None:
             continue
         key, value = found
         if not TransactionState(value.transaction_status).is_at_rest:
             return False
         value.producer_epoch = epoch
-        record = (last.max_timestamp, key, encode_versioned("TransactionLogValue", 1, value), None)
+        record = (last.max_timestamp, key, encode_versioned(value, 1), None)
         path.write_bytes(data + build_batch([record], base_offset=last.next_offset, leader_epoch=last.leader_epoch))
         return True
     return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from wire_values import all_codecs, by_schema
 
 from tidelog.wire import messages
 from tidelog.wire.apis import APIS, FIRST_FLEXIBLE, ApiKey
+from tidelog.wire.classes import Message
 from tidelog.wire.codec import schema_of
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.ids import ZERO_UUID, uuid_from_base64, uuid_to_base64
@@ -128,20 +128,20 @@ def test_messages_read_and_written_by_kafka_are_the_same_here() -> None:
     }
 
 
-def check_stored(name: str, version: int, message: Any, data: str) -> None:
-    assert encode_versioned(name, version, message).hex() == data.replace(" ", "")
-    assert decode_versioned(name, bytes.fromhex(data)) == message
+def check_stored(version: int, message: Message, data: str) -> None:
+    assert encode_versioned(message, version).hex() == data.replace(" ", "")
+    assert decode_versioned(type(message), bytes.fromhex(data)) == message
 
 
 def test_offset_commits_are_stored_as_kafka_stores_them() -> None:
     key = messages.OffsetCommitKey(group="g", topic="t", partition=3)
-    check_stored("OffsetCommitKey", 1, key, "0001 000167 000174 00000003")
+    check_stored(1, key, "0001 000167 000174 00000003")
     value = messages.OffsetCommitValue(offset=42, leader_epoch=7, metadata="m", commit_timestamp=1000)
-    check_stored("OffsetCommitValue", 3, value, "0003 000000000000002a 00000007 00016d 00000000000003e8")
+    check_stored(3, value, "0003 000000000000002a 00000007 00016d 00000000000003e8")
 
 
 def test_transactions_are_stored_as_kafka_stores_them() -> None:
-    check_stored("TransactionLogKey", 0, messages.TransactionLogKey(transactional_id="tx"), "0000 00027478")
+    check_stored(0, messages.TransactionLogKey(transactional_id="tx"), "0000 00027478")
     Value = messages.TransactionLogValue
     value = Value(
         producer_id=1,
@@ -155,20 +155,20 @@ def test_transactions_are_stored_as_kafka_stores_them() -> None:
     start = "0000000000000001 0002 0000ea60 01"
     times = "0000000000000003 0000000000000004"
     plain = f"0000 {start} 00000001 000174 00000002 00000000 00000005 {times}"
-    check_stored("TransactionLogValue", 0, value, plain)
+    check_stored(0, value, plain)
     value.next_producer_epoch = 9
     tagged = f"0001 {start} 02 0274 03 00000000 00000005 00 {times} 01 03 02 0009"
-    check_stored("TransactionLogValue", 1, value, tagged)
+    check_stored(1, value, tagged)
 
 
 def test_a_consumers_subscription_from_the_future_is_read_as_the_newest_known() -> None:
     newest = schema_of("ConsumerProtocolSubscription").versions[1]
     subscription = messages.ConsumerProtocolSubscription(topics=["a", "b"], rack_id="r")
-    data = encode_versioned("ConsumerProtocolSubscription", newest, subscription)
+    data = encode_versioned(subscription, newest)
     future = (newest + 1).to_bytes(2, "big") + data[2:] + b"what the future adds"
-    assert decode_newest("ConsumerProtocolSubscription", future) == subscription
+    assert decode_newest(messages.ConsumerProtocolSubscription, future) == subscription
     with pytest.raises(WireError):
-        decode_versioned("ConsumerProtocolSubscription", future)
+        decode_versioned(messages.ConsumerProtocolSubscription, future)
 
 
 def test_every_type_of_record_has_schemas_and_every_stored_schema_a_type() -> None:
@@ -194,7 +194,7 @@ def test_every_type_of_record_has_schemas_and_every_stored_schema_a_type() -> No
 
 def test_a_metadata_record_is_framed_by_type_and_version() -> None:
     topic = messages.TopicRecord(name="t", topic_id=b"0123456789abcdef")
-    data = encode_metadata_record("TopicRecord", 0, topic)
+    data = encode_metadata_record(topic, 0)
     assert data == b"\x01\x02\x00" + b"\x02t" + b"0123456789abcdef" + b"\0"
     assert decode_metadata_record(data) == ("TopicRecord", topic)
 

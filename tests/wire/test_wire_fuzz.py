@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_values import all_codecs, by_schema, label, random_message
 
+from tidelog.wire import messages
 from tidelog.wire.codec import Codec, request_codec
 from tidelog.wire.frame import decode_request_header, decode_response_header
 from tidelog.wire.malformed import WireError
@@ -137,9 +138,9 @@ def test_any_bytes_give_a_header_or_wire_error(data: bytes) -> None:
 @given(data=st.binary(max_size=64), version=st.integers(0, 4))
 def test_any_bytes_give_a_stored_record_or_wire_error(data: bytes, version: int) -> None:
     for read in (
-        lambda: decode_versioned("GroupMetadataValue", data),
-        lambda: decode_versioned("GroupMetadataValue", bytes((0, version)) + data),
-        lambda: decode_newest("ConsumerProtocolSubscription", data),
+        lambda: decode_versioned(messages.GroupMetadataValue, data),
+        lambda: decode_versioned(messages.GroupMetadataValue, bytes((0, version)) + data),
+        lambda: decode_newest(messages.ConsumerProtocolSubscription, data),
         lambda: decode_metadata_record(data),
         lambda: decode_metadata_record(b"\x01\x03" + bytes((version,)) + data),
     ):

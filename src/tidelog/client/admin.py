@@ -8,13 +8,14 @@ is asked of that broker, and what concerns a partition of its leader.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.client.cluster import Cluster, NodeInfo, Patience
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, NotFound, Refused, check, error_for
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
+from tidelog.wire.classes import RequestMessage
 from tidelog.wire.errors import ErrorCode
 
 RESOURCE_TYPES: Final = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
@@ -144,16 +145,19 @@ class Admin:
         wanted = list(names)
         request = messages.DeleteTopicsRequest
 
-        def attempt() -> Any:
+        def attempt() -> messages.DeleteTopicsResponse:
             connection = self._cluster.controller()
             by_id = connection.version_of(ApiKey.DELETE_TOPICS) >= FIRST_DELETE_BY_ID
-            states = [request.DeleteTopicState(name=name) for name in wanted]
-            which = {"topics": states} if by_id else {"topic_names": wanted}
-            return connection.call(ApiKey.DELETE_TOPICS, request(timeout_ms=self._timeout_ms, **which))
+            message = request(timeout_ms=self._timeout_ms)
+            if by_id:
+                message.topics = [request.DeleteTopicState(name=name) for name in wanted]
+            else:
+                message.topic_names = wanted
+            return connection.call(ApiKey.DELETE_TOPICS, message)
 
         answer = self._cluster.retrying(attempt)
         self._cluster.forget()
-        self._see_them_gone([result.name for result in answer.responses if not result.error_code])
+        self._see_them_gone([result.name for result in answer.responses if result.name and not result.error_code])
         _raise_first(
             (result.error_code, f"deleting topic {result.name}", result.error_message) for result in answer.responses
         )
@@ -208,7 +212,9 @@ class Admin:
         self._cluster.retrying(attempt)
         return dict(sorted(low.items()))
 
-    def _delete_records(self, connection: Connection, topic: str, before: Mapping[int, int]) -> list[Any]:
+    def _delete_records(
+        self, connection: Connection, topic: str, before: Mapping[int, int]
+    ) -> list[messages.DeleteRecordsResponse.DeleteRecordsPartitionResult]:
         request = messages.DeleteRecordsRequest
         partitions = [
             request.DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in before.items()
@@ -216,8 +222,7 @@ class Admin:
         message = request(
             topics=[request.DeleteRecordsTopic(name=topic, partitions=partitions)], timeout_ms=self._timeout_ms
         )
-        results: list[Any] = connection.call(ApiKey.DELETE_RECORDS, message).topics[0].partitions
-        return results
+        return connection.call(ApiKey.DELETE_RECORDS, message).topics[0].partitions
 
     # --- configurations -----------------------------------------------------------------------------
 
@@ -278,7 +283,13 @@ class Admin:
         )
         self._alter(ApiKey.ALTER_CONFIGS, kind, name, request(resources=[resource], validate_only=validate_only))
 
-    def _alter(self, api_key: int, kind: str, name: str, message: Any) -> None:
+    def _alter(
+        self,
+        api_key: int,
+        kind: str,
+        name: str,
+        message: RequestMessage[messages.AlterConfigsResponse | messages.IncrementalAlterConfigsResponse],
+    ) -> None:
         def attempt() -> None:
             result = self._for_resource(kind, name).call(api_key, message).responses[0]
             check(result.error_code, f"changing the configuration of {_resource(kind, name)}", result.error_message)
@@ -313,7 +324,7 @@ class Admin:
 
     def log_dirs(self, broker_id: int, topics: Iterable[str] | None = None) -> list[LogDir]:
         """The directories of a broker and the replicas in them; of all topics for None."""
-        wanted: list[Any] | None = None
+        wanted = None
         if topics is not None:
             described = self._cluster.retrying(lambda: self._cluster.describe(topics))
             wanted = [
@@ -384,7 +395,7 @@ def _source(number: int) -> str:
     return CONFIG_SOURCES.get(number, "unknown")
 
 
-def _config_entry(entry: Any) -> ConfigEntry:
+def _config_entry(entry: messages.DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
     known_type = 0 <= entry.config_type < len(CONFIG_TYPES)
     return ConfigEntry(
         entry.name,
@@ -398,7 +409,7 @@ def _config_entry(entry: Any) -> ConfigEntry:
     )
 
 
-def _log_dir(result: Any) -> LogDir:
+def _log_dir(result: messages.DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir:
     replicas = [
         ReplicaSize(topic.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
         for topic in result.topics

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, NotFound, Refused, TimedOut, Unreachable, check, error_for
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
+from tidelog.wire.classes import RequestMessage
 from tidelog.wire.errors import ErrorCode, untraced
 
 T = TypeVar("T")
@@ -183,6 +184,9 @@ class Cluster:
         connection = self.any_broker()
         many = connection.version_of(ApiKey.FIND_COORDINATOR) >= FIRST_VERSION_WITH_COORDINATOR_KEYS
         keys = list(keys)
+        answers: list[
+            tuple[str, messages.FindCoordinatorResponse.Coordinator] | tuple[str, messages.FindCoordinatorResponse]
+        ]
         if many:
             request = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
             answers = [(found.key, found) for found in connection.call(ApiKey.FIND_COORDINATOR, request).coordinators]
@@ -213,7 +217,8 @@ class Cluster:
                 continue
             missing = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             check(topic.error_code, f"topic {topic.name}", "there is no such topic" if missing else None)
-            found[topic.name] = _topic_info(topic)
+            name = topic.name or ""  # by name is how it was asked for
+            found[name] = _topic_info(name, topic)
         self._topics.update(found)
         return ClusterInfo(answer.cluster_id, answer.controller_id, self._nodes, found)
 
@@ -260,7 +265,7 @@ class Cluster:
             return topic_may_appear
         return error.retriable
 
-    def call_leader(self, topic: str, partition: int, api_key: int, message: Any) -> Any:
+    def call_leader(self, topic: str, partition: int, api_key: int, message: RequestMessage[T]) -> T:
         return self.leader(topic, partition)[0].call(api_key, message)
 
 
@@ -296,11 +301,11 @@ def no_such_partition(topic: TopicInfo, partition: int) -> NotFound:
     )
 
 
-def _topic_info(topic: Any) -> TopicInfo:
+def _topic_info(name: str, topic: messages.MetadataResponse.MetadataResponseTopic) -> TopicInfo:
     partitions = {
         p.partition_index: PartitionInfo(
             p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas
         )
         for p in sorted(topic.partitions, key=lambda p: p.partition_index)
     }
-    return TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions)
+    return TopicInfo(name, topic.topic_id, topic.is_internal, partitions)

@@ -19,12 +19,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from tidelog import __version__
 from tidelog.client.errors import ClientError, Unreachable
 from tidelog.wire import messages
 from tidelog.wire.apis import APIS, ApiKey
+from tidelog.wire.classes import RequestMessage
 from tidelog.wire.codec import response_codec
 from tidelog.wire.errors import ErrorCode, untraced
 from tidelog.wire.frame import decode_response_header, encode_request
@@ -40,8 +41,12 @@ MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
 KEPT_BUFFERS: Final = 2
 
 
-class Sent(NamedTuple):
-    """A request that was sent and whose response is due."""
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Sent(NamedTuple, Generic[R_co]):
+    """A request that was sent and whose response, an `R_co`, is due."""
 
     api_key: int
     version: int
@@ -70,7 +75,7 @@ class Connection:
         self.closed = True
         self._timeout_s = timeout_s
         self._correlation_id = 0
-        self._due: deque[Sent] = deque()
+        self._due: deque[Sent[object]] = deque()
         self._kept: list[bytearray] = []
         self._versions: dict[int, tuple[int, int]] = {}
         #: what the cluster has switched on: name -> level
@@ -165,21 +170,21 @@ class Connection:
 
     # --- asking -------------------------------------------------------------------------------------
 
-    def call(self, api_key: int, message: Any, at_most: int = NEWEST) -> Any:
+    def call(self, api_key: int, message: RequestMessage[R], at_most: int = NEWEST) -> R:
         """Sends a request and waits for its response. `records` in the response are views of its buffer."""
         return self.receive(self.send(api_key, message, at_most))
 
-    def send(self, api_key: int, message: Any, at_most: int = NEWEST) -> Sent:
+    def send(self, api_key: int, message: RequestMessage[R], at_most: int = NEWEST) -> Sent[R]:
         """Sends a request; `receive` gives its response."""
         return self._send(api_key, self.version_of(api_key, at_most), message)
 
-    def send_only(self, api_key: int, message: Any, at_most: int = NEWEST) -> None:
+    def send_only(self, api_key: int, message: RequestMessage[object], at_most: int = NEWEST) -> None:
         """Sends a request that is never answered: Produce with acks=0."""
         self._send(api_key, self.version_of(api_key, at_most), message)
         if not self.closed:
             self._due.pop()
 
-    def _send(self, api_key: int, version: int, message: Any) -> Sent:
+    def _send(self, api_key: int, version: int, message: RequestMessage[R]) -> Sent[R]:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         parts = encode_request(api_key, version, self._correlation_id, self.client_id, message)
         try:
@@ -187,11 +192,11 @@ class Connection:
                 self._socket.sendall(part)
         except OSError as error:
             raise self._broken(error) from error
-        sent = Sent(api_key, version, self._correlation_id)
+        sent: Sent[R] = Sent(api_key, version, self._correlation_id)
         self._due.append(sent)
         return sent
 
-    def receive(self, sent: Sent) -> Any:
+    def receive(self, sent: Sent[R]) -> R:
         """The response to `sent`; those to earlier requests that nobody came for are dropped."""
         if sent not in self._due:
             raise Unreachable(f"the connection to {self.address} was closed before the answer came")
@@ -201,7 +206,7 @@ class Connection:
             except OSError as error:
                 raise self._broken(error) from error
             due = self._due.popleft()
-            decoded = self._decode(due, answer, wanted=due == sent)
+            decoded: R = self._decode(due, answer, wanted=due == sent)
             if due == sent:
                 return decoded
 
@@ -214,7 +219,7 @@ class Connection:
             )
         return Unreachable(f"the connection to {self.address} broke: {_reason(error)}", hint="is the broker running?")
 
-    def _decode(self, due: Sent, answer: memoryview, wanted: bool) -> Any:
+    def _decode(self, due: Sent[object], answer: memoryview, wanted: bool) -> Any:
         version = due.version
         # A broker that does not know our ApiVersions answers in version 0, which begins alike in every version.
         if due.api_key == ApiKey.API_VERSIONS and _error_at(answer) == ErrorCode.UNSUPPORTED_VERSION:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError, check
@@ -84,7 +84,7 @@ class GroupMember:
         if owned is not None:
             request.topic_partitions = self._by_id(owned)
 
-        def attempt() -> Any:
+        def attempt() -> messages.ConsumerGroupHeartbeatResponse:
             connection = self._cluster.coordinator(self._group_id)
             if ApiKey.CONSUMER_GROUP_HEARTBEAT not in connection.versions:
                 raise ClientError(
@@ -105,14 +105,14 @@ class GroupMember:
         if answer.assignment is not None:
             self._target = self._by_name(answer.assignment.topic_partitions)
 
-    def _by_id(self, owned: Assignment) -> list[Any]:
+    def _by_id(self, owned: Assignment) -> list[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]:
         partitions: dict[bytes, list[int]] = {}
         for topic, partition in sorted(owned):
             partitions.setdefault(self._cluster.known_topic(topic).topic_id, []).append(partition)
         shape = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
         return [shape(topic_id=topic_id, partitions=indexes) for topic_id, indexes in partitions.items()]
 
-    def _by_name(self, assigned: list[Any]) -> Assignment:
+    def _by_name(self, assigned: list[messages.ConsumerGroupHeartbeatResponse.TopicPartitions]) -> Assignment:
         names = {self._cluster.known_topic(topic).topic_id: topic for topic in self._topics}
         return frozenset(
             (names[entry.topic_id], partition)

@@ -10,7 +10,7 @@ Offsets can be committed from the outside only while the group has no members.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.client.cluster import NO_TOPIC_ID, Cluster
 from tidelog.client.connection import NEWEST
@@ -232,7 +232,9 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def _offset_fetch(group_id: str, wanted: Mapping[str, list[int]] | None, require_stable: bool, version: int) -> Any:
+def _offset_fetch(
+    group_id: str, wanted: Mapping[str, list[int]] | None, require_stable: bool, version: int
+) -> messages.OffsetFetchRequest:
     request = messages.OffsetFetchRequest
     if version < _FIRST_FETCH_OF_GROUPS:
         topics = (
@@ -258,7 +260,7 @@ def _offset_fetch(group_id: str, wanted: Mapping[str, list[int]] | None, require
 # --- shapes of the four kinds -----------------------------------------------------------------------
 
 
-def _classic_group(group: Any, coordinator: str) -> DescribedGroup:
+def _classic_group(group: messages.DescribeGroupsResponse.DescribedGroup, coordinator: str) -> DescribedGroup:
     members = [
         Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, _assignment(m.member_assignment))
         if group.protocol_type == CONSUMER_PROTOCOL
@@ -276,17 +278,20 @@ def _assignment(blob: bytes) -> list[TopicPartition]:
         return []
     # Later versions only add fields at the end, so that any of them can be read as version 0.
     try:
+        assigned: messages.ConsumerProtocolAssignment
         assigned, _ = stored_codec("ConsumerProtocolAssignment", 0).decode(memoryview(blob), 2)
     except WireError:
         return []
     return sorted((topic.topic, p) for topic in assigned.assigned_partitions for p in topic.partitions)
 
 
-def _named(assignment: Any) -> list[TopicPartition]:
+def _named(
+    assignment: messages.ConsumerGroupDescribeResponse.Assignment | messages.ShareGroupDescribeResponse.Assignment,
+) -> list[TopicPartition]:
     return sorted((topic.topic_name, p) for topic in assignment.topic_partitions for p in topic.partitions)
 
 
-def _consumer_group(group: Any, coordinator: str) -> DescribedGroup:
+def _consumer_group(group: messages.ConsumerGroupDescribeResponse.DescribedGroup, coordinator: str) -> DescribedGroup:
     members = [
         Member(m.member_id, m.instance_id, m.client_id, m.client_host, _named(m.assignment)) for m in group.members
     ]
@@ -295,14 +300,14 @@ def _consumer_group(group: Any, coordinator: str) -> DescribedGroup:
     )
 
 
-def _share_group(group: Any, coordinator: str) -> DescribedGroup:
+def _share_group(group: messages.ShareGroupDescribeResponse.DescribedGroup, coordinator: str) -> DescribedGroup:
     members = [Member(m.member_id, None, m.client_id, m.client_host, _named(m.assignment)) for m in group.members]
     return DescribedGroup(
         group.group_id, "share", group.group_state, "share", group.assignor_name, coordinator, members
     )
 
 
-def _streams_group(group: Any, coordinator: str) -> DescribedGroup:
+def _streams_group(group: messages.StreamsGroupDescribeResponse.DescribedGroup, coordinator: str) -> DescribedGroup:
     """Its members have tasks; a task's partition is that of the source topics of its subtopology."""
     sources: dict[str, list[str]] = {}
     if group.topology is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tidelog.client.cluster import Cluster, TopicInfo, no_such_partition
 from tidelog.client.connection import Connection
@@ -77,7 +77,7 @@ def _ask(
     partitions: list[tuple[int, int]],
     timestamp: int,
     isolation: str,
-) -> Any:
+) -> messages.ListOffsetsResponse:
     if timestamp == _WORDS[MAX_TIMESTAMP] and (
         connection.version_of(ApiKey.LIST_OFFSETS) < _FIRST_VERSION_WITH_MAX_TIMESTAMP
     ):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.cluster import NO_LEADER, NO_TOPIC_ID, Cluster, Patience, TopicInfo, no_such_partition
 from tidelog.client.connection import NEWEST, Connection, Sent
@@ -40,6 +40,9 @@ from tidelog.wire.batch import (
 from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.errors import ErrorCode, untraced
 from tidelog.wire.records import Headers, NewRecord, build_batch, read_records
+
+if TYPE_CHECKING:
+    Result = messages.ProduceResponse.PartitionProduceResponse
 
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 #: a broker takes 1048588 bytes by default; what a batch adds to its records is small
@@ -302,7 +305,7 @@ class Producer:
             connection, info, _ = self._cluster.leader(*batch.where)
             self._pack(batch)
             by_leader.setdefault(connection, []).append((batch, info.topic_id))
-        asked: list[tuple[Connection, Sent | None, list[tuple[Batch, bytes]]]] = []
+        asked: list[tuple[Connection, Sent[messages.ProduceResponse] | None, list[tuple[Batch, bytes]]]] = []
         left: list[Batch] = []
         failure: ClientError | None = None
         for connection, batches in by_leader.items():
@@ -363,9 +366,11 @@ class Producer:
         check(answer.error_code, "a producer id")
         return answer.producer_id, answer.producer_epoch
 
-    def _send(self, connection: Connection, batches: list[tuple[Batch, bytes]]) -> Sent | None:
+    def _send(
+        self, connection: Connection, batches: list[tuple[Batch, bytes]]
+    ) -> Sent[messages.ProduceResponse] | None:
         request = messages.ProduceRequest
-        topics: dict[str, Any] = {}
+        topics: dict[str, messages.ProduceRequest.TopicProduceData] = {}
         for batch, topic_id in batches:
             topic, partition = batch.where
             if topic not in topics:
@@ -387,8 +392,10 @@ class Producer:
             return None
         return connection.send(ApiKey.PRODUCE, message, at_most)
 
-    def _results(self, batches: list[tuple[Batch, bytes]], answer: Any) -> Iterable[tuple[Batch, Any]]:
-        found: dict[tuple[object, int], Any] = {}
+    def _results(
+        self, batches: list[tuple[Batch, bytes]], answer: messages.ProduceResponse | None
+    ) -> Iterable[tuple[Batch, Result | None]]:
+        found: dict[tuple[object, int], Result] = {}
         for topic in answer.responses if answer is not None else ():
             for partition in topic.partition_responses:
                 found[topic.name or topic.topic_id, partition.index] = partition
@@ -398,14 +405,17 @@ class Producer:
 
     # --- what came of it ----------------------------------------------------------------------------
 
-    def _settle(self, batch: Batch, result: Any) -> ClientError | None:
+    def _settle(self, batch: Batch, result: Result | None) -> ClientError | None:
         """Books what a leader said of a batch; the error, where it is not acknowledged."""
-        if result is None and self._acks != 0:
+        if result is None:
+            if self._acks == 0:
+                self._acknowledged(batch, NO_OFFSET)
+                return None
             batch.doubtful = True
             return ClientError(f"the leader of {_name(batch)} did not say what came of a batch")
-        code = 0 if result is None else result.error_code
+        code = result.error_code
         if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._acknowledged(batch, result)
+            self._acknowledged(batch, result.base_offset)
             return None
         if code in _TOO_LARGE and batch.record_count > 1:
             self._split(batch)
@@ -431,7 +441,7 @@ class Producer:
             "read the end of the partition before you send them again",
         )
 
-    def _acknowledged(self, batch: Batch, result: Any) -> None:
+    def _acknowledged(self, batch: Batch, offset: int) -> None:
         queue = self._queues[batch.where]
         queue.popleft()
         if not queue:
@@ -439,7 +449,7 @@ class Producer:
         count = batch.record_count
         if batch.producer is not None and batch.producer == self._producer:
             self._sequences[batch.where] = advance_sequence(batch.base_sequence, count)
-        self._deliver(batch.where, NO_OFFSET if result is None else result.base_offset, count)
+        self._deliver(batch.where, offset, count)
 
     def _deliver(self, where: TopicPartition, offset: int, count: int) -> None:
         at = self._last_run.get(where)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tidelog.client.cluster import NO_TOPIC_ID, Cluster, Patience
 from tidelog.client.connection import NEWEST, Connection, Sent
@@ -129,7 +129,7 @@ class Reader:
 
     def chunks(self) -> Iterator[Chunk]:
         """What the leaders answer, as it comes. Ends when every span is read to its end."""
-        asked: list[tuple[Connection, Sent, list[Span]]] = []
+        asked: list[tuple[Connection, Sent[messages.FetchResponse], list[Span]]] = []
         patience = Patience(self._cluster.timeout_s)
         while unfinished := [span for span in self._spans if not span.finished]:
             try:
@@ -181,7 +181,7 @@ class Reader:
 
     # --- asking -------------------------------------------------------------------------------------
 
-    def _ask(self, spans: list[Span]) -> list[tuple[Connection, Sent, list[Span]]]:
+    def _ask(self, spans: list[Span]) -> list[tuple[Connection, Sent[messages.FetchResponse], list[Span]]]:
         by_leader: dict[Connection, list[Span]] = {}
         for span in spans:
             connection, info, partition = self._cluster.leader(span.topic, span.partition)
@@ -201,9 +201,9 @@ class Reader:
         self._spans.append(self._spans.pop(0))
         return [(connection, self._send(connection, group), group) for connection, group in by_leader.items()]
 
-    def _send(self, connection: Connection, spans: list[Span]) -> Sent:
+    def _send(self, connection: Connection, spans: list[Span]) -> Sent[messages.FetchResponse]:
         request = messages.FetchRequest
-        topics: dict[str, Any] = {}
+        topics: dict[str, messages.FetchRequest.FetchTopic] = {}
         for span in spans:
             if span.topic not in topics:
                 topics[span.topic] = request.FetchTopic(
@@ -248,7 +248,9 @@ class Reader:
 
     # --- collecting ---------------------------------------------------------------------------------
 
-    def _collect(self, asked: list[tuple[Connection, Sent, list[Span]]]) -> tuple[list[Chunk], ClientError | None]:
+    def _collect(
+        self, asked: list[tuple[Connection, Sent[messages.FetchResponse], list[Span]]]
+    ) -> tuple[list[Chunk], ClientError | None]:
         chunks: list[Chunk] = []
         failure: ClientError | None = None
         for connection, sent, spans in asked:
@@ -271,7 +273,7 @@ class Reader:
         """What does not pass is said first."""
         return error if before is None or self._cluster.passes(before) else before
 
-    def _take(self, span: Span, data: Any, chunks: list[Chunk]) -> ClientError | None:
+    def _take(self, span: Span, data: messages.FetchResponse.PartitionData, chunks: list[Chunk]) -> ClientError | None:
         """Moves the span past what came; the error, where something else came."""
         what = f"reading {span.topic}-{span.partition} at offset {span.position}"
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -335,7 +337,7 @@ def _id_key(span: Span) -> tuple[object, int]:
     return span.topic_id, span.partition
 
 
-def _fetched(data: Any) -> Fetched:
+def _fetched(data: messages.FetchResponse.PartitionData) -> Fetched:
     return Fetched(
         memoryview(data.records or b""),
         data.high_watermark,

@@ -27,7 +27,7 @@ again: the coordinator knows it for a repetition by its epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tidelog.client.cluster import TRANSACTION, Cluster
 from tidelog.client.connection import NEWEST, Connection
@@ -37,6 +37,8 @@ from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.errors import ErrorCode
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 
@@ -91,8 +93,8 @@ class TransactionalProducer(Producer):
 
     # --- the coordinator ----------------------------------------------------------------------------
 
-    def _ask(self, attempt: Callable[[Connection], Any]) -> Any:
-        def found() -> Any:
+    def _ask(self, attempt: Callable[[Connection], T]) -> T:
+        def found() -> T:
             if self._coordinator is None or self._coordinator.closed:
                 self._coordinator = self._cluster.coordinator(self.transactional_id, TRANSACTION)
             try:
@@ -108,7 +110,7 @@ class TransactionalProducer(Producer):
         """Makes the id this producer's."""
         what = f"transactional id {self.transactional_id}"
 
-        def attempt(connection: Connection) -> Any:
+        def attempt(connection: Connection) -> messages.InitProducerIdResponse:
             if self._protocol is None:
                 self._protocol = protocol_of(connection)
             request = messages.InitProducerIdRequest(
@@ -273,7 +275,7 @@ def protocol_of(connection: Connection) -> int:
     return 2 if speaks and connection.features.get(_FEATURE, 0) >= 2 else 1
 
 
-def end_request(prepared: Prepared, committed: bool) -> Any:
+def end_request(prepared: Prepared, committed: bool) -> messages.EndTxnRequest:
     return messages.EndTxnRequest(
         transactional_id=prepared.transactional_id,
         producer_id=prepared.producer_id,
@@ -287,7 +289,7 @@ def newest_end(connection: Connection, protocol: int | None = None) -> int:
     return NEWEST if (protocol or protocol_of(connection)) == 2 else _LAST_END_TXN
 
 
-def end_result(answer: Any, prepared: Prepared, committed: bool) -> Any:
+def end_result(answer: messages.EndTxnResponse, prepared: Prepared, committed: bool) -> messages.EndTxnResponse:
     what = f"{'committing' if committed else 'aborting'} the transaction of {prepared.transactional_id}"
     if answer.error_code == ErrorCode.INVALID_TXN_STATE:
         other = "aborted" if committed else "committed"
@@ -300,6 +302,6 @@ def end_result(answer: Any, prepared: Prepared, committed: bool) -> Any:
     return answer
 
 
-def ended(connection: Connection, prepared: Prepared, committed: bool, protocol: int | None) -> Any:
+def ended(connection: Connection, prepared: Prepared, committed: bool, protocol: int | None) -> messages.EndTxnResponse:
     answer = connection.call(ApiKey.END_TXN, end_request(prepared, committed), newest_end(connection, protocol))
     return end_result(answer, prepared, committed)

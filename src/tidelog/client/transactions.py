@@ -12,7 +12,7 @@ A transaction that its producer has prepared can be ended from anywhere, by whoe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.client.cluster import TRANSACTION, Cluster
 from tidelog.client.connection import Connection, Sent
@@ -223,7 +223,7 @@ class Transactions:
             left = [name for name, each in wanted.items() if each not in outcomes]
             if not left:
                 return
-            sent: list[tuple[Connection, Sent, Prepared]] = []
+            sent: list[tuple[Connection, Sent[messages.EndTxnResponse], Prepared]] = []
             for connection, names in self._by_coordinator(left).items():
                 newest = newest_end(connection)
                 for name in names:
@@ -261,7 +261,7 @@ class Transactions:
         self._cluster.retrying(attempt)
 
 
-def _described(state: Any, coordinator: str) -> DescribedTransaction:
+def _described(state: messages.DescribeTransactionsResponse.TransactionState, coordinator: str) -> DescribedTransaction:
     return DescribedTransaction(
         state.transactional_id,
         state.transaction_state,
@@ -285,7 +285,7 @@ def _need_duration(connection: Connection) -> None:
 
 def _ask_producers(connection: Connection, topics: Mapping[str, list[int]]) -> Iterable[OpenTransaction]:
     request = messages.DescribeProducersRequest
-    wanted: list[Any] = [request.TopicRequest(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+    wanted = [request.TopicRequest(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
     answer = connection.call(ApiKey.DESCRIBE_PRODUCERS, request(topics=wanted))
     for topic in answer.topics:
         for partition in topic.partitions:

@@ -30,7 +30,7 @@ def by_topic(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> dic
 
 @lru_cache(maxsize=1_024)
 def transaction_key(transactional_id: str) -> bytes:
-    return encode_versioned("TransactionLogKey", 0, messages.TransactionLogKey(transactional_id=transactional_id))
+    return encode_versioned(messages.TransactionLogKey(transactional_id=transactional_id), 0)
 
 
 def transaction_record(transaction: Transaction, transaction_version: int) -> CoordinatorRecord:
@@ -54,9 +54,7 @@ def transaction_record(transaction: Transaction, transaction_version: int) -> Co
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
     )
-    return CoordinatorRecord(
-        transaction_key(transaction.transactional_id), encode_versioned("TransactionLogValue", version, value)
-    )
+    return CoordinatorRecord(transaction_key(transaction.transactional_id), encode_versioned(value, version))
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
@@ -67,13 +65,12 @@ def decode(key: bytes, value: bytes | None) -> tuple[str, Transaction | None] | 
     """The id and its state (None: forgotten); None for a record that is not for us. Raises WireError."""
     if peek_version(key) not in TRANSACTION_RECORDS:
         return None
-    of: messages.TransactionLogKey = decode_versioned("TransactionLogKey", key)
-    transactional_id = of.transactional_id
+    transactional_id = decode_versioned(messages.TransactionLogKey, key).transactional_id
     if value is None:
         return transactional_id, None
     if peek_version(value) > schema_of("TransactionLogValue").versions[1]:
         return None
-    return transactional_id, _transaction(transactional_id, decode_versioned("TransactionLogValue", value))
+    return transactional_id, _transaction(transactional_id, decode_versioned(messages.TransactionLogValue, value))
 
 
 def _transaction(transactional_id: str, value: messages.TransactionLogValue) -> Transaction:

@@ -16,6 +16,7 @@ from struct import error as StructError
 from typing import Any, Final
 
 from tidelog.wire.apis import APIS, FIRST_FLEXIBLE, ApiKey
+from tidelog.wire.classes import Message
 from tidelog.wire.codec import BytesLike, Codec, request_codec, response_codec
 from tidelog.wire.malformed import WireError
 from tidelog.wire.varint import skip_tags
@@ -83,7 +84,7 @@ def decode_request_header(frame: BytesLike) -> RequestHeader:
         raise WireError(f"request header: {cause}") from None
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> list[Part]:
+def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Part]:
     """The whole frame: size, header and body."""
     codec = response_codec(api_key, version)
     out: list[Any] = []
@@ -99,7 +100,9 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: An
     return [_PLAIN(len(body) + 4, correlation_id) + body]
 
 
-def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any) -> list[Part]:
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Message
+) -> list[Part]:
     """The whole frame: size, header and body."""
     codec = request_codec(api_key, version)
     out: list[Any] = []

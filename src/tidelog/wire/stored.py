@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final
+from typing import Final, TypeVar
 
+from tidelog.wire.classes import Message
 from tidelog.wire.codec import BytesLike, schema_of, stored_codec
 from tidelog.wire.malformed import WireError
 from tidelog.wire.varint import encode_uvarint, read_uvarint
@@ -79,21 +80,24 @@ METADATA_RECORDS: Final = {
 }
 
 
-def encode_versioned(name: str, version: int, message: Any) -> bytes:
+M = TypeVar("M", bound=Message)
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
     """A message behind its int16 version; for the key of a record the version is its type."""
-    return _VERSION.pack(version) + stored_codec(name, version).encode(message)
+    return _VERSION.pack(version) + stored_codec(type(message).__name__, version).encode(message)
 
 
-def decode_versioned(name: str, buf: BytesLike) -> Any:
+def decode_versioned(kind: type[M], buf: BytesLike) -> M:
     """A message behind its int16 version; WireError for a version that the schema does not have."""
-    message, _ = stored_codec(name, peek_version(buf)).decode(buf, 2)
+    message: M = stored_codec(kind.__name__, peek_version(buf)).decode(buf, 2)[0]
     return message
 
 
-def decode_newest(name: str, buf: BytesLike) -> Any:
+def decode_newest(kind: type[M], buf: BytesLike) -> M:
     """Like `decode_versioned`, but reads a version from the future as the newest known: consumers' blobs only grow."""
-    version = min(peek_version(buf), schema_of(name).versions[1])
-    message, _ = stored_codec(name, version).decode(buf, 2)
+    version = min(peek_version(buf), schema_of(kind.__name__).versions[1])
+    message: M = stored_codec(kind.__name__, version).decode(buf, 2)[0]
     return message
 
 
@@ -106,13 +110,14 @@ def peek_version(buf: BytesLike) -> int:
     return version
 
 
-def encode_metadata_record(name: str, version: int, message: Any) -> bytes:
+def encode_metadata_record(message: Message, version: int) -> bytes:
+    name = type(message).__name__
     kind = next(kind for kind, known in METADATA_RECORDS.items() if known == name)
     head = encode_uvarint(_METADATA_FRAME_VERSION) + encode_uvarint(kind) + encode_uvarint(version)
     return head + stored_codec(name, version).encode(message)
 
 
-def decode_metadata_record(buf: BytesLike) -> tuple[str, Any]:
+def decode_metadata_record(buf: BytesLike) -> tuple[str, Message]:
     """The schema's name and the message."""
     try:
         frame_version, pos = read_uvarint(buf, 0)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from tidelog.deciding.decision import CancelTimer, Decision, SetTimer
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, SetTimer
+from tidelog.deciding.turn import RequestContext
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_key, decode_value
 from tidelog.group.replay import decoded
 from tidelog.group.topics import Topic
-from tidelog.group.turn import RequestContext
 from tidelog.wire import messages
 from tidelog.wire.codec import response_codec, stored_codec
 from tidelog.wire.errors import ErrorCode
@@ -117,17 +117,17 @@ class Stage:
 
     def _load(self) -> None:
         for partition in range(self.config.offsets_topic_num_partitions):
-            self.groups.load_begin(partition)
+            self.groups.load_begin(partition, 0)
         events: list[tuple[int, Any]] = [(at, entry) for at, entry in enumerate(self.log)]
         for at, producer_id, commit in self.markers:
             events.append((at, (producer_id, commit)))
         for at, event in sorted(events, key=lambda e: (e[0], len(e[1]) == 4)):
             if len(event) == 2:
                 for partition in range(self.config.offsets_topic_num_partitions):
-                    self.groups.replay_end_transaction(partition, *event)
+                    self.groups.replay_end(partition, *event)
             else:
                 partition, key, value, producer_id = event
-                self.groups.replay(partition, key, value, producer_id, at)
+                self.groups.replay(partition, CoordinatorRecord(key, value), producer_id, at)
         if self.topics:
             self._tell_topics()
         for partition in range(self.config.offsets_topic_num_partitions):
@@ -148,7 +148,7 @@ class Stage:
             self.log.append((decision.partition, record.key, record.value, producer_id))
             self.seen.append("log: " + self.describe_record(record.key, record.value))
             assert record.meaning in (None, decoded(record.key, record.value)), "living and loading would differ"
-            self.groups.replay(decision.partition, record.key, record.value, producer_id, at, record.meaning)
+            self.groups.replay(decision.partition, record, producer_id, at)
         for timer in decision.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.deadline_ms
@@ -422,7 +422,7 @@ class Script(Stage):
         """begin or unload the partition of group g."""
         partition = self.groups.partition_for("g")
         if plain[0] == "begin":
-            self.carry_out(self.groups.load_begin(partition))
+            self.carry_out(self.groups.load_begin(partition, 0))
         elif plain[0] == "end":
             self.carry_out(self.groups.load_end(partition, self.now, self.wall))
         else:

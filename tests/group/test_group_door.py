@@ -6,9 +6,9 @@ import pytest
 from group_script import PAIR, Script, Ticket, run
 
 from tidelog.deciding.decision import SetTimer
+from tidelog.deciding.turn import RequestContext
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups, random_uuid
-from tidelog.group.turn import RequestContext
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.groups import Groups
@@ -92,9 +93,9 @@ class History(RuleBasedStateMachine):
         living = durable(self.script.groups)
         fresh = Groups(self.script.config, lambda: "unused")
         for partition in range(50):
-            fresh.load_begin(partition)
+            fresh.load_begin(partition, 0)
         for at, (partition, key, value, producer_id) in enumerate(self.script.log):
-            fresh.replay(partition, key, value, producer_id, at)
+            fresh.replay(partition, CoordinatorRecord(key, value), producer_id, at)
         loaded = durable(fresh)
         for what, value in living.items():
             if what[0] == "classic" and self.script.behind and value[0] is ClassicState.EMPTY:

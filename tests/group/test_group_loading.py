@@ -11,11 +11,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from tidelog.deciding.decision import Decision, SetTimer
+from tidelog.deciding.decision import CoordinatorRecord, Decision, SetTimer
+from tidelog.deciding.turn import RequestContext
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.topics import Topic
-from tidelog.group.turn import RequestContext
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -94,7 +94,7 @@ class History:
         self.groups = Groups(GroupConfig(offsets_topic_num_partitions=1))
         self.timers.clear()
         self.tell_topics()
-        self.carry_out(self.groups.load_begin(0))
+        self.carry_out(self.groups.load_begin(0, 0))
         self.read_to: int | None = 0
         self.load(self.random.randrange(3))
 
@@ -108,9 +108,9 @@ class History:
                 return
             entry = self.log[self.read_to]
             if isinstance(entry, Marker):
-                self.groups.replay_end_transaction(0, *entry)
+                self.groups.replay_end(0, *entry)
             else:
-                self.groups.replay(0, *entry, self.read_to)
+                self.groups.replay(0, CoordinatorRecord(*entry[:2]), *entry[2:], self.read_to)
             self.read_to += 1
 
     def carry_out(self, decision: Decision) -> None:
@@ -119,7 +119,7 @@ class History:
         for record in decision.records:
             assert self.read_to is None, "a coordinator that loads decides nothing"
             self.log.append(Record(record.key, record.value, decision.producer_id))
-            self.groups.replay(0, record.key, record.value, decision.producer_id, len(self.log) - 1, record.meaning)
+            self.groups.replay(0, record, decision.producer_id, len(self.log) - 1)
         for reply in decision.replies:
             reply.ticket.reply(reply.message)
         self.timers.update(timer.key for timer in decision.timers if isinstance(timer, SetTimer))

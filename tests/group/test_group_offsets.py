@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from group_script import PAIR, WALL, Ticket, run, topic_id
 
+from tidelog.deciding.turn import RequestContext
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_value, offset_key
-from tidelog.group.turn import RequestContext
 from tidelog.wire import messages
 from tidelog.wire.java_hash import java_hash
 

@@ -12,6 +12,7 @@ from group_script import PAIR, run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_key, encode_key, offset_commit_record, offset_key
 from tidelog.group.replay import decoded
@@ -88,9 +89,9 @@ def test_offset_values_are_those_of_the_schema(offset, epoch, metadata, now_ms, 
 def test_offsets_of_the_oldest_type_are_read():
     groups = Groups()
     partition = groups.partition_for("g")
-    groups.load_begin(partition)
+    groups.load_begin(partition, 0)
     value = b"\0\0" + (42).to_bytes(8, "big") + b"\0\2hi" + (7).to_bytes(8, "big")
-    groups.replay(partition, b"\0\0" + offset_key("g", "t", 3)[2:], value)
+    groups.replay(partition, CoordinatorRecord(b"\0\0" + offset_key("g", "t", 3)[2:], value))
     stored = groups._shards[partition].offsets.get("g", "t", 3)
     assert stored is not None
     assert (stored.offset, stored.metadata, stored.commit_timestamp_ms) == (42, "hi", 7)
@@ -99,7 +100,7 @@ def test_offsets_of_the_oldest_type_are_read():
 def test_records_of_share_and_streams_groups_are_read_past():
     script = run(PAIR)
     for kind in (9, 10, 11, 15, 17, 19):
-        script.groups.replay(0, kind.to_bytes(2, "big") + b"\0\1g", b"\0\0whatever")
+        script.groups.replay(0, CoordinatorRecord(kind.to_bytes(2, "big") + b"\0\1g", b"\0\0whatever"))
     assert script.do("list") == "-: g consumer Stable classic"
 
 
@@ -115,10 +116,10 @@ def test_a_key_is_readable_or_a_wire_error(raw):
 @given(value=st.binary(max_size=60))
 def test_a_value_is_readable_or_a_wire_error(kind, value):
     groups = Groups()
-    groups.load_begin(0)
+    groups.load_begin(0, 0)
     key = kind.to_bytes(2, "big") + b"\0\1g" + (b"\0\1m" if kind not in (2, 3) else b"") + bytes(4)
     try:
-        groups.replay(0, key, value)
+        groups.replay(0, CoordinatorRecord(key, value))
     except WireError:
         pass
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidelog.deciding.turn import Refusal
 from tidelog.group.regex import check, compiled, matching
-from tidelog.group.turn import Refusal
 from tidelog.wire.errors import ErrorCode
 
 ATOMS = st.sampled_from(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from txn_script import run
 
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.wire.errors import ErrorCode
 
 PREPARED = """
@@ -264,7 +265,7 @@ def test_markers_of_a_loaded_transaction_wait_until_what_was_loaded_is_committed
     loaded = script.fresh()
     loaded.load_begin(partition, 9)
     for _, key, value in script.log:
-        loaded.replay(partition, key, value)
+        loaded.replay(partition, CoordinatorRecord(key, value))
     decision = loaded.load_end(partition, 0, script.wall)
     assert decision.markers and not decision.records
     assert decision.partition == partition

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tidelog.deciding.decision import CancelTimer, SetTimer
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState
@@ -126,7 +126,7 @@ class Stage:
         for partition in range(self.config.num_partitions):
             self.transactions.load_begin(partition, self.coordinator_epoch)
         for partition, key, value in self.log:
-            self.transactions.replay(partition, key, value)
+            self.transactions.replay(partition, CoordinatorRecord(key, value))
         for partition in range(self.config.num_partitions):
             self.carry_out(self.transactions.load_end(partition, self.now, self.wall))
 
@@ -144,7 +144,7 @@ class Stage:
             assert decision.partition >= 0
             self.log.append((decision.partition, record.key, record.value))
             self.seen.append("log: " + self.describe_record(record.key, record.value))
-            self.transactions.replay(decision.partition, record.key, record.value)
+            self.transactions.replay(decision.partition, record)
         for timer in decision.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.deadline_ms

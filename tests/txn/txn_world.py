@@ -16,6 +16,7 @@ from txn_script import Client, Context, Stage, Ticket, pattern
 
 from tidelog.control.controller import ProducerIdBlock
 from tidelog.coordinator.producer_ids import ProducerIds
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import PREVIOUS, TransactionState
 from tidelog.txn.transaction import TopicPartition, Transaction
@@ -247,7 +248,7 @@ class World(Stage):
         for partition in range(self.config.num_partitions):
             self.transactions.load_begin(partition, self.coordinator_epoch)
         for partition, key, value in list(self.log):
-            self.transactions.replay(partition, key, value)
+            self.transactions.replay(partition, CoordinatorRecord(key, value))
             self.while_loading()
         for partition in range(self.config.num_partitions):
             self.carry_out(self.transactions.load_end(partition, self.now, self.wall))
@@ -292,7 +293,7 @@ class World(Stage):
         for partition in range(self.config.num_partitions):
             fresh.load_begin(partition, 0)
         for partition, key, value in self.log:
-            fresh.replay(partition, key, value)
+            fresh.replay(partition, CoordinatorRecord(key, value))
             decoded = decode(key, value)
             assert decoded is not None
             name, after = decoded

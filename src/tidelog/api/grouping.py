@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tidelog.api.operations import GROUP_OPERATIONS
-from tidelog.group.turn import RequestContext
+from tidelog.deciding.turn import RequestContext
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
-    from tidelog.deciding.decision import Decision
-    from tidelog.group.turn import Ticket
+    from tidelog.deciding.decision import Decision, Ticket
 
 NO_TOPIC_ID: Final = bytes(16)
 

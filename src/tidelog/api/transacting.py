@@ -9,8 +9,9 @@ from tidelog.api.grouping import context_of
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
-    from tidelog.group.turn import RequestContext
-    from tidelog.txn.turn import Ticket, TxnDecision
+    from tidelog.deciding.decision import Ticket
+    from tidelog.deciding.turn import RequestContext
+    from tidelog.txn.turn import TxnDecision
 
 Body = TypeVar("Body")
 

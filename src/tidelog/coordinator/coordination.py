@@ -12,12 +12,12 @@ with the error that such a wait has; the records stay, and a later try finds the
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
 
 from tidelog.coordinator.loading import NO_PRODUCER, Loaded, parse
-from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, TimerKey
+from tidelog.deciding.room import Room
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, AppendOrigin, ProducerRefused
 from tidelog.node.data_plane import DataPlane
@@ -28,6 +28,8 @@ from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.records import build_batch
 
+D = TypeVar("D", bound=Decision)
+
 CHUNK_BYTES: Final = 1 << 20
 PATIENCE_MS: Final = 60_000
 #: of the records that become one batch where they need not be one
@@ -35,32 +37,18 @@ PIECE_BYTES: Final = 1 << 18
 RECORD_OVERHEAD_BYTES: Final = 24
 
 
-class Room(Protocol):
-    """What every coordinator's room offers; see `tidelog.group.groups`."""
+class Coordination(Generic[D]):
+    """`commit_timeout_ms` is how long a reply waits for its records to be committed."""
 
-    def sized(self, partitions: int | None) -> None: ...
-
-    def load_end(self, partition: int, now_ms: int, wall_ms: int) -> Decision: ...
-
-    def unload(self, partition: int) -> Decision: ...
-
-    def append_failed(self, decision: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> Decision: ...
-
-    def on_timer(self, key: Any, now_ms: int, wall_ms: int) -> Decision: ...
-
-    def failed(self, message: Any, error: ErrorCode) -> Any: ...
-
-
-class Coordination(ABC):
     def __init__(
-        self, topic: str, room: Room, data: DataPlane, host: Host, commit_timeout_ms: Callable[[], int]
+        self, topic: str, room: Room[D], data: DataPlane, host: Host, commit_timeout_ms: Callable[[], int]
     ) -> None:
         self.topic = topic
         self._room = room
         self._data = data
         self._host = host
         self._commit_timeout_ms = commit_timeout_ms
-        self._timers: dict[Hashable, TimerTask] = {}
+        self._timers: dict[TimerKey, TimerTask] = {}
         #: the leader epoch in which each owned partition was or is being loaded
         self._owned: dict[int, int] = {}
 
@@ -77,7 +65,7 @@ class Coordination(ABC):
             if self._owned.get(index) != partition.leader_epoch:
                 self.removed(index)
                 self._owned[index] = partition.leader_epoch
-                self.carry_out(self._begin(partition))
+                self.carry_out(self._room.load_begin(index, partition.leader_epoch))
                 self._load(partition, partition.leader_epoch, partition.log.log_start_offset)
         else:
             self.removed(index)
@@ -85,18 +73,6 @@ class Coordination(ABC):
     def removed(self, index: int) -> None:
         if self._owned.pop(index, None) is not None:
             self.carry_out(self._room.unload(index))
-
-    @abstractmethod
-    def _begin(self, partition: Partition) -> Decision:
-        """The room takes the partition and waits for its records."""
-
-    @abstractmethod
-    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
-        """Hands a record of the partition, new or loaded, to the room."""
-
-    @abstractmethod
-    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
-        """Tells the room that a transaction has ended whose records are in the partition."""
 
     def _load(self, partition: Partition, leader_epoch: int, offset: int) -> None:
         """Replays the partition from `offset` on, a chunk after the other."""
@@ -113,9 +89,9 @@ class Coordination(ABC):
             try:
                 for record, producer_id, at, commit in found:
                     if record is not None:
-                        self._replay(partition.index, record, producer_id, at)
+                        self._room.replay(partition.index, record, producer_id, at)
                     else:
-                        self._replay_end(partition.index, producer_id, commit)
+                        self._room.replay_end(partition.index, producer_id, commit)
             except Exception as broken:
                 self._load_failed(partition, offset, broken)
                 return
@@ -142,7 +118,7 @@ class Coordination(ABC):
 
     # --- decisions ----------------------------------------------------------------------------------
 
-    def carry_out(self, decision: Decision, guard: int = NO_GUARD) -> None:
+    def carry_out(self, decision: D, guard: int = NO_GUARD) -> None:
         """`guard` is what the verification of a transaction gave, where the records belong to one."""
         if decision.records:
             try:
@@ -156,7 +132,7 @@ class Coordination(ABC):
         if effects is not None:
             self._when_committed(decision.partition, effects)
 
-    def _effects(self, decision: Decision) -> Callable[[], None] | None:
+    def _effects(self, decision: D) -> Callable[[], None] | None:
         """What follows from the records once they are committed, beside the replies."""
         return None
 
@@ -184,7 +160,7 @@ class Coordination(ABC):
             )
             info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
             for offset, record in enumerate(records, info.first_offset):
-                self._replay(decision.partition, record, producer_id, offset)
+                self._room.replay(decision.partition, record, producer_id, offset)
         self._data.appended(partition)
 
     def _set_timers(self, decision: Decision) -> None:
@@ -195,7 +171,7 @@ class Coordination(ABC):
             if not isinstance(change, CancelTimer):
                 self._timers[change.key] = self._host.timer.add(change.deadline_ms, self._due(change.key))
 
-    def _due(self, key: Hashable) -> Callable[[], None]:
+    def _due(self, key: TimerKey) -> Callable[[], None]:
         def due() -> None:
             self._timers.pop(key, None)
             self.carry_out(self._room.on_timer(key, *self._now()))

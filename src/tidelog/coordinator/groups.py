@@ -9,17 +9,16 @@ from tidelog.config.by_name import ByName
 from tidelog.config.group_config import effective_group
 from tidelog.control.model import Topic
 from tidelog.coordinator.coordination import Coordination
-from tidelog.deciding.decision import CoordinatorRecord, Decision
+from tidelog.deciding.decision import Decision
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.topics import Topic as GroupTopic
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import OFFSETS_TOPIC
-from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 
 
-class GroupCoordination(Coordination):
+class GroupCoordination(Coordination[Decision]):
     def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
         self.room = Groups(GroupConfig.from_properties(ByName(config)))
         self._config = config
@@ -28,16 +27,6 @@ class GroupCoordination(Coordination):
             ["group.consumer.assignment.interval.ms"],
             lambda names: self.room.configure(GroupConfig.from_properties(ByName(config))),
         )
-
-    def _begin(self, partition: Partition) -> Decision:
-        return self.room.load_begin(partition.index)
-
-    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
-        key, value, meaning = record
-        self.room.replay(index, key, value, producer_id, offset, meaning)
-
-    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
-        self.room.replay_end_transaction(index, producer_id, commit)
 
     # --- what groups must hear of -------------------------------------------------------------------
 

@@ -12,17 +12,16 @@ refused where it would be appended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.by_name import ByName
 from tidelog.coordinator.coordination import Coordination
 from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
-from tidelog.deciding.decision import CoordinatorRecord, Decision
+from tidelog.deciding.turn import RequestContext
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
-from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.transactions import Transactions
@@ -43,10 +42,6 @@ _UNVERIFIED: Final = frozenset(
 )
 
 
-class Asking(NamedTuple):
-    api_version: int
-
-
 class Answer:
     """A ticket whose reply is handed to a function."""
 
@@ -59,7 +54,7 @@ class Answer:
         self._done(message)
 
 
-class TransactionCoordination(Coordination):
+class TransactionCoordination(Coordination[TxnDecision]):
     def __init__(
         self,
         config: BrokerConfig,
@@ -73,18 +68,8 @@ class TransactionCoordination(Coordination):
         self._markers = markers
         super().__init__(TRANSACTIONS_TOPIC, self.room, data, host, lambda: MARKER_TIMEOUT_MS)
 
-    def _begin(self, partition: Partition) -> Decision:
-        self.room.load_begin(partition.index, partition.leader_epoch)
-        return Decision()
-
-    def _replay(self, index: int, record: CoordinatorRecord, producer_id: int, offset: int) -> None:
-        self.room.replay(index, record.key, record.value)
-
-    def _replay_end(self, index: int, producer_id: int, commit: bool) -> None:
-        """The coordinator writes its own records outside of transactions: a marker here means nothing."""
-
-    def _effects(self, decision: TxnDecision) -> Callable[[], None] | None:  # type: ignore[override]
-        markers = getattr(decision, "markers", None)
+    def _effects(self, decision: TxnDecision) -> Callable[[], None] | None:
+        markers = decision.markers
         return None if not markers else lambda: self._write_all(markers)
 
     def _write_all(self, all_markers: Iterable[TxnMarkers]) -> None:
@@ -129,7 +114,7 @@ class TransactionCoordination(Coordination):
         (decision,) = self.room.add_partitions_to_txn(
             Answer(answered),
             request(transactions=[asked]),
-            Asking(VERIFICATION_VERSION),
+            RequestContext("", "", VERIFICATION_VERSION),
             *self._now(),
         )
         self.carry_out(decision)

@@ -8,9 +8,13 @@ committed (at or below the high watermark). If the append fails nothing is repla
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+#: what names a timer: coordinator partition, what is due, the id that it concerns or "", member id or ""
+TimerKey: TypeAlias = tuple[int, str, str, str]
+# What a reply is sent with; a room only keeps it, and gives it exactly one reply.
+Ticket: TypeAlias = Any
 
 
 class CoordinatorRecord(NamedTuple):
@@ -28,7 +32,7 @@ class CoordinatorRecord(NamedTuple):
 class Reply(NamedTuple):
     """The answer to the request that came with `ticket`: a response message of wire."""
 
-    ticket: Any
+    ticket: Ticket
     message: Any
 
 
@@ -36,13 +40,13 @@ class Reply(NamedTuple):
 class SetTimer:
     """Call `on_timer(key, now_ms)` at `deadline_ms` (monotonic); replaces a timer with the same key."""
 
-    key: Hashable
+    key: TimerKey
     deadline_ms: int
 
 
 @dataclass(slots=True, frozen=True)
 class CancelTimer:
-    key: Hashable
+    key: TimerKey
 
 
 @dataclass(slots=True)

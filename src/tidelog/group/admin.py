@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tidelog.deciding.turn import Refusal, RequestContext, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import NOTHING, ConsumerGroup, ConsumerMember
 from tidelog.group.consumer_records import group_tombstones
 from tidelog.group.records import group_metadata_tombstone, offset_tombstone
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics import TopicsImage
-from tidelog.group.turn import Refusal, RequestContext, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tidelog.deciding.turn import Refusal
 from tidelog.group.embedded import CONSUMER_PROTOCOL_TYPE, Malformed, subscribed_topics
-from tidelog.group.turn import Parked, Refusal
+from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -82,8 +83,8 @@ class ClassicMember:
         # (name, metadata) in the order of the member's preference.
         self.protocols = protocols
         self.assignment = assignment
-        self.awaiting_join: Parked | None = None
-        self.awaiting_sync: Parked | None = None
+        self.awaiting_join: Waiting | None = None
+        self.awaiting_sync: Waiting | None = None
         # True until the first join is answered: such a member cannot heartbeat and may expire while it waits.
         self.is_new = False
 
@@ -275,14 +276,14 @@ class ClassicGroup:
             else:
                 self.supported.pop(name, None)
 
-    def park_join(self, member: ClassicMember, parked: Parked) -> Parked | None:
+    def park_join(self, member: ClassicMember, parked: Waiting) -> Waiting | None:
         """Returns the request that waited before, which the new one replaces."""
         before, member.awaiting_join = member.awaiting_join, parked
         if before is None:
             self.awaiting_join_count += 1
         return before
 
-    def take_join(self, member: ClassicMember) -> Parked | None:
+    def take_join(self, member: ClassicMember) -> Waiting | None:
         parked, member.awaiting_join = member.awaiting_join, None
         if parked is not None:
             self.awaiting_join_count -= 1

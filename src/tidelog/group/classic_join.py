@@ -7,6 +7,8 @@ told to skip the assignment. A group is created by the first member that comes w
 
 from __future__ import annotations
 
+from tidelog.deciding.decision import Ticket
+from tidelog.deciding.turn import Refusal, RequestContext, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from tidelog.group.classic_rebalance import (
     answer_join,
@@ -23,7 +25,7 @@ from tidelog.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tidelog.group.consumer_records import group_tombstones
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.turn import Parked, Refusal, RequestContext, Ticket, Turn
+from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -45,7 +47,7 @@ class Joining:
     )
 
     def __init__(self, ticket: Ticket, request: messages.JoinGroupRequest, context: RequestContext) -> None:
-        self.parked = Parked(ticket, context.api_version)
+        self.parked = Waiting(ticket, context.api_version)
         self.group_id = request.group_id
         self.member_id = request.member_id
         self.group_instance_id = request.group_instance_id

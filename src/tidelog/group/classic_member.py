@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.deciding.decision import Ticket
+from tidelog.deciding.turn import Refusal, RequestContext, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.classic_rebalance import (
     abandon_sync,
@@ -16,7 +18,7 @@ from tidelog.group.classic_rebalance import (
 )
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.turn import Parked, Refusal, RequestContext, Ticket, Turn
+from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -46,7 +48,7 @@ def sync(
         turn.reply(ticket, synced(group, member.assignment))
         turn.ordered = True
         return
-    park_sync(shard, turn, group, member, Parked(ticket, context.api_version))
+    park_sync(shard, turn, group, member, Waiting(ticket, context.api_version))
     if member.member_id == group.leader_id:
         _store_assignment(shard, turn, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
 

@@ -21,8 +21,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tidelog.deciding.turn import Refusal
 from tidelog.group.embedded import CONSUMER_PROTOCOL_TYPE
-from tidelog.group.turn import Refusal
 from tidelog.wire.errors import ErrorCode
 
 LEAVE_EPOCH = -1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tidelog.deciding.turn import Refusal, RequestContext, Turn
 from tidelog.group import migration
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.config import NO_OVERRIDES, GroupConfig
@@ -28,7 +29,6 @@ from tidelog.group.consumer_update import Update, check_regex, resolve_regexes
 from tidelog.group.reconcile import Reported
 from tidelog.group.records import group_metadata_tombstone
 from tidelog.group.shard import Shard
-from tidelog.group.turn import Refusal, RequestContext, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.consumer_group import LEAVE_STATIC_EPOCH, NOTHING, ConsumerGroup, ConsumerMember
 from tidelog.group.consumer_records import current_record, member_record, member_tombstones, target_record
 from tidelog.group.reconcile import Reported
-from tidelog.group.turn import Refusal, Turn
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode

@@ -10,6 +10,7 @@ Nothing is applied: every step adds records, and replaying them makes the change
 
 from __future__ import annotations
 
+from tidelog.deciding.turn import Turn
 from tidelog.group.config import METADATA_REFRESH_INTERVAL_MS, NO_OVERRIDES, REGEX_REFRESH_MIN_INTERVAL_MS
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
 from tidelog.group.consumer_records import (
@@ -23,7 +24,6 @@ from tidelog.group.consumer_records import (
 from tidelog.group.reconcile import Reconciliation, Reported
 from tidelog.group.shard import Shard
 from tidelog.group.target import make_target
-from tidelog.group.turn import Turn
 from tidelog.wire.errors import ErrorCode
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.deciding.decision import CancelTimer, SetTimer
-from tidelog.group.turn import TimerKey, Turn
+from tidelog.deciding.decision import CancelTimer, SetTimer, TimerKey
+from tidelog.deciding.turn import Turn
 
 
 class Deadlines:

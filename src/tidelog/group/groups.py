@@ -1,7 +1,8 @@
 """The door of the room: every event a group coordinator can meet, and the decision that answers it.
 
     groups = Groups(GroupConfig.from_properties(broker_config))
-    groups.load_begin(7); groups.replay(7, key, value, producer_id, offset) ...; groups.load_end(7, now_ms, wall_ms)
+    groups.load_begin(7, leader_epoch); groups.replay(7, record, producer_id, offset) …
+    groups.load_end(7, now_ms, wall_ms)
     decision = groups.join(ticket, request, context, now_ms, wall_ms)
 
 A decision is carried out before the next event is handed in: append its records as one batch (transactional where
@@ -19,7 +20,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidelog.deciding.decision import CancelTimer, Decision
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Ticket, TimerKey
+from tidelog.deciding.shards import Shards
+from tidelog.deciding.storage_errors import translated
+from tidelog.deciding.turn import Refusal, RequestContext, Turn
 from tidelog.group import (
     admin,
     classic_member,
@@ -35,15 +39,13 @@ from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.classic_join import Joining, join
 from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
-from tidelog.group.failure import failed, translated
-from tidelog.group.records import Meaning
+from tidelog.group.failure import failed
 from tidelog.group.shard import Group, Shard, Surroundings
 from tidelog.group.topics import Topic
-from tidelog.group.turn import Parked, Refusal, RequestContext, Ticket, TimerKey, Turn
+from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.java_hash import coordinator_partition
 
 _E = ErrorCode
 
@@ -59,38 +61,23 @@ def random_uuid() -> str:
 class Groups:
     def __init__(self, config: GroupConfig | None = None, new_uuid: Callable[[], str] = random_uuid) -> None:
         self._around = Surroundings(config or GroupConfig(), new_uuid)
-        self._shards: dict[int, Shard] = {}
-        self._partitions: int | None = None
-
-    def sized(self, partitions: int | None) -> None:
-        """How many partitions the offsets topic has; None while it does not exist, and the settings say how many."""
-        self._partitions = partitions
-
-    def partition_for(self, group_id: str) -> int:
-        return coordinator_partition(group_id, self._partitions or self._around.config.offsets_topic_num_partitions)
+        self._shards: Shards[Shard] = Shards(lambda: self._around.config.offsets_topic_num_partitions)
+        self.sized = self._shards.sized
+        self.partition_for = self._shards.partition_for
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 
-    def load_begin(self, partition: int) -> Decision:
-        """This broker leads the partition from now on; what it knew of it from an earlier time is dropped."""
+    def load_begin(self, partition: int, leader_epoch: int) -> Decision:
+        """Whoever waits here since an earlier time is sent away."""
         dropped = self.unload(partition)
         self._shards[partition] = Shard(partition, self._around)
         return dropped
 
-    def replay(
-        self,
-        partition: int,
-        key: bytes,
-        value: bytes | None,
-        producer_id: int = -1,
-        offset: int = -1,
-        meaning: Meaning | None = None,
-    ) -> None:
-        """One record, when living or loading; `producer_id` of its batch where that is transactional, else -1."""
-        replaying.replay(self._shards[partition], meaning or replaying.decoded(key, value), producer_id, offset)
+    def replay(self, partition: int, record: CoordinatorRecord, producer_id: int = -1, offset: int = -1) -> None:
+        meaning = record.meaning or replaying.decoded(record.key, record.value)
+        replaying.replay(self._shards[partition], meaning, producer_id, offset)
 
-    def replay_end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A control marker that loading has come to."""
+    def replay_end(self, partition: int, producer_id: int, commit: bool) -> None:
         self._shards[partition].offsets.end_transaction(producer_id, commit)
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
@@ -160,9 +147,9 @@ class Groups:
                 continue
             member = group.members[where[1]]
             if member.awaiting_join is not None and member.awaiting_join.ticket is ticket:
-                member.awaiting_join = Parked(None, member.awaiting_join.api_version)
+                member.awaiting_join = Waiting(None, member.awaiting_join.api_version)
             if member.awaiting_sync is not None and member.awaiting_sync.ticket is ticket:
-                member.awaiting_sync = Parked(None, member.awaiting_sync.api_version)
+                member.awaiting_sync = Waiting(None, member.awaiting_sync.api_version)
 
     # -- settings, topics, time ----------------------------------------------------------------------------------
 
@@ -184,7 +171,7 @@ class Groups:
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup) and not changed.isdisjoint(group.subscribed_topics()):
                     group.refresh_deadline_ms = 0
-        waiting = [shard for shard in self._active() if shard.ownerless_topics]
+        waiting = [shard for shard in self._shards.active() if shard.ownerless_topics]
         return self._on_each(waiting, stale_offsets.drop_ownerless, now_ms, wall_ms)
 
     def on_topic_deleted(self, name: str, topic_id: bytes, now_ms: int, wall_ms: int) -> list[Decision]:
@@ -197,7 +184,7 @@ class Groups:
 
     def cleanup_expired(self, now_ms: int, wall_ms: int) -> list[Decision]:
         """Expired offsets, and groups that have nothing left; happens by itself every check interval."""
-        return self._on_each(self._active(), _clean, now_ms, wall_ms)
+        return self._on_each(self._shards.active(), _clean, now_ms, wall_ms)
 
     @staticmethod
     def _on_each(
@@ -255,7 +242,7 @@ class Groups:
             timeout_ms = request.session_timeout_ms
             if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
                 raise Refusal(_E.INVALID_SESSION_TIMEOUT)
-            shard = self._shard(request.group_id)
+            shard = self._shards.of(request.group_id)
             joining = Joining(ticket, request, context)
             group = shard.consumer(request.group_id)
             if group is not None and not group.is_empty:
@@ -330,7 +317,7 @@ class Groups:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
             consumer_heartbeat.validate(request, context, self._around.config)
-            shard = self._shard(request.group_id)
+            shard = self._shards.of(request.group_id)
             turn.reply(ticket, consumer_heartbeat.heartbeat(shard, turn, request, context))
             return shard.close(turn)
         except Refusal as refusal:
@@ -347,7 +334,7 @@ class Groups:
         """For versions with topic ids the caller has set the names."""
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            shard = self._shard(request.group_id)
+            shard = self._shards.of(request.group_id)
             turn.reply(ticket, offset_commit.commit(shard, turn, request, context))
             return shard.close(turn)
         except Refusal as refusal:
@@ -366,7 +353,7 @@ class Groups:
         try:
             if not request.group_id:
                 raise Refusal(_E.INVALID_GROUP_ID)
-            shard = self._shard(request.group_id)
+            shard = self._shards.of(request.group_id)
             turn.reply(ticket, offset_commit.commit_in_transaction(shard, turn, request))
             return shard.close(turn)
         except Refusal as refusal:
@@ -377,7 +364,7 @@ class Groups:
     ) -> Decision:
         """For versions with topic ids the caller has set the names."""
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
-        turn.reply(ticket, fetching.answer(self._shard, turn, request, context))
+        turn.reply(ticket, fetching.answer(self._shards.of, turn, request, context))
         return turn
 
     def offset_delete(
@@ -387,7 +374,7 @@ class Groups:
         try:
             if not request.group_id:
                 raise Refusal(_E.INVALID_GROUP_ID)
-            shard = self._shard(request.group_id)
+            shard = self._shards.of(request.group_id)
             turn.reply(ticket, offset_commit.delete_offsets(shard, turn, request))
             return shard.close(turn)
         except Refusal as refusal:
@@ -407,7 +394,7 @@ class Groups:
         described = []
         for group_id in request.groups:
             try:
-                described.append(admin.describe_classic(self._shard(group_id), group_id, context))
+                described.append(admin.describe_classic(self._shards.of(group_id), group_id, context))
             except Refusal as refusal:
                 described.append(of_group(group_id=group_id, error_code=int(refusal.code)))
         return _answered(now_ms, wall_ms, ticket, messages.DescribeGroupsResponse(groups=described))
@@ -426,7 +413,7 @@ class Groups:
             try:
                 if not group_id:
                     raise Refusal(_E.INVALID_GROUP_ID)
-                described.append(admin.describe_consumer(self._shard(group_id), group_id))
+                described.append(admin.describe_consumer(self._shards.of(group_id), group_id))
             except Refusal as refusal:
                 code, message = int(refusal.code), refusal.message
                 described.append(of_group(group_id=group_id, error_code=code, error_message=message))
@@ -437,7 +424,7 @@ class Groups:
     ) -> Decision:
         states = {state.lower().strip() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        if any(shard.loading for shard in self._shards.values()):
+        if self._shards.some_load:
             message = messages.ListGroupsResponse(error_code=int(_E.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             found = [group for shard in self._shards.values() for group in admin.listed(shard, states, types)]
@@ -455,7 +442,7 @@ class Groups:
             if not turn.replies:
                 turn.reply(ticket, messages.DeleteGroupsResponse())
             try:
-                shard = self._shard(group_id)
+                shard = self._shards.of(group_id)
                 code = admin.delete(shard, turn, group_id)
                 shard.close(turn)
             except Refusal as refusal:
@@ -466,7 +453,7 @@ class Groups:
     def census(self) -> dict[tuple[str, str], int]:
         """(type, state) -> how many groups; for metrics and the console."""
         counts: dict[tuple[str, str], int] = {}
-        for shard in self._active():
+        for shard in self._shards.active():
             for group in shard.groups.values():
                 kind = (group.type, group.state_name)
                 counts[kind] = counts.get(kind, 0) + 1
@@ -474,25 +461,14 @@ class Groups:
 
     # -- finding the way -----------------------------------------------------------------------------------------
 
-    def _shard(self, group_id: str) -> Shard:
-        shard = self._shards.get(self.partition_for(group_id))
-        if shard is None:
-            raise Refusal(_E.NOT_COORDINATOR)
-        if shard.loading:
-            raise Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS)
-        return shard
-
     def _members_group(self, group_id: str) -> tuple[Shard, Group]:
         if not group_id:
             raise Refusal(_E.INVALID_GROUP_ID)
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             raise Refusal(_E.UNKNOWN_MEMBER_ID)
         return shard, group
-
-    def _active(self) -> list[Shard]:
-        return [shard for shard in self._shards.values() if not shard.loading]
 
 
 def _refused(turn: Turn, ticket: Ticket, message: Message) -> Turn:

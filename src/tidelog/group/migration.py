@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidelog.deciding.decision import Ticket
+from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group import embedded
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
 from tidelog.group.classic_join import Joining
@@ -42,7 +44,6 @@ from tidelog.group.consumer_update import Update
 from tidelog.group.records import group_metadata_tombstone
 from tidelog.group.shard import Shard
 from tidelog.group.topics import TopicsImage
-from tidelog.group.turn import Refusal, Ticket, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

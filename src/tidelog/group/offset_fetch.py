@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from tidelog.deciding.turn import Refusal, RequestContext, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.records import offset_tombstone
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics import ZERO_UUID
-from tidelog.group.turn import Refusal, RequestContext, Turn
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

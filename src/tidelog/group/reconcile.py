@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from tidelog.deciding.turn import Refusal
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState, Owned
-from tidelog.group.turn import Refusal
 from tidelog.wire.errors import ErrorCode
 
 # What the member says it owns, by topic id; None where the heartbeat does not say.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from tidelog.deciding.turn import Refusal
 from tidelog.group.regex_syntax import Alternatives, AnyOf, At, Node, Repeat, Sequence, SyntaxProblem, is_word, parse
-from tidelog.group.turn import Refusal
 from tidelog.wire.errors import ErrorCode
 
 # Everybody waits while an expression is read and matched. Long lists of names fit into these bounds, and so do counted

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tidelog.deciding import shards as deciding
+from tidelog.deciding.decision import Ticket
+from tidelog.deciding.turn import Turn
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.config import GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.deadlines import Deadlines
 from tidelog.group.offset_store import OffsetStore
 from tidelog.group.topics import TopicsImage
-from tidelog.group.turn import Ticket, TimerKey, Turn
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 
@@ -33,23 +35,20 @@ class Surroundings:
         self.topics = TopicsImage()
 
 
-class Shard:
+class Shard(deciding.Shard):
     __slots__ = (
         "around",
         "deadlines",
         "deleted_topics",
         "groups",
-        "loading",
         "offsets",
         "ownerless_topics",
         "parked",
-        "partition",
     )
 
     def __init__(self, partition: int, around: Surroundings) -> None:
-        self.partition = partition
+        super().__init__(partition)
         self.around = around
-        self.loading = True
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.deadlines = Deadlines()
@@ -63,12 +62,6 @@ class Shard:
     def config(self) -> GroupConfig:
         return self.around.config
 
-    def close(self, turn: Turn) -> Turn:
-        """The decision is made: name the partition that it concerns."""
-        if turn.records or turn.ordered:
-            turn.partition = self.partition
-        return turn
-
     def classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
@@ -77,8 +70,5 @@ class Shard:
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def key(self, kind: str, group_id: str, member_id: str = "") -> TimerKey:
-        return (self.partition, kind, group_id, member_id)
-
     def touch_session(self, turn: Turn, group_id: str, member_id: str, timeout_ms: int) -> None:
-        self.deadlines.set(turn, (self.partition, "session", group_id, member_id), turn.now_ms + timeout_ms)
+        self.deadlines.set(turn, self.key("session", group_id, member_id), turn.now_ms + timeout_ms)

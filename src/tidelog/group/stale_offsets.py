@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidelog.deciding.turn import Turn
 from tidelog.group.config import RETRY_BACKOFF_MS
 from tidelog.group.records import offset_tombstone
 from tidelog.group.shard import Shard
-from tidelog.group.turn import Turn
 from tidelog.wire.errors import ErrorCode
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tidelog.deciding.decision import SetTimer
+from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import MAX_TOMBSTONE_BYTES, RECORD_OVERHEAD_BYTES
 from tidelog.txn.records import by_topic, tombstone
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import BY_LABEL
 from tidelog.txn.transaction import Transaction
-from tidelog.txn.turn import Refusal, TxnDecision
+from tidelog.txn.turn import TxnDecision
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

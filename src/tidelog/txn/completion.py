@@ -55,7 +55,7 @@ def prepare(
         turn.timers.append(CancelTimer(shard.key("timeout", transaction.transactional_id)))
     if prepared.partitions:
         token = shard.new_token(prepared.transactional_id)
-        turn.markers.append(_markers(shard, prepared, prepared.partitions, token))
+        turn.mark(_markers(shard, prepared, prepared.partitions, token))
     else:
         shard.store(turn, done)
     return done
@@ -100,7 +100,7 @@ def resume(shard: Shard, turn: TxnDecision, transactional_id: str) -> None:
         _complete(shard, turn, transactional_id)
     elif marking.failed:
         token = shard.tokens[transactional_id]
-        turn.markers.append(_markers(shard, shard.transactions[transactional_id], marking.failed, token))
+        turn.mark(_markers(shard, shard.transactions[transactional_id], marking.failed, token))
         marking.failed.clear()
 
 
@@ -109,7 +109,7 @@ def start_over(shard: Shard, turn: TxnDecision, transactional_id: str) -> None:
     transaction = shard.transactions[transactional_id]
     if transaction.partitions:
         token = shard.new_token(transactional_id)
-        turn.markers.append(_markers(shard, transaction, transaction.partitions, token))
+        turn.mark(_markers(shard, transaction, transaction.partitions, token))
     else:
         # Its completion is an event of its own, so that it can fail and come back alone.
         turn.timers.append(SetTimer(shard.key("markers", transactional_id), turn.now_ms))
@@ -122,7 +122,7 @@ def set_timeout(shard: Shard, turn: TxnDecision, transaction: Transaction, remai
 
 
 def _complete(shard: Shard, turn: TxnDecision, transactional_id: str) -> None:
-    turn.retry = shard.key("markers", transactional_id)
+    turn.fired = shard.key("markers", transactional_id)
     shard.store(turn, shard.transactions[transactional_id].completed(turn.wall_ms))
 
 

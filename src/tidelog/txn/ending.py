@@ -23,11 +23,12 @@ asks: the producer has been told of the identity that only completing puts in pl
 
 from __future__ import annotations
 
+from tidelog.deciding.turn import Refusal, RequestContext
 from tidelog.txn.completion import prepare
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import EPOCH_BUMP_VERSION, MAX_EPOCH, Transaction
-from tidelog.txn.turn import Refusal, RequestContext, TxnDecision
+from tidelog.txn.turn import TxnDecision
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

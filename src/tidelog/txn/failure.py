@@ -5,29 +5,16 @@ The message that was about to leave already has the shape of its API and names e
 
 from __future__ import annotations
 
+from tidelog.deciding.storage_errors import translated
 from tidelog.txn.transaction import NO_PRODUCER_EPOCH
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
-_E = ErrorCode
-
-# What the log says, and what a client of the coordinator understands.
-_TRANSLATED = {
-    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
-    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
-    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-}
-
 
 def failed(message: Message, error: ErrorCode) -> Message:
     """The error in the shape of `message`."""
-    code = _TRANSLATED.get(error, error)
+    code = translated(error)
     if isinstance(message, messages.AddPartitionsToTxnResponse):
         return _each_partition(message, code)
     if isinstance(message, messages.InitProducerIdResponse):

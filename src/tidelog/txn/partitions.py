@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tidelog.deciding.turn import Refusal, RequestContext
 from tidelog.txn.completion import set_timeout
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import EPOCH_BUMP_VERSION, TopicPartition, Transaction
-from tidelog.txn.turn import Refusal, RequestContext, TxnDecision
+from tidelog.txn.turn import TxnDecision
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

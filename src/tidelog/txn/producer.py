@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidelog.deciding.turn import Refusal
 from tidelog.txn.completion import fence
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Transaction, is_exhausted
-from tidelog.txn.turn import Refusal, TxnDecision
+from tidelog.txn.turn import TxnDecision
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

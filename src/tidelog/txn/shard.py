@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tidelog.deciding import shards as deciding
+from tidelog.deciding.decision import TimerKey
+from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import NO_PRODUCER_EPOCH, TopicPartition, Transaction
-from tidelog.txn.turn import Refusal, TimerKey, TxnDecision
+from tidelog.txn.turn import TxnDecision
 from tidelog.wire.errors import ErrorCode
 
 
@@ -48,25 +51,22 @@ class Marking:
         self.failed: set[TopicPartition] = set()
 
 
-class Shard:
+class Shard(deciding.Shard):
     __slots__ = (
         "around",
         "coordinator_epoch",
         "last_epochs",
         "last_token",
-        "loading",
         "markings",
-        "partition",
         "tokens",
         "transactions",
     )
 
     def __init__(self, partition: int, coordinator_epoch: int, around: Surroundings) -> None:
-        self.partition = partition
+        super().__init__(partition)
         # The leader epoch of the partition: partitions refuse markers of a coordinator that has been replaced.
         self.coordinator_epoch = coordinator_epoch
         self.around = around
-        self.loading = True
         self.transactions: dict[str, Transaction] = {}
         # For every transactional id whose transaction is prepared.
         self.markings: dict[str, Marking] = {}
@@ -104,9 +104,6 @@ class Shard:
 
     def store(self, turn: TxnDecision, transaction: Transaction) -> None:
         turn.append(transaction_record(transaction, self.config.transaction_version))
-
-    def key(self, kind: str, transactional_id: str = "") -> TimerKey:
-        return (self.partition, kind, transactional_id)
 
     def timer_keys(self) -> list[TimerKey]:
         """Every timer that may be set."""

@@ -1,7 +1,7 @@
 """The door of the room: every event a transaction coordinator can meet, and the decision that answers it.
 
     transactions = Transactions(TxnConfig.from_properties(broker_config), next_producer_id, compile_pattern)
-    transactions.load_begin(7, leader_epoch); transactions.replay(7, key, value) ...
+    transactions.load_begin(7, leader_epoch); transactions.replay(7, record) ...
     decision = transactions.load_end(7, now_ms, wall_ms)
     decision = transactions.end_txn(ticket, request, context, now_ms, wall_ms)
     decision = transactions.markers_written(markers, {TopicPartition("t", 0): ErrorCode.NONE}, now_ms, wall_ms)
@@ -23,7 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from tidelog.deciding.decision import CancelTimer, SetTimer
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer, Ticket, TimerKey
+from tidelog.deciding.shards import Shards
+from tidelog.deciding.turn import Refusal, RequestContext
 from tidelog.txn import admin, completion, ending, failure, partitions
 from tidelog.txn.config import RETRY_BACKOFF_MS, TxnConfig
 from tidelog.txn.partitions import Addition
@@ -31,11 +33,10 @@ from tidelog.txn.producer import expected_identity, initialise
 from tidelog.txn.shard import Shard, Surroundings
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import TopicPartition
-from tidelog.txn.turn import Refusal, RequestContext, Ticket, TimerKey, TxnDecision, TxnMarkers
+from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.java_hash import coordinator_partition
 
 _E = ErrorCode
 
@@ -51,15 +52,9 @@ class Transactions:
     ) -> None:
         self._around = Surroundings(config, next_producer_id)
         self._compile_pattern = compile_pattern
-        self._shards: dict[int, Shard] = {}
-        self._partitions: int | None = None
-
-    def sized(self, partitions: int | None) -> None:
-        """How many partitions the state topic has; None while it does not exist, and the settings say how many."""
-        self._partitions = partitions
-
-    def partition_for(self, transactional_id: str) -> int:
-        return coordinator_partition(transactional_id, self._partitions or self._around.config.num_partitions)
+        self._shards: Shards[Shard] = Shards(lambda: self._around.config.num_partitions)
+        self.sized = self._shards.sized
+        self.partition_for = self._shards.partition_for
 
     def on_transaction_version(self, level: int) -> None:
         """The feature `transaction.version` was finalized at another level."""
@@ -67,13 +62,17 @@ class Transactions:
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 
-    def load_begin(self, partition: int, coordinator_epoch: int) -> None:
-        """`coordinator_epoch` is the leader epoch of the partition."""
-        self._shards[partition] = Shard(partition, coordinator_epoch, self._around)
+    def load_begin(self, partition: int, leader_epoch: int) -> TxnDecision:
+        """`leader_epoch` becomes the coordinator's epoch, which markers carry."""
+        dropped = self.unload(partition)
+        self._shards[partition] = Shard(partition, leader_epoch, self._around)
+        return dropped
 
-    def replay(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """One record, when living or loading: the only way durable state changes."""
-        self._shards[partition].replay(key, value)
+    def replay(self, partition: int, record: CoordinatorRecord, producer_id: int = -1, offset: int = -1) -> None:
+        self._shards[partition].replay(record.key, record.value)
+
+    def replay_end(self, partition: int, producer_id: int, commit: bool) -> None:
+        """The coordinator writes its own records outside of transactions: a marker here means nothing."""
 
     def load_end(self, partition: int, now_ms: int, wall_ms: int) -> TxnDecision:
         """From now on the partition answers. What the coordinator before left prepared is finished."""
@@ -102,8 +101,8 @@ class Transactions:
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
         for reply in decision.replies:
             turn.reply(reply.ticket, failure.failed(reply.message, error))
-        if decision.retry is not None and decision.partition in self._shards:
-            turn.timers.append(SetTimer(decision.retry, now_ms + RETRY_BACKOFF_MS))
+        if decision.fired is not None and decision.partition in self._shards:
+            turn.timers.append(SetTimer(decision.fired, now_ms + RETRY_BACKOFF_MS))
         return turn
 
     @staticmethod
@@ -121,11 +120,11 @@ class Transactions:
         if shard is None or shard.loading or shard.coordinator_epoch != markers.coordinator_epoch:
             return turn
         completion.markers_written(shard, turn, markers, results)
-        return _close(shard, turn)
+        return shard.close(turn)
 
     def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> TxnDecision:
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms, retry=key)
-        partition, kind, transactional_id = key
+        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms, fired=key)
+        partition, kind, transactional_id, _ = key
         shard = self._shards.get(partition)
         if shard is None or shard.loading:
             return turn
@@ -135,7 +134,7 @@ class Transactions:
             completion.resume(shard, turn, transactional_id)
         else:
             self._time_out(shard, turn, transactional_id)
-        return _close(shard, turn)
+        return shard.close(turn)
 
     @staticmethod
     def _time_out(shard: Shard, turn: TxnDecision, transactional_id: str) -> None:
@@ -167,7 +166,7 @@ class Transactions:
                 raise Refusal(_E.INVALID_REQUEST)
             if not 0 < request.transaction_timeout_ms <= self._around.config.max_timeout_ms:
                 raise Refusal(_E.INVALID_TRANSACTION_TIMEOUT)
-            shard = self._shard(request.transactional_id)
+            shard = self._shards.of(request.transactional_id)
             after = initialise(shard, turn, request.transactional_id, request.transaction_timeout_ms, expected)
             if after is None:
                 message = failure.init_failure(_E.CONCURRENT_TRANSACTIONS)
@@ -175,7 +174,7 @@ class Transactions:
                 message = messages.InitProducerIdResponse(
                     producer_id=after.producer_id, producer_epoch=after.producer_epoch
                 )
-            return _close(shard, _answered(turn, ticket, message))
+            return shard.close(_answered(turn, ticket, message))
         except Refusal as refusal:
             return _answered(turn, ticket, failure.init_failure(_understood(refusal.code, context, 4)))
 
@@ -238,7 +237,7 @@ class Transactions:
     def _add(self, turn: TxnDecision, wanted: Addition) -> Mapping[TopicPartition, ErrorCode]:
         if not wanted.transactional_id:
             raise Refusal(_E.INVALID_REQUEST)
-        shard = self._shard(wanted.transactional_id)
+        shard = self._shards.of(wanted.transactional_id)
         codes = dict.fromkeys(wanted.partitions, _E.NONE)
         if wanted.verify_only:
             codes = partitions.verify(shard, wanted)
@@ -255,7 +254,7 @@ class Transactions:
         try:
             if not request.transactional_id:
                 raise Refusal(_E.INVALID_REQUEST)
-            shard = self._shard(request.transactional_id)
+            shard = self._shards.of(request.transactional_id)
             after = ending.end(shard, turn, request, context)
         except Refusal as refusal:
             message = messages.EndTxnResponse(error_code=int(_understood(refusal.code, context, 2)))
@@ -280,7 +279,7 @@ class Transactions:
             try:
                 if not transactional_id:
                     raise Refusal(_E.INVALID_REQUEST)
-                found.append(admin.described(self._shard(transactional_id), transactional_id))
+                found.append(admin.described(self._shards.of(transactional_id), transactional_id))
             except Refusal as refusal:
                 found.append(of_state(transactional_id=transactional_id, error_code=int(refusal.code)))
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
@@ -295,21 +294,11 @@ class Transactions:
         wall_ms: int,
     ) -> TxnDecision:
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
-        if any(shard.loading for shard in self._shards.values()):
+        if self._shards.some_load:
             message = messages.ListTransactionsResponse(error_code=int(_E.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             message = admin.listed(self._shards.values(), request, self._compile_pattern, wall_ms)
         return _answered(turn, ticket, message)
-
-    # -- finding the way -----------------------------------------------------------------------------------------
-
-    def _shard(self, transactional_id: str) -> Shard:
-        shard = self._shards.get(self.partition_for(transactional_id))
-        if shard is None:
-            raise Refusal(_E.NOT_COORDINATOR)
-        if shard.loading:
-            raise Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS)
-        return shard
 
 
 def _understood(code: ErrorCode, context: RequestContext, since: int) -> ErrorCode:
@@ -320,11 +309,4 @@ def _understood(code: ErrorCode, context: RequestContext, since: int) -> ErrorCo
 
 def _answered(turn: TxnDecision, ticket: Ticket, message: Message) -> TxnDecision:
     turn.reply(ticket, message)
-    return turn
-
-
-def _close(shard: Shard, turn: TxnDecision) -> TxnDecision:
-    """The decision is made: name the partition that its records and markers follow from."""
-    if turn.records or turn.markers:
-        turn.partition = shard.partition
     return turn

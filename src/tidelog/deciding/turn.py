@@ -1,0 +1,65 @@
+"""One event being decided: who asks, the decision under construction, and the way to turn a request down.
+
+A handler receives a `Turn`, adds records, replies and timers to it, and the room hands it out as the decision.
+
+What happens when the append fails
+    A decision with records that cannot be appended is never replayed and its timers are never set, so everything
+    durable stays as it was. A handler that moves soft state together with records leaves an `undo` behind, which the
+    room's `append_failed` runs before it answers the tickets with the error. A timer that led to the decision (`fired`)
+    is set again, so that what was due happens as soon as the log accepts records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
+from tidelog.wire.classes import Message
+from tidelog.wire.errors import ErrorCode
+
+
+class RequestContext(NamedTuple):
+    """Who asks: `client_host` in Kafka's form, a slash before the address (`/127.0.0.1`)."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+class Refusal(Exception):
+    """A request that the coordinator turns down; the room shapes it as an answer of the right API."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+#: what takes soft state back when the records beside it could not be appended
+Undo: TypeAlias = Callable[["Turn", ErrorCode], None]
+
+
+@dataclass(slots=True)
+class Turn(Decision):
+    """`now_ms` is monotonic, `wall_ms` is what records are stamped with.
+
+    `fired` is the timer that led here, if any: it is set again where the records cannot be appended.
+
+    `ordered` marks replies and effects that tell of records appended before: they must not leave before those are
+    committed, even if this turn has no records of its own. Such a turn carries its partition; all others without
+    records carry -1.
+    """
+
+    now_ms: int = 0
+    wall_ms: int = 0
+    fired: TimerKey | None = None
+    ordered: bool = False
+    undo: list[Undo] = field(default_factory=list)
+
+    def reply(self, ticket: Ticket, message: Message) -> None:
+        self.replies.append(Reply(ticket, message))
+
+    def append(self, record: CoordinatorRecord) -> None:
+        self.records.append(record)

@@ -1,0 +1,14 @@
+"""A JoinGroup or SyncGroup that waits for its group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.deciding.decision import Ticket
+
+
+class Waiting(NamedTuple):
+    """`ticket` None: its connection has gone; the version shapes the answer."""
+
+    ticket: Ticket | None
+    api_version: int

@@ -34,9 +34,10 @@ from tidelog.config.definitions import (
     listener_base,
     same_setting,
 )
+from tidelog.config.effects import told_without_effect, without_effect
 from tidelog.config.errors import INVALID_REQUEST, ConfigError, unknown_key
 from tidelog.config.sources import DEFAULT, START, Setting, Settings
-from tidelog.config.unkept import refuse_unkept
+from tidelog.config.unkept import refuse_unkept_change
 from tidelog.config.values import Value, default_value, parse
 
 # Sources as DescribeConfigs numbers them.
@@ -238,7 +239,7 @@ class BrokerConfig:
         try:
             self._check_names(texts, per_broker)
             altered = {name: Setting(name, text, START, "altered") for name, text in texts.items()}
-            refuse_unkept({**self._static, **altered})
+            refuse_unkept_change({**self._static, **altered})
             layers = (self._default, dict(texts)) if per_broker else (dict(texts), self._dynamic)
             check_altered(self._trial(self._static, *layers))
         except ConfigError as error:
@@ -263,6 +264,8 @@ class BrokerConfig:
         except ConfigError as error:
             return [*warnings, f"stored configuration cannot be applied: {error}"]
         self._adopt(trial)
+        if idle := without_effect(usable):
+            warnings.append(told_without_effect(idle))
         return warnings
 
     def on_change(self, names: Iterable[str], changed: Listener, guard: Guard | None = None) -> None:
@@ -335,7 +338,8 @@ def _named(key: ConfigKey, name: str) -> ConfigKey:
     """The key under a listener's own name, so that errors name what was written."""
     if key.name == name:
         return key
-    return ConfigKey(name, key.type, key.default, key.valid, key.importance, key.scope, key.documentation)
+    effect = f"{key.effect}:{key.reason}"
+    return ConfigKey(name, key.type, key.default, key.valid, key.importance, key.scope, key.documentation, effect)
 
 
 def _bound(name: str, which: str) -> str:

@@ -168,6 +168,7 @@ class Broker:
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
+        self._cordon()
         self.moves = Moves(self)
         self.replicas = Replicas(self.id)
         properties = Properties(config)
@@ -198,6 +199,7 @@ class Broker:
         self.placing = Placing(self)
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
+        config.on_change(["cordoned.log.dirs"], lambda names: self._cordon())
         config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
         config.on_change(["group.consumer.assignment.interval.ms"], lambda names: self._refresh_groups())
 
@@ -225,6 +227,10 @@ class Broker:
     def log_level(self, level: str) -> None:
         self._log_level = level
         self.on_log_level(level)
+
+    def _cordon(self) -> None:
+        cordoned = self.values.cordoned_log_dirs
+        self.logs.cordoned = frozenset(self.config.log_dirs if "*" in cordoned else cordoned)
 
     def _refresh_groups(self) -> None:
         self.groups.configure(GroupConfig.from_properties(Properties(self.config)))

@@ -2,7 +2,7 @@
 
 A topic whose creation ends so is taken back, and its creation refused. What cannot be taken back (partitions that were
 added, or a store that is full as well) stays known and offline: its requests are answered with a storage error, and
-what was refused for want of room is tried again until there is some.
+what was refused for want of room, or because the directories are cordoned, is tried again until there is some.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.control.errors import ApiError
 from tidelog.control.topics import NewTopic, TopicCreation, TopicRef
-from tidelog.log.errors import LogError, WriteRefused
+from tidelog.log.errors import LogDirCordoned, LogError, WriteRefused
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -37,11 +37,17 @@ class Placing:
             self._broker.place(topic, assigned)
         except LogError as error:
             self._refused[key] = error
-            # A full disk is told of once, for all that it refuses.
-            if not known and not isinstance(error, WriteRefused):
-                self._broker.report(f"{topic.name}-{assigned.partition_index} cannot be opened", error)
+            if not known:
+                self._tell(f"{topic.name}-{assigned.partition_index}", error)
         else:
             self._refused.pop(key, None)
+
+    def _tell(self, name: str, error: LogError) -> None:
+        if isinstance(error, LogDirCordoned):
+            self._broker.notice(f"{name} cannot be made: {error}")
+        elif not isinstance(error, WriteRefused):
+            # A full disk is told of once, for all that it refuses.
+            self._broker.report(f"{name} cannot be opened", error)
 
     def forget(self, key: TopicPartition) -> None:
         self._refused.pop(key, None)
@@ -50,14 +56,17 @@ class Placing:
         """Looks whether there is room by now."""
         for key, error in list(self._refused.items()):
             assigned = self._broker.image.partition(*key)
-            if assigned is not None and isinstance(error, WriteRefused):
+            if assigned is not None and isinstance(error, WriteRefused | LogDirCordoned):
                 self.place(self._broker.image.topics[key[0]], assigned)
 
     def why_refused(self, topic: str) -> ApiError | None:
         """What is answered where a partition of the topic could not be made; None where all are there."""
         for (name, index), error in self._refused.items():
             if name == topic:
-                return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {index} could not be made: {error}")
+                # What Apache Kafka answers where every directory of every broker is cordoned.
+                is_cordoned = isinstance(error, LogDirCordoned)
+                code = ErrorCode.INVALID_REPLICATION_FACTOR if is_cordoned else ErrorCode.KAFKA_STORAGE_ERROR
+                return ApiError(code, f"Partition {index} could not be made: {error}")
         return None
 
     def create_topics(

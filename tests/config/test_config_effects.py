@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from setting_readers import settings_read
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.definitions import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
@@ -19,6 +20,8 @@ from tidelog.config.definitions import (
 )
 from tidelog.config.effects import ASKED, REASONS, effect_of, without_effect
 from tidelog.config.sources import load
+from tidelog.net.limits import ListenerLimits
+from tidelog.server import limits_of
 
 ALL_KEYS = [
     key for table in (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS, QUOTA_KEYS) for key in table.values()
@@ -79,3 +82,16 @@ def test_one_line_names_the_settings_of_all_sources_that_have_no_effect() -> Non
     assert settings.warnings == [
         "accepted without effect: num.io.threads, num.network.threads (`tidelog config explain NAME` says why)"
     ]
+
+
+def test_a_listeners_own_limits_reach_the_network_and_follow_changes() -> None:
+    config = BrokerConfig.of(
+        {
+            "listeners": "IN://:9092,OUT://:9093",
+            "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+            "listener.name.out.max.connections": "3",
+        }
+    )
+    assert limits_of(config).of_listeners == {"IN": ListenerLimits(-1, -1), "OUT": ListenerLimits(3, -1)}
+    config.load_dynamic({"listener.name.in.max.connection.creation.rate": "7"}, per_broker=False)
+    assert limits_of(config).of_listeners == {"IN": ListenerLimits(-1, 7), "OUT": ListenerLimits(3, -1)}

@@ -200,7 +200,7 @@ class Broker:
         #: told when a log left files to sync or to remove
         self.on_housekeeping_due: Callable[[], None] = lambda: None
         config.on_change(["cordoned.log.dirs"], lambda names: self._cordon())
-        config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
+        config.on_change(["unclean.leader.election.enable"], lambda names: self._refresh_settings())
         config.on_change(["group.consumer.assignment.interval.ms"], lambda names: self._refresh_groups())
 
     def _settings(self) -> Settings:

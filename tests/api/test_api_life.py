@@ -126,3 +126,15 @@ def test_the_first_retention_comes_after_the_initial_delay(new_site: Callable[..
     assert log.log_start_offset == 0
     site.pass_time(delay_ms - delay_ms // 2 + 1)
     assert log.log_start_offset == 5
+
+
+def test_an_unclean_election_is_allowed_from_the_moment_that_it_is_set_for_all_brokers(site: Site) -> None:
+    site.topic("t")
+    assert not site.broker.controller.settings.unclean_leader_election_enable
+    change = [{"name": "unclean.leader.election.enable", "config_operation": 0, "value": "true"}]
+    resources = [{"resource_type": 4, "resource_name": "", "configs": change}]
+    assert site.ask(44, 1, resources=resources).responses[0].error_code == OK
+    assert site.broker.controller.settings.unclean_leader_election_enable
+    site.stop()
+    site.start()
+    assert site.broker.controller.settings.unclean_leader_election_enable

@@ -105,6 +105,7 @@ def test_any_negative_retention_is_unlimited() -> None:
         ({"log.retention.hours": "3"}, False, "Cannot update these configs dynamically"),
         ({"unstable.api.versions.enable": "true"}, True, "Cannot update these configs dynamically"),
         ({"listeners": "PLAINTEXT://:1"}, False, "a broker id must be given"),
+        ({"listeners": "PLAINTEXT://:1"}, True, "start the broker with them: listeners"),
         ({"listener.name.x.ssl.keystore.location": "/k"}, False, "a broker id must be given"),
         ({"ssl.keystore.location": "/k"}, True, "only with a listener's prefix"),
         ({"listener.name.x.ssl.keystore.location": "/k"}, True, "does not have what is asked for"),

@@ -63,6 +63,8 @@ _PER_LISTENER = frozenset(
     )
 )
 _CLUSTER_WIDE_PER_LISTENER = frozenset(("max.connection.creation.rate", "max.connections", "num.network.threads"))
+# Kafka opens and closes listeners while it runs. Here they are opened once: a change that did nothing would be a lie.
+_BOUND_AT_START = frozenset(("listener.security.protocol.map", "listeners"))
 # An altered interval is kept within the broker's bounds rather than refused, because bounds may differ per broker.
 _CLAMPED = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 
@@ -240,6 +242,7 @@ class BrokerConfig:
             self._check_names(texts, per_broker)
             altered = {name: Setting(name, text, START, "altered") for name, text in texts.items()}
             refuse_unkept_change({**self._static, **altered})
+            _refuse_bound(texts)
             layers = (self._default, dict(texts)) if per_broker else (dict(texts), self._dynamic)
             check_altered(self._trial(self._static, *layers))
         except ConfigError as error:
@@ -254,6 +257,7 @@ class BrokerConfig:
         for name, text in texts.items():
             try:
                 self._check_names({name: text}, per_broker)
+                _refuse_bound((name,))
             except ConfigError as error:
                 warnings.append(f"stored configuration is ignored: {error}")
             else:
@@ -355,6 +359,10 @@ def _refuse(names: Iterable[str], why: str) -> None:
     refused = sorted(names)
     if refused:
         raise ConfigError(f"{why}: {', '.join(refused)}", name=refused[0])
+
+
+def _refuse_bound(names: Iterable[str]) -> None:
+    _refuse(_BOUND_AT_START.intersection(names), "Cannot update these configs dynamically, start the broker with them")
 
 
 def _pair_ids(static: dict[str, Setting]) -> None:

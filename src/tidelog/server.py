@@ -25,12 +25,8 @@ from tidelog.cleaning import Cleaning
 from tidelog.clock import SystemClock
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.checks import connection_overrides
-from tidelog.config.listeners import (
-    LISTENER_LIMIT_NAMES,
-    ListenerEndpoint,
-    advertised_listeners,
-    bound_listeners,
-)
+from tidelog.config.definitions import LISTENER_LIMITS
+from tidelog.config.listeners import ListenerEndpoint, advertised_listeners, bound_listeners
 from tidelog.config.sources import read_flags
 from tidelog.config.unkept import refuse_unkept
 from tidelog.control.nodes import Endpoint
@@ -244,7 +240,7 @@ class BrokerServer:
 
 def _limit_names(config: BrokerConfig) -> list[str]:
     """What can be altered of the network's limits while the broker runs, for all listeners and for one of them."""
-    own = [endpoint.own_setting(name) for endpoint in bound_listeners(config) for name in LISTENER_LIMIT_NAMES]
+    own = [endpoint.own_setting(name) for endpoint in bound_listeners(config) for name in LISTENER_LIMITS]
     return [*LIMIT_NAMES, *own]
 
 
@@ -253,7 +249,7 @@ def _listener_limits(config: BrokerConfig) -> dict[str, ListenerLimits]:
         setting = endpoint.own_setting(name)
         return int(config.get(setting)) if config.is_set(setting) else -1
 
-    return {e.name: ListenerLimits(*(own(e, name) for name in LISTENER_LIMIT_NAMES)) for e in bound_listeners(config)}
+    return {e.name: ListenerLimits(*(own(e, name) for name in LISTENER_LIMITS)) for e in bound_listeners(config)}
 
 
 def limits_of(config: BrokerConfig) -> Limits:

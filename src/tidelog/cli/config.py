@@ -115,7 +115,11 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
 @output_option("table", "json", "yaml")
 def explain(key: str, output: str) -> None:
     """Explain a setting of brokers, topics or groups: its meaning, its values, its default, and its effect here."""
+    from tidelog.config.definitions import listener_key
+
     found = {kind: keys[key] for kind, keys in _definitions().items() if key in keys}
+    if not found and (own := listener_key(key)) is not None:
+        found = {"broker": own}
     if not found:
         raise _unknown(key, {name for keys in _definitions().values() for name in keys})
     rows = [_explained(kind, definition) for kind, definition in found.items()]

@@ -150,15 +150,10 @@ DYNAMIC_ONLY = frozenset(
 
 # Broker keys that a listener may have of its own, and those that it may have per SASL mechanism.
 LISTENER_PREFIX = "listener.name."
+LISTENER_LIMITS = ("max.connections", "max.connection.creation.rate")
 _LISTENER_FAMILIES = ("ssl.", "sasl.")
 _LISTENER_KEYS = frozenset(
-    (
-        "connections.max.reauth.ms",
-        "max.connection.creation.rate",
-        "max.connections",
-        "num.network.threads",
-        "principal.builder.class",
-    )
+    (*LISTENER_LIMITS, "connections.max.reauth.ms", "num.network.threads", "principal.builder.class")
 )
 MECHANISM_KEYS = (
     "sasl.jaas.config",
@@ -186,6 +181,19 @@ def listener_base(name: str) -> str | None:
             return key
     known = base in BROKER_KEYS and (base.startswith(_LISTENER_FAMILIES) or base in _LISTENER_KEYS)
     return base if known else None
+
+
+def listener_key(name: str) -> ConfigKey | None:
+    """The key of a listener's own setting, under its whole name; None for any other name.
+
+    A listener has only limits on its connections of its own. Whatever else is given to one is refused.
+    """
+    base = listener_base(name)
+    if base is None:
+        return None
+    key = BROKER_KEYS[base]
+    effect = f"{key.effect}:{key.reason}" if base in LISTENER_LIMITS or key.effect == REFUSED else f"{REFUSED}:listener"
+    return ConfigKey(name, key.type, key.default, key.valid, key.importance, key.scope, key.documentation, effect)
 
 
 def broker_key(name: str) -> ConfigKey | None:

@@ -1,8 +1,7 @@
 """Broker configuration of a broker among others: identity, ZooKeeper, replication, leaders; KRaft and tiering.
 
-definitions.py explains the columns. Apache Kafka 4 has no ZooKeeper: its names and defaults are those of 3.9. The
-KRaft and tiered storage names are known so that a file written for Kafka loads without complaint; they have no
-effect here.
+definitions.py explains the columns. Apache Kafka 4 has no ZooKeeper: its names and defaults are those of 3.9. Most of
+these settings are known only so that a file written for Kafka loads: their last column says so.
 """
 
 TABLE = """
@@ -53,7 +52,7 @@ replica.socket.timeout.ms                    int      30000 - high read-only non
 replica.socket.receive.buffer.bytes          int      65536 - high read-only none:cluster
     SO_RCVBUF of a follower's connections.
 replica.selector.class                       string   null - medium read-only none:cluster
-    How the replica to read from is chosen; the name of Kafka's RackAwareReplicaSelector is recognised.
+    How the replica to read from is chosen.
 follower.fetch.last.tiered.offset.enable     boolean  false - medium cluster-wide none:tiering
     Whether a new follower starts behind what tiered storage holds.
 auto.leader.rebalance.enable                 boolean  true - high read-only none:cluster

@@ -54,7 +54,15 @@ RIGHTS: Final = "authorization, and everybody may do everything here"
 POLICY: Final = "a plug-in that decides what is allowed, and none is loaded here"
 CLUSTER: Final = "other brokers or controllers, and this broker works alone"
 TIERING: Final = "tiered storage, and records are kept only on the disks of this broker"
-ASKED: Final = {"transport": TRANSPORT, "rights": RIGHTS, "policy": POLICY, "cluster": CLUSTER, "tiering": TIERING}
+LISTENER: Final = "something for one listener that only the broker as a whole has"
+ASKED: Final = {
+    "transport": TRANSPORT,
+    "rights": RIGHTS,
+    "policy": POLICY,
+    "cluster": CLUSTER,
+    "tiering": TIERING,
+    "listener": LISTENER,
+}
 
 # What one setting comes to with one value, in a broker that starts with it.
 YES: Final = "yes"
@@ -99,7 +107,8 @@ def explain_effect(key: ConfigKey, kind: str) -> str:
         return YES
     if key.effect == REFUSED:
         what = "stops the start" if kind == "broker" else "is refused"
-        return f"none, and a value other than the default {what}: it asks for {ASKED[key.reason]}"
+        given = "any value" if key.reason == "listener" else "a value other than the default"
+        return f"none, and {given} {what}: it asks for {ASKED[key.reason]}"
     if key.effect == FIXED:
         return f"none: the default is what is done, and another value is ignored ({REASONS[key.reason]})"
     assert key.effect == UNSUPPORTED

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: every interface; nothing that anybody could connect to from elsewhere
 WILDCARD_ADDRESSES = ("0.0.0.0", "::")
-#: what a listener may be given of its own beside what the broker has, in the order of `ListenerLimits`
-LISTENER_LIMIT_NAMES = ("max.connections", "max.connection.creation.rate")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 

@@ -18,14 +18,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tidelog.config.definitions import BROKER_KEYS, LISTENER_PREFIX, REFUSED, broker_key
-from tidelog.config.effects import ASKED, CLUSTER, RIGHTS, TIERING, TRANSPORT, asks_for_nothing
+from tidelog.config.definitions import BROKER_KEYS, LISTENER_LIMITS, LISTENER_PREFIX, REFUSED, broker_key
+from tidelog.config.effects import ASKED, CLUSTER, LISTENER, RIGHTS, TIERING, TRANSPORT, asks_for_nothing
 from tidelog.config.errors import ConfigError
-from tidelog.config.listeners import LISTENER_LIMIT_NAMES
 from tidelog.config.sources import Setting
 from tidelog.config.values import split_list
 
-LISTENER: Final = "something for one listener that only the broker as a whole has"
 NO_LISTENER: Final = "something for a listener that is not among listeners"
 
 #: names that no table knows, or the beginning of such names where it ends with a dot -> what is asked for
@@ -52,7 +50,7 @@ _ADVICE: Final = {
     "network where everybody is trusted",
     CLUSTER: "Clusters are not there yet. Remove these settings to run one broker that is its own controller",
     TIERING: "Tiered storage is not there. Remove these settings to keep all data in log.dirs",
-    LISTENER: f"A listener can have its own {' and '.join(LISTENER_LIMIT_NAMES)}. Set anything else for the whole "
+    LISTENER: f"A listener can have its own {' and '.join(LISTENER_LIMITS)}. Set anything else for the whole "
     "broker, without listener.name.<listener>., or remove it",
     NO_LISTENER: "Correct the listener's name, or remove the setting",
 }
@@ -122,7 +120,7 @@ def _asks_for(name: str, text: str, listeners: Collection[str]) -> str | None:
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
-    if base not in LISTENER_LIMIT_NAMES:
+    if base not in LISTENER_LIMITS:
         return LISTENER
     return None if listener.upper() in listeners else NO_LISTENER
 

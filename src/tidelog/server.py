@@ -23,7 +23,8 @@ from tidelog.broker import Broker
 from tidelog.clock import SystemClock
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.checks import connection_overrides
-from tidelog.config.listeners import advertised_listeners, bound_listeners
+from tidelog.config.definitions import LISTENER_LIMITS
+from tidelog.config.listeners import ListenerEndpoint, advertised_listeners, bound_listeners
 from tidelog.config.sources import read_flags
 from tidelog.config.unkept import refuse_unkept
 from tidelog.control.nodes import Endpoint
@@ -33,7 +34,7 @@ from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
 from tidelog.metadata.journal import CorruptMetadata
 from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
-from tidelog.net.limits import Limits
+from tidelog.net.limits import Limits, ListenerLimits
 from tidelog.net.loop import Loop
 from tidelog.net.server import Server as Sockets
 from tidelog.node.adoption import written_by
@@ -84,7 +85,7 @@ class BrokerServer:
         self.broker.log_level.on_change = self.journal.set_level
         #: why the broker stopped though nobody told it to
         self.failure: str | None = None
-        config.on_change(LIMIT_NAMES, lambda names: self._limit())
+        config.on_change(_limit_names(config), lambda names: self._limit())
         self.addresses: list[tuple[str, int]] = []
 
     @staticmethod
@@ -226,6 +227,20 @@ class BrokerServer:
         return f"tidelog ready on {shown}:{port} (broker {cluster.id}, cluster {cluster.cluster_id}, data {data})"
 
 
+def _limit_names(config: BrokerConfig) -> list[str]:
+    """What can be altered of the network's limits while the broker runs, for all listeners and for one of them."""
+    own = [endpoint.own_setting(name) for endpoint in bound_listeners(config) for name in LISTENER_LIMITS]
+    return [*LIMIT_NAMES, *own]
+
+
+def _listener_limits(config: BrokerConfig) -> dict[str, ListenerLimits]:
+    def own(endpoint: ListenerEndpoint, name: str) -> int:
+        setting = endpoint.own_setting(name)
+        return int(config.get(setting)) if config.is_set(setting) else -1
+
+    return {e.name: ListenerLimits(*(own(e, name) for name in LISTENER_LIMITS)) for e in bound_listeners(config)}
+
+
 def limits_of(config: BrokerConfig) -> Limits:
     """The network's limits under Kafka's names; values that this broker leaves to its own defaults are not named."""
     values: Any = config.values
@@ -239,6 +254,7 @@ def limits_of(config: BrokerConfig) -> Limits:
         max_connection_creation_rate=(
             values.max_connection_creation_rate if config.is_set("max.connection.creation.rate") else -1
         ),
+        of_listeners=_listener_limits(config),
         connections_max_idle_ms=values.connections_max_idle_ms,
         socket_listen_backlog_size=values.socket_listen_backlog_size,
         socket_send_buffer_bytes=values.socket_send_buffer_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from api_site import START_MS, Site, batch
 
 from tidelog.wire.errors import ErrorCode
@@ -113,3 +114,27 @@ def test_a_smaller_message_limit_holds_from_the_next_produce_on(site: Site) -> N
     resources = [{"resource_type": 4, "resource_name": "0", "configs": change}]
     assert site.ask(44, 1, resources=resources).responses[0].error_code == OK
     assert site.produce("t", 50).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5000])
+def test_the_first_retention_comes_after_the_initial_delay(new_site: Callable[..., Site], delay_ms: int) -> None:
+    site = new_site(**{"log.retention.ms": "1000", "log.initial.task.delay.ms": str(delay_ms)})
+    site.topic("t")
+    site.produce("t", batch(5, timestamp_ms=START_MS - 10_000))
+    log = site.broker.data.partition("t", 0).log
+    site.pass_time(delay_ms // 2)
+    assert log.log_start_offset == 0
+    site.pass_time(delay_ms - delay_ms // 2 + 1)
+    assert log.log_start_offset == 5
+
+
+def test_an_unclean_election_is_allowed_from_the_moment_that_it_is_set_for_all_brokers(site: Site) -> None:
+    site.topic("t")
+    assert not site.broker.cluster.controller.settings.unclean_leader_election_enable
+    change = [{"name": "unclean.leader.election.enable", "config_operation": 0, "value": "true"}]
+    resources = [{"resource_type": 4, "resource_name": "", "configs": change}]
+    assert site.ask(44, 1, resources=resources).responses[0].error_code == OK
+    assert site.broker.cluster.controller.settings.unclean_leader_election_enable
+    site.stop()
+    site.start()
+    assert site.broker.cluster.controller.settings.unclean_leader_election_enable

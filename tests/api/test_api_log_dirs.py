@@ -181,3 +181,38 @@ def test_producers_of_what_is_not_there_are_not_described(site: Site) -> None:
     assert producers(site, "nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producers(site, "t", 3).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producers(site, "a/b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def alter(site: Site, name: str, value: str | None) -> int:
+    configs = [{"name": name, "config_operation": 0 if value is not None else 1, "value": value}]
+    resources = [{"resource_type": 4, "resource_name": "0", "configs": configs}]
+    (result,) = site.ask(44, 1, resources=resources, validate_only=False).responses
+    code: int = result.error_code
+    return code
+
+
+def test_a_cordoned_directory_gets_no_new_partitions_and_takes_no_moves(two: Site) -> None:
+    two.topic("t")
+    origin = where(two, "t")
+    assert alter(two, "cordoned.log.dirs", path(two, 1 - origin)) == OK
+    two.topic("u", partitions=3)
+    assert [where(two, "u", index) for index in range(3)] == [origin] * 3
+    assert move(two, path(two, 1 - origin)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert two.produce("t").base_offset == 0
+    assert alter(two, "cordoned.log.dirs", None) == OK
+    assert move(two, path(two, 1 - origin)) == OK
+
+
+def test_with_every_directory_cordoned_topics_are_refused_and_new_partitions_wait(two: Site) -> None:
+    two.topic("t")
+    assert alter(two, "cordoned.log.dirs", "*") == OK
+    wanted = [{"name": "u", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}]
+    (result,) = two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False).topics
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR and "cordoned.log.dirs" in result.error_message
+    assert "u" not in two.broker.cluster.image.topics
+    more = [{"name": "t", "count": 2, "assignments": None}]
+    two.ask(37, 3, topics=more, timeout_ms=1000, validate_only=False)
+    assert logs_shown(two) == [(where(two, "t"), "t", 0, False)]
+    assert alter(two, "cordoned.log.dirs", None) == OK
+    two.broker.assignments.placing.try_again()
+    assert {shown[1:3] for shown in logs_shown(two)} == {("t", 0), ("t", 1)}

@@ -51,7 +51,43 @@ def test_explain_tells_what_a_setting_takes(alone: Shell) -> None:
     kinds = [s["kind"] for s in alone.json("config", "explain", "compression.type")["settings"]]
     assert kinds == ["topic", "broker"]
     assert "only at the start" in alone("config", "explain", "log.dirs").stdout
-    assert "accepted for Kafka's sake" in alone("config", "explain", "num.io.threads").stdout
+    assert "none: it is accepted and ignored" in alone("config", "explain", "num.io.threads").stdout
+
+
+def test_explain_tells_whether_a_setting_has_any_effect(alone: Shell) -> None:
+    def effect(name: str) -> list[str]:
+        return [setting["effect"] for setting in alone.json("config", "explain", name)["settings"]]
+
+    assert effect("min.insync.replicas") == ["yes", "yes"]
+    assert effect("local.retention.ms") == ["none: it is accepted and ignored (tiered storage is not supported)"]
+    (told,) = effect("ssl.client.auth")
+    assert told.startswith("none, and a value other than the default stops the start: it asks for encryption")
+    (told,) = effect("remote.storage.enable")
+    assert told.startswith("none, and a value other than the default is refused: it asks for tiered storage")
+    assert effect("listener.name.x.max.connections") == ["yes"]
+    (told,) = effect("listener.name.x.num.network.threads")
+    assert told.startswith("none, and any value stops the start: it asks for something for one listener")
+    (told,) = effect("log.cleaner.threads")
+    assert told.startswith("none: the default is what is done, and another value is ignored")
+
+
+def test_show_tells_which_settings_have_no_effect_and_which_stop_the_start(alone: Shell, tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text(
+        "num.io.threads=8\nlog.cleaner.threads=1\nprocess.roles=broker,controller\nnum.partitions=2\n"
+        "listener.name.plaintext.num.network.threads=3\nssl.client.auth=required\ncontroller.listener.names=C\n"
+    )
+    rows = alone.json("config", "show", "--config", "server.properties", "-X", "log.cleaner.threads=2", code=2)
+    assert {row["name"]: row["effect"] for row in rows} == {
+        "controller.listener.names": "yes",
+        "listener.name.plaintext.num.network.threads": "stops the start",
+        "listeners": "yes",
+        "log.cleaner.threads": "none",
+        "log.dirs": "yes",
+        "num.io.threads": "none",
+        "num.partitions": "yes",
+        "process.roles": "always so",
+        "ssl.client.auth": "stops the start",
+    }
 
 
 def test_a_topics_settings_are_set_described_and_unset(run: Shell, topic: str) -> None:

@@ -138,3 +138,10 @@ def test_the_doctor_finds_a_broker_or_says_how_to_start_one(run: Shell, alone: S
     assert found["broker"] == found["advertised address"] == found["controller"] == "ok"
     told = alone("doctor", code=3).stdout
     assert "bad" in told and "tidelog serve" in told
+
+
+def test_the_doctor_names_settings_that_a_broker_was_given_in_vain() -> None:
+    settings = {"num.io.threads": "3", "num.partitions": "2", "log.cleaner.threads": "1"}
+    with RunningBroker(settings) as broker:
+        (found,) = [finding for finding in Shell(broker.bootstrap).json("doctor") if finding["check"] == "settings"]
+    assert found["state"] == "note" and found["found"].endswith("without effect: num.io.threads")

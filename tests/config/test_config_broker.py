@@ -105,6 +105,7 @@ def test_any_negative_retention_is_unlimited() -> None:
         ({"log.retention.hours": "3"}, False, "Cannot update these configs dynamically"),
         ({"unstable.api.versions.enable": "true"}, True, "Cannot update these configs dynamically"),
         ({"listeners": "PLAINTEXT://:1"}, False, "a broker id must be given"),
+        ({"listeners": "PLAINTEXT://:1"}, True, "start the broker with them: listeners"),
         ({"listener.name.x.ssl.keystore.location": "/k"}, False, "a broker id must be given"),
         ({"ssl.keystore.location": "/k"}, True, "only with a listener's prefix"),
         ({"listener.name.x.ssl.keystore.location": "/k"}, True, "does not have what is asked for"),
@@ -135,13 +136,25 @@ def test_what_may_not_be_altered_is_refused_as_an_invalid_request(
         ({"log.retention.ms": "5"}, True),
         ({"message.max.bytes": "5", "compression.type": "lz4"}, False),
         ({"listener.name.x.max.connections": "5"}, False),
-        ({"leader.replication.throttled.rate": "1000"}, False),
     ],
 )
 def test_what_is_dynamic_may_be_altered(texts: dict[str, str], per_broker: bool) -> None:
     config = BrokerConfig()
     config.check_dynamic(texts, per_broker=per_broker)
     assert config.load_dynamic(texts, per_broker=per_broker) == []
+    assert config.names_set() == sorted(texts)
+
+
+def test_what_is_dynamic_in_kafka_and_has_no_effect_here_may_be_altered_and_is_told() -> None:
+    texts = {
+        "leader.replication.throttled.rate": "1000",
+        "listener.name.x.num.network.threads": "5",
+        "num.io.threads": "9",
+    }
+    config = BrokerConfig()
+    config.check_dynamic(texts, per_broker=False)
+    (told,) = config.load_dynamic(texts, per_broker=False)
+    assert told.startswith(f"accepted without effect: {', '.join(sorted(texts))} (")
     assert config.names_set() == sorted(texts)
 
 
@@ -200,7 +213,7 @@ def test_an_altered_interval_is_kept_within_the_bounds_of_the_broker() -> None:
         ({"log.roll.jitter.ms": "-1"}, "at least 0"),
         ({"cordoned.log.dirs": "/x"}, "must be among"),
         ({"cordoned.log.dirs": "*,/x"}, "nothing else"),
-        ({"remote.log.storage.system.enable": "true"}, "not offered"),
+        ({"group.consumer.assignors": "uniform,acme.Assignor"}, "must be among uniform, range, not acme.Assignor"),
         ({"group.coordinator.rebalance.protocols": "consumer"}, "classic"),
         ({"broker.id": "-3"}, "at least"),
     ],

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
+
+from settings_page import with_tables
 
 from tidelog.config.definitions import (
     BROKER_KEYS,
     OWN_DEFAULTS,
     OWN_PREFIX,
+    REFUSED,
     TOPIC_KEYS,
     TOPIC_SYNONYMS,
-    WITHOUT_EFFECT,
     broker_key,
 )
 from tidelog.config.sources import environment_name
@@ -59,9 +62,16 @@ def test_every_default_of_our_own_stands_on_the_page_with_its_reason() -> None:
     assert rows("Where the defaults differ") == expected
 
 
-def test_what_has_no_effect_is_said_to_have_none() -> None:
-    named = re.findall(r"`([a-z0-9.*]+)`", section("Accepted without effect"))
-    assert tuple(name.rstrip("*") for name in named) == WITHOUT_EFFECT
+def test_the_tables_of_settings_without_effect_are_current() -> None:
+    assert with_tables(PAGE) == PAGE, "run python -m tests.config.settings_page"
+
+
+def test_what_stops_the_start_stands_on_the_page() -> None:
+    cells = [cells[0] for cells in rows("What stops the start")]
+    patterns = [name for cell in cells for name in re.findall(r"`([a-z0-9.*]+)`", cell)]
+    refused = {name for name, key in BROKER_KEYS.items() if key.effect == REFUSED}
+    covered = {name for name in BROKER_KEYS if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    assert covered == refused
 
 
 def test_examples_name_settings_that_exist() -> None:

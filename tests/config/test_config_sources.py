@@ -214,8 +214,8 @@ def test_a_file_written_for_kafka_loads_and_says_what_has_no_effect(tmp_path: Pa
     config = BrokerConfig(settings)
     assert config.broker_id == 1 and config.log_dirs == ("/tmp/kraft-combined-logs",)
     assert settings.warnings == [
-        "accepted for Kafka's sake, without effect: controller.listener.names, controller.quorum.bootstrap.servers, "
-        "num.network.threads, process.roles"
+        "accepted without effect: inter.broker.listener.name, num.network.threads "
+        "(`tidelog config explain NAME` says why)"
     ]
 
 

@@ -92,6 +92,10 @@ def test_a_listener_that_is_to_be_secured_stops_the_start_and_is_not_replaced(
         ("alter.config.policy.class.name", "acme.Policy"),
         ("client.quota.callback.class", "acme.Quota"),
         ("zookeeper.set.acl", "true"),
+        ("remote.log.storage.system.enable", "true"),
+        ("listener.name.plaintext.num.network.threads", "5"),
+        ("listener.name.plaintext.socket.send.buffer.bytes", "5"),
+        ("listener.name.outside.max.connections", "5"),
         ("zookeeper.connect", "zk:2181/kafka"),
         ("process.roles", "broker"),
         ("process.roles", "controller"),
@@ -102,7 +106,7 @@ def test_a_listener_that_is_to_be_secured_stops_the_start_and_is_not_replaced(
 )
 def test_what_asks_for_protection_or_a_cluster_stops_the_start_and_is_named(name: str, text: str) -> None:
     told = refusal({"num.partitions": "1", name: text})
-    assert told is not None and f"server.properties:2: {name}" in told and "Remove" in told
+    assert told is not None and f"server.properties:2: {name}" in told and "remove" in told.lower()
     assert "s3cret" not in told
 
 
@@ -142,7 +146,14 @@ def test_a_variable_of_the_environment_stops_the_start_as_well(variable: str, te
         {"authorizer.class.name": "", "super.users": "", "allow.everyone.if.no.acl.found": "true"},
         {"security.inter.broker.protocol": "PLAINTEXT", "ssl.client.auth": "none", "ssl.keystore.type": "JKS"},
         {"ssl.endpoint.identification.algorithm": ""},
-        {"listener.name.x.max.connections": "5"},
+        {
+            "listeners": "X://:9092",
+            "listener.security.protocol.map": "X:PLAINTEXT",
+            "listener.name.x.max.connections": "5",
+            "listener.name.x.max.connection.creation.rate": "5",
+            "listener.name.x.ssl.client.auth": "none",
+        },
+        {"remote.log.storage.system.enable": "False"},
         {"process.roles": "controller, broker", "node.id": "3", "controller.quorum.voters": "3@kafka:9093"},
         {"zookeeper.connect": ""},
     ],
@@ -157,6 +168,15 @@ def test_all_that_is_refused_is_told_at_once() -> None:
     assert told is not None
     assert [f"server.properties:{line}: " in told for line in (1, 2, 3)] == [True] * 3
     assert told.count("Remove these settings") == 2
+
+
+def test_a_setting_of_one_listener_is_refused_with_what_it_may_have() -> None:
+    told = refusal({"listener.name.plaintext.num.network.threads": "5", "listener.name.outside.max.connections": "5"})
+    assert told is not None
+    assert "num.network.threads asks for something for one listener that only the broker as a whole has" in told
+    assert "max.connections asks for something for a listener that is not among listeners" in told
+    assert "A listener can have its own max.connections and max.connection.creation.rate" in told
+    assert "Correct the listener's name" in told
 
 
 def test_a_replaced_plaintext_listener_is_told() -> None:

@@ -16,10 +16,8 @@ from tidelog.config.definitions import (
     SAME_SETTING,
     TOPIC_KEYS,
     TOPIC_SYNONYMS,
-    WITHOUT_EFFECT,
     ConfigKey,
     broker_key,
-    has_effect,
 )
 from tidelog.config.errors import ConfigError
 from tidelog.config.values import Password, default_value, describe_valid, duration_ms, parse, to_text
@@ -51,9 +49,6 @@ def test_synonyms_and_families_name_keys_that_exist() -> None:
     assert GROUP_SYNONYMS.keys() <= GROUP_KEYS.keys() and set(GROUP_SYNONYMS.values()) <= BROKER_KEYS.keys()
     assert {name for names in SAME_SETTING for name in names} <= BROKER_KEYS.keys()
     assert OWN_DEFAULTS.keys() <= BROKER_KEYS.keys()
-    for prefix in WITHOUT_EFFECT:
-        assert any(name.startswith(prefix) for name in BROKER_KEYS), prefix
-    assert has_effect("num.partitions") and not has_effect("num.io.threads")
 
 
 def test_a_topic_default_equals_the_default_of_its_broker_synonym() -> None:

@@ -10,7 +10,7 @@ from logkit import NOW_MS, append, new_log, produced, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import SystemDisk
-from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
+from tidelog.log.errors import DuplicateLog, LogDirCordoned, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 
@@ -81,6 +81,20 @@ def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
     assert wished.directory is dirs.dirs[1]
     with pytest.raises(LogDirNotFound):
         dirs.create(("t", 10), NOW_MS, path="/nowhere")
+
+
+def test_a_cordoned_directory_keeps_what_it_has_and_gets_nothing_new(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path / "a", tmp_path / "b")
+    first = dirs.create(("t", 0), NOW_MS, path=str(tmp_path / "a"))
+    dirs.cordoned = frozenset({str(tmp_path / "a")})
+    for number in range(1, 4):
+        assert dirs.create(("t", number), NOW_MS).directory is dirs.dirs[1]
+    assert dirs.create(("t", 0), NOW_MS) is first
+    with pytest.raises(LogDirCordoned, match=r"cordoned\.log\.dirs"):
+        dirs.create(("t", 4), NOW_MS, path=str(tmp_path / "a"))
+    dirs.cordoned = frozenset(directory.path for directory in dirs.dirs)
+    with pytest.raises(LogDirCordoned):
+        dirs.create(("t", 4), NOW_MS)
 
 
 def test_the_same_partition_in_two_directories_is_refused(tmp_path: Path) -> None:

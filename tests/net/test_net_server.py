@@ -15,7 +15,7 @@ import pytest
 from net_site import Site, framed, number_of, reply_to, request
 
 from tidelog.net import Exchange, Limits, Server
-from tidelog.net.limits import MIB
+from tidelog.net.limits import MIB, ListenerLimits
 from tidelog.net.pool import KEPT_BYTES
 from tidelog.net.server import AREA_BYTES
 
@@ -206,6 +206,48 @@ def test_new_connections_are_limited_to_a_rate(make_site: MakeSite) -> None:
     assert site.server.connections_accepted == 6
     site.advance(1000)
     site.until(lambda: site.server.connections_accepted == 8)
+    for client in clients:
+        client.close()
+
+
+def test_a_listener_with_a_limit_of_its_own_leaves_the_others_open(make_site: MakeSite) -> None:
+    site = make_site(max_connections=4)
+    site.limits.of_listeners["SMALL"] = ListenerLimits(max_connections=1)
+    public = site.address
+    small = site.server.listen("127.0.0.1", 0, "SMALL")
+    site.address = small
+    first = site.connect()
+    waiting = knock(site)
+    assert site.server.connection_count == 1
+    assert "all 1 connections of the listener SMALL are taken" in site.sentences[0]
+    assert site.loop._epoll.poll(0.02) == []  # waiting costs no turns
+    site.address = public
+    other = site.connect()
+    other.send(request(1))
+    assert other.read_numbers(1) == [1]
+    first.socket.close()
+    site.until(lambda: site.server.connections_accepted == 3)
+    waiting.close()
+    site.until(lambda: site.server.connection_count == 1)
+    site.limits.of_listeners["SMALL"] = ListenerLimits(max_connections=2)
+    site.server.limits_changed()
+    site.address = small
+    assert [site.connect(), site.connect()] and site.server.connection_count == 3
+
+
+def test_a_listener_with_a_rate_of_its_own_leaves_the_others_open(make_site: MakeSite) -> None:
+    site = make_site()
+    site.limits.of_listeners["SMALL"] = ListenerLimits(max_connection_creation_rate=2)
+    public = site.address
+    site.address = site.server.listen("127.0.0.1", 0, "SMALL")
+    site.advance(5000)
+    clients = [knock(site) for _ in range(4)]
+    assert site.server.connections_accepted == 2
+    site.address = public
+    clients += [knock(site) for _ in range(3)]
+    assert site.server.connections_accepted == 5
+    site.advance(1000)
+    site.until(lambda: site.server.connections_accepted == 7)
     for client in clients:
         client.close()
 

@@ -31,6 +31,8 @@ KINDS: Final = ("topic", "broker", "group", "client-metrics")
 HIDDEN: Final = "[hidden]"
 #: where a value comes from that `tidelog serve` itself settles: its address, its directory
 _OF_SERVE: Final = "tidelog serve"
+#: the effect of a setting for which `tidelog serve` exits
+STOPS: Final = "stops the start"
 
 kind_argument = click.argument("kind", type=click.Choice(KINDS))
 config_files = click.option(
@@ -60,7 +62,7 @@ flags_option = click.option(
 @click.option("-a", "--all", "everything", is_flag=True, help="Defaults too.")
 @output_option()
 def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], everything: bool, output: str) -> None:
-    """Show what a broker would start with here, and where each value comes from.
+    """Show what a broker would start with here, where each value comes from, and whether it has any effect.
 
     The same files, KAFKA_ variables and flags as for `tidelog serve` are looked at. No broker is asked. Where `serve`
     would refuse them, that is told last, and the exit code is 2.
@@ -68,8 +70,9 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
     from fnmatch import fnmatchcase
 
     from tidelog.config.definitions import BROKER_KEYS, broker_key
+    from tidelog.config.effects import effect_of
     from tidelog.config.sources import load
-    from tidelog.config.unkept import refuse_unkept
+    from tidelog.config.unkept import refuse_unkept, refused_names
     from tidelog.config.values import to_text
     from tidelog.server import combine
 
@@ -78,6 +81,7 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
     config = combine(settings, None, None, None)
     for warning in settings.warnings:
         warn(warning)
+    refused = refused_names(given, settings.ignored)
     names = {*BROKER_KEYS, *config.names_set()} if everything or pattern in BROKER_KEYS else set(config.names_set())
     rows: list[Row] = []
     for name in sorted(name for name in names if fnmatchcase(name, pattern)):
@@ -88,6 +92,7 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
                 "name": name,
                 "value": HIDDEN if secret else to_text(config.get(name)),
                 "from": config.where(name) if name in given or not config.is_set(name) else _OF_SERVE,
+                "effect": STOPS if name in refused else effect_of(name, config.text(name)),
                 "default": None if key is None else key.default,
             }
         )
@@ -95,6 +100,7 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
         Column("NAME", "name"),
         Column("VALUE", "value"),
         Column("FROM", "from"),
+        Column("EFFECT", "effect"),
         Column("DEFAULT", "default", wide=True),
     ]
     if rows or output not in ("table", "wide"):
@@ -108,8 +114,12 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
 @click.argument("key", shell_complete=complete_any_setting)
 @output_option("table", "json", "yaml")
 def explain(key: str, output: str) -> None:
-    """Explain a setting of brokers, topics or groups: what it does, what it takes, what it is by default."""
+    """Explain a setting of brokers, topics or groups: its meaning, its values, its default, and its effect here."""
+    from tidelog.config.definitions import listener_key
+
     found = {kind: keys[key] for kind, keys in _definitions().items() if key in keys}
+    if not found and (own := listener_key(key)) is not None:
+        found = {"broker": own}
     if not found:
         raise _unknown(key, {name for keys in _definitions().values() for name in keys})
     rows = [_explained(kind, definition) for kind, definition in found.items()]
@@ -132,8 +142,8 @@ def _definitions() -> dict[str, Mapping[str, ConfigKey]]:
 
 
 def _explained(kind: str, key: ConfigKey) -> Row:
-    from tidelog.config.definitions import GROUP_SYNONYMS, TOPIC_SYNONYMS, has_effect
-    from tidelog.config.unkept import has_no_keeper
+    from tidelog.config.definitions import GROUP_SYNONYMS, TOPIC_SYNONYMS
+    from tidelog.config.effects import explain_effect
     from tidelog.config.values import describe_valid
 
     row: Row = {
@@ -149,10 +159,7 @@ def _explained(kind: str, key: ConfigKey) -> Row:
         row["otherwise"] = f"the broker's {GROUP_SYNONYMS[key.name]}"
     if kind == "broker":
         row["changes"] = "while it runs" if key.dynamic else "only at the start"
-        if has_no_keeper(key.name):
-            row["effect"] = "not there yet: a broker for which it is set to anything but its default does not start"
-        elif not has_effect(key.name):
-            row["effect"] = "none: it is accepted for Kafka's sake"
+    row["effect"] = explain_effect(key, kind)
     return row
 
 

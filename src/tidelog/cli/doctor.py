@@ -209,7 +209,7 @@ def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Finding]
             advice = "start one with `tidelog serve`" if local else error.hint
             return False, [Finding(BAD, "broker", str(error), advice)]
         findings = [Finding(OK, "broker", f"reached at {bootstrap}, cluster {described.cluster_id}")]
-        for check in (_versions, _addresses, _controller, _partitions, _disks, _clock):
+        for check in (_versions, _addresses, _controller, _partitions, _disks, _settings, _clock):
             try:
                 findings += check(client, described)
             except ClientError as error:
@@ -281,6 +281,28 @@ def _disks(client: Client, described: ClusterInfo) -> Iterator[Finding]:
                 yield Finding(BAD, "log directory", left, "make room, or lower retention: `tidelog config set`")
             else:
                 yield Finding(OK, "log directory", f"{name}: {size(directory.usable_bytes) or 'unknown'} free")
+
+
+def _settings(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+    """Settings that were given to a broker and do nothing. Of a broker that is not Tidelog nothing is known."""
+    from tidelog.client import ClientError
+    from tidelog.config.definitions import OWN_PREFIX
+    from tidelog.config.effects import without_effect
+
+    for node_id in sorted(described.nodes):
+        try:
+            entries = client.admin.describe_configs("broker", str(node_id))
+        except ClientError:
+            # Its address was found bad above.
+            continue
+        if not any(entry.name.startswith(OWN_PREFIX) for entry in entries):
+            continue
+        given = {entry.name: entry.value or "" for entry in entries if not entry.is_default}
+        if idle := without_effect(given):
+            advice = "`tidelog config explain NAME` says why; remove what you relied on"
+            yield Finding(NOTE, "settings", f"broker {node_id} is given some without effect: {', '.join(idle)}", advice)
+        else:
+            yield Finding(OK, "settings", f"broker {node_id}: whatever is set has effect")
 
 
 def _clock(client: Client, described: ClusterInfo) -> Iterator[Finding]:

@@ -34,9 +34,10 @@ from tidelog.config.definitions import (
     listener_base,
     same_setting,
 )
+from tidelog.config.effects import told_without_effect, without_effect
 from tidelog.config.errors import INVALID_REQUEST, ConfigError, unknown_key
 from tidelog.config.sources import DEFAULT, START, Setting, Settings
-from tidelog.config.unkept import refuse_unkept
+from tidelog.config.unkept import refuse_unkept_change
 from tidelog.config.values import Value, default_value, parse
 
 # Sources as DescribeConfigs numbers them.
@@ -62,6 +63,8 @@ _PER_LISTENER = frozenset(
     )
 )
 _CLUSTER_WIDE_PER_LISTENER = frozenset(("max.connection.creation.rate", "max.connections", "num.network.threads"))
+# Kafka opens and closes listeners while it runs. Here they are opened once: a change that did nothing would be a lie.
+_BOUND_AT_START = frozenset(("listener.security.protocol.map", "listeners"))
 # An altered interval is kept within the broker's bounds rather than refused, because bounds may differ per broker.
 _CLAMPED = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 
@@ -238,7 +241,8 @@ class BrokerConfig:
         try:
             self._check_names(texts, per_broker)
             altered = {name: Setting(name, text, START, "altered") for name, text in texts.items()}
-            refuse_unkept({**self._static, **altered})
+            refuse_unkept_change({**self._static, **altered})
+            _refuse_bound(texts)
             layers = (self._default, dict(texts)) if per_broker else (dict(texts), self._dynamic)
             check_altered(self._trial(self._static, *layers))
         except ConfigError as error:
@@ -253,6 +257,7 @@ class BrokerConfig:
         for name, text in texts.items():
             try:
                 self._check_names({name: text}, per_broker)
+                _refuse_bound((name,))
             except ConfigError as error:
                 warnings.append(f"stored configuration is ignored: {error}")
             else:
@@ -263,6 +268,8 @@ class BrokerConfig:
         except ConfigError as error:
             return [*warnings, f"stored configuration cannot be applied: {error}"]
         self._adopt(trial)
+        if idle := without_effect(usable):
+            warnings.append(told_without_effect(idle))
         return warnings
 
     def on_change(self, names: Iterable[str], changed: Listener, guard: Guard | None = None) -> None:
@@ -335,7 +342,8 @@ def _named(key: ConfigKey, name: str) -> ConfigKey:
     """The key under a listener's own name, so that errors name what was written."""
     if key.name == name:
         return key
-    return ConfigKey(name, key.type, key.default, key.valid, key.importance, key.scope, key.documentation)
+    effect = f"{key.effect}:{key.reason}"
+    return ConfigKey(name, key.type, key.default, key.valid, key.importance, key.scope, key.documentation, effect)
 
 
 def _bound(name: str, which: str) -> str:
@@ -351,6 +359,10 @@ def _refuse(names: Iterable[str], why: str) -> None:
     refused = sorted(names)
     if refused:
         raise ConfigError(f"{why}: {', '.join(refused)}", name=refused[0])
+
+
+def _refuse_bound(names: Iterable[str]) -> None:
+    _refuse(_BOUND_AT_START.intersection(names), "Cannot update these configs dynamically, start the broker with them")
 
 
 def _pair_ids(static: dict[str, Setting]) -> None:

@@ -40,6 +40,8 @@ _ORDERED = (
     ),
 )
 _MEGABYTE = 1 << 20
+#: the assignors that there are: a plug-in's class is not loaded
+CONSUMER_ASSIGNORS = ("uniform", "range")
 
 
 def check_broker(config: BrokerConfig) -> None:
@@ -60,6 +62,9 @@ def check_broker(config: BrokerConfig) -> None:
     if "classic" not in config.get("group.coordinator.rebalance.protocols"):
         name = "group.coordinator.rebalance.protocols"
         raise _conflict(config, f"{name} must contain classic: groups of stock clients depend on it", name)
+    if strangers := set(config.get("group.consumer.assignors")).difference(CONSUMER_ASSIGNORS):
+        name = "group.consumer.assignors"
+        raise _conflict(config, f"{name} must be among {', '.join(CONSUMER_ASSIGNORS)}, not {min(strangers)}", name)
     check_listeners(config)
 
 
@@ -102,8 +107,6 @@ def _check_log(config: BrokerConfig) -> None:
     elif strangers := [path for path in cordoned if path not in config.log_dirs]:
         message = f"cordoned.log.dirs must be among log.dirs, which lacks {', '.join(strangers)}"
         raise _conflict(config, message, "cordoned.log.dirs")
-    if config.get("remote.log.storage.system.enable"):
-        raise _conflict(config, "tiered storage is not offered", "remote.log.storage.system.enable")
 
 
 def _check_network(config: BrokerConfig) -> None:
@@ -125,8 +128,9 @@ def _check_network(config: BrokerConfig) -> None:
 def connection_overrides(config: BrokerConfig) -> dict[str, int]:
     """max.connections.per.ip.overrides as host -> number."""
     name = "max.connections.per.ip.overrides"
+    given: str = config.values.max_connections_per_ip_overrides
     overrides: dict[str, int] = {}
-    for item in filter(None, (part.strip() for part in config.get(name).split(","))):
+    for item in filter(None, (part.strip() for part in given.split(","))):
         host, colon, number = item.rpartition(":")
         if not colon or not host or not number.strip().isdecimal():
             raise _conflict(config, f"{name}: {item} is not host:number", name)

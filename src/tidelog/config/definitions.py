@@ -2,7 +2,7 @@
 
 The keys stand in tables of text, one row a key and its meaning indented below:
 
-    name type default valid importance scope
+    name type default valid importance scope effect
 
 - type: boolean, string, int, short, long, double, list, class or password, as Kafka parses them.
 - default: as text; `null` is no value, `""` the empty one.
@@ -11,6 +11,9 @@ The keys stand in tables of text, one row a key and its meaning indented below:
   `replicas`, `offset-reset`.
 - scope: for brokers what may change while they run: `read-only`, `per-broker`, `cluster-wide` (per broker too), and
   `internal` (read-only, and not told to clients). Otherwise the kind of resource that the key belongs to.
+- effect: whether the key does anything here. `works`; `fixed:<why>`, what the default says is always done and another
+  value changes nothing; `none:<why>`, it concerns something that is not there; `refused:<why>`, like none, but a value
+  other than the default is refused because somebody would rely on it. `effects.py` says what follows from it.
 
 A `class` is only ever a name here: nothing is loaded by it. The tables follow Apache Kafka 4.3.0, which a test compares
 with the real one; `OWN_DEFAULTS` says where we differ and why.
@@ -34,14 +37,28 @@ INTERNAL = "internal"
 
 OWN_PREFIX = "tidelog."
 
+# Kinds of effect.
+WORKS = "works"
+FIXED = "fixed"
+UNSUPPORTED = "none"
+REFUSED = "refused"
+
 
 class ConfigKey:
     """One row of a table. `default` is text as Kafka writes it, None where there is no value."""
 
-    __slots__ = ("default", "documentation", "importance", "name", "scope", "type", "valid")
+    __slots__ = ("default", "documentation", "effect", "importance", "name", "reason", "scope", "type", "valid")
 
     def __init__(
-        self, name: str, type: str, default: str | None, valid: str, importance: str, scope: str, documentation: str
+        self,
+        name: str,
+        type: str,
+        default: str | None,
+        valid: str,
+        importance: str,
+        scope: str,
+        documentation: str,
+        effect: str = WORKS,
     ) -> None:
         self.name = name
         self.type = type
@@ -50,6 +67,7 @@ class ConfigKey:
         self.importance = importance
         self.scope = scope
         self.documentation = documentation
+        self.effect, _, self.reason = effect.partition(":")
 
     @property
     def dynamic(self) -> bool:
@@ -76,9 +94,9 @@ def read_table(table: str) -> dict[str, ConfigKey]:
             text = line.strip()
             key.documentation = f"{key.documentation} {text}" if key.documentation else text
         elif line:
-            name, type, default_text, valid, importance, scope = line.split()
+            name, type, default_text, valid, importance, scope, effect = line.split()
             default = None if default_text == "null" else "" if default_text == '""' else default_text
-            key = keys[name] = ConfigKey(name, type, default, valid, importance, scope, "")
+            key = keys[name] = ConfigKey(name, type, default, valid, importance, scope, "", effect)
     return keys
 
 
@@ -130,50 +148,12 @@ DYNAMIC_ONLY = frozenset(
     )
 )
 
-# Accepted, checked and described, so that a file written for Kafka loads, but nothing here listens to them: they
-# concern KRaft's quorum, tiered storage and thread pools. What would protect is refused instead, by `unkept.py`.
-WITHOUT_EFFECT: tuple[str, ...] = (
-    "background.threads",
-    "broker.heartbeat.interval.ms",
-    "broker.session.timeout.ms",
-    "config.providers",
-    "controller.listener.names",
-    "controller.performance.",
-    "controller.quorum.",
-    "delete.records.purgatory.",
-    "early.start.listeners",
-    "fetch.purgatory.",
-    "follower.fetch.last.tiered.offset.enable",
-    "group.coordinator.background.threads",
-    "group.coordinator.threads",
-    "initial.broker.registration.timeout.ms",
-    "inter.broker.protocol.version",
-    "internal.metadata.",
-    "kafka.metrics.",
-    "log.local.retention.",
-    "metadata.",
-    "metric.reporters",
-    "num.io.threads",
-    "num.network.threads",
-    "process.roles",
-    "producer.purgatory.",
-    "remote.",
-    "server.max.startup.time.ms",
-    "share.coordinator.threads",
-    "share.fetch.purgatory.",
-)
-
 # Broker keys that a listener may have of its own, and those that it may have per SASL mechanism.
 LISTENER_PREFIX = "listener.name."
+LISTENER_LIMITS = ("max.connections", "max.connection.creation.rate")
 _LISTENER_FAMILIES = ("ssl.", "sasl.")
 _LISTENER_KEYS = frozenset(
-    (
-        "connections.max.reauth.ms",
-        "max.connection.creation.rate",
-        "max.connections",
-        "num.network.threads",
-        "principal.builder.class",
-    )
+    (*LISTENER_LIMITS, "connections.max.reauth.ms", "num.network.threads", "principal.builder.class")
 )
 MECHANISM_KEYS = (
     "sasl.jaas.config",
@@ -189,10 +169,6 @@ def same_setting(name: str) -> tuple[str, ...]:
     return _SAME_SETTING_OF.get(name, (name,))
 
 
-def has_effect(name: str) -> bool:
-    return not name.startswith(WITHOUT_EFFECT)
-
-
 def listener_base(name: str) -> str | None:
     """`ssl.keystore.location` of `listener.name.external.ssl.keystore.location`; None for any other name."""
     if not name.startswith(LISTENER_PREFIX):
@@ -205,6 +181,19 @@ def listener_base(name: str) -> str | None:
             return key
     known = base in BROKER_KEYS and (base.startswith(_LISTENER_FAMILIES) or base in _LISTENER_KEYS)
     return base if known else None
+
+
+def listener_key(name: str) -> ConfigKey | None:
+    """The key of a listener's own setting, under its whole name; None for any other name.
+
+    A listener has only limits on its connections of its own. Whatever else is given to one is refused.
+    """
+    base = listener_base(name)
+    if base is None:
+        return None
+    key = BROKER_KEYS[base]
+    effect = f"{key.effect}:{key.reason}" if base in LISTENER_LIMITS or key.effect == REFUSED else f"{REFUSED}:listener"
+    return ConfigKey(name, key.type, key.default, key.valid, key.importance, key.scope, key.documentation, effect)
 
 
 def broker_key(name: str) -> ConfigKey | None:

@@ -1,194 +1,194 @@
 """Broker configuration of a broker among others: identity, ZooKeeper, replication, leaders; KRaft and tiering.
 
-definitions.py explains the columns. Apache Kafka 4 has no ZooKeeper: its names and defaults are those of 3.9. The
-KRaft and tiered storage names are known so that a file written for Kafka loads without complaint; they have no
-effect here.
+definitions.py explains the columns. Apache Kafka 4 has no ZooKeeper: its names and defaults are those of 3.9. Most of
+these settings are known only so that a file written for Kafka loads: their last column says so.
 """
 
 TABLE = """
-broker.id                                    int      -1 - high read-only
+broker.id                                    int      -1 - high read-only works
     Number of this broker, unique in its cluster; the same setting as node.id.
-node.id                                      int      -1 >=-1 high read-only
+node.id                                      int      -1 >=-1 high read-only works
     Number of this broker, unique in its cluster; the same setting as broker.id.
-broker.id.generation.enable                  boolean  true - medium read-only
+broker.id.generation.enable                  boolean  true - medium read-only none:zookeeper
     Whether a broker without a number gets one from ZooKeeper, above reserved.broker.max.id.
-reserved.broker.max.id                       int      1000 >=0 medium read-only
+reserved.broker.max.id                       int      1000 >=0 medium read-only none:zookeeper
     Highest broker number that people give out by hand.
-broker.rack                                  string   null - medium read-only
+broker.rack                                  string   null - medium read-only works
     Where this broker stands; replicas are spread over racks, and readers may prefer their own.
-zookeeper.connect                            string   null - high read-only
+zookeeper.connect                            string   null - high read-only refused:cluster
     ZooKeeper servers as host:port,host:port/chroot; refused until there are clusters, a broker keeps its own store.
-zookeeper.session.timeout.ms                 int      18000 - high read-only
+zookeeper.session.timeout.ms                 int      18000 - high read-only none:zookeeper
     Silence after which ZooKeeper takes a broker for dead.
-zookeeper.connection.timeout.ms              int      null - high read-only
+zookeeper.connection.timeout.ms              int      null - high read-only none:zookeeper
     How long connecting to ZooKeeper may take; the session timeout where this is not set.
-zookeeper.set.acl                            boolean  false - high read-only
+zookeeper.set.acl                            boolean  false - high read-only refused:rights
     Whether nodes in ZooKeeper are created with restricted access.
-zookeeper.max.in.flight.requests             int      10 >=1 high read-only
+zookeeper.max.in.flight.requests             int      10 >=1 high read-only none:zookeeper
     Requests to ZooKeeper that may be unanswered at a time.
-inter.broker.listener.name                   string   null - medium read-only
+inter.broker.listener.name                   string   null - medium read-only none:cluster
     Listener that brokers use among themselves.
-inter.broker.protocol.version                string   null - medium read-only
+inter.broker.protocol.version                string   null - medium read-only none:cluster
     Version of the protocol between brokers.
-default.replication.factor                   int      1 - medium read-only
+default.replication.factor                   int      1 - medium read-only works
     Replicas of a topic that is created without saying how many.
-num.replica.fetchers                         int      1 >=1 high cluster-wide
+num.replica.fetchers                         int      1 >=1 high cluster-wide none:cluster
     Fetching connections from each broker to each leader.
-replica.fetch.min.bytes                      int      1 - high read-only
+replica.fetch.min.bytes                      int      1 - high read-only none:cluster
     Bytes for which a follower's fetch waits at the leader.
-replica.fetch.max.bytes                      int      1048576 >=0 medium read-only
+replica.fetch.max.bytes                      int      1048576 >=0 medium read-only none:cluster
     Bytes per partition that a follower asks for in one fetch.
-replica.fetch.response.max.bytes             int      10485760 >=0 medium read-only
+replica.fetch.response.max.bytes             int      10485760 >=0 medium read-only none:cluster
     Bytes in all that a follower asks for in one fetch.
-replica.fetch.wait.max.ms                    int      500 - high read-only
+replica.fetch.wait.max.ms                    int      500 - high read-only none:cluster
     How long a follower's fetch may wait at the leader.
-replica.fetch.backoff.ms                     int      1000 >=0 medium read-only
+replica.fetch.backoff.ms                     int      1000 >=0 medium read-only none:cluster
     Rest after a failed fetch of a partition.
-replica.lag.time.max.ms                      long     30000 - high read-only
+replica.lag.time.max.ms                      long     30000 - high read-only none:cluster
     A follower that has not caught up for this long leaves the ISR.
-replica.high.watermark.checkpoint.interval.ms long     5000 - high read-only
+replica.high.watermark.checkpoint.interval.ms long     5000 - high read-only works
     How often high watermarks are written to disk.
-replica.socket.timeout.ms                    int      30000 - high read-only
+replica.socket.timeout.ms                    int      30000 - high read-only none:cluster
     How long a follower waits for the leader's answer.
-replica.socket.receive.buffer.bytes          int      65536 - high read-only
+replica.socket.receive.buffer.bytes          int      65536 - high read-only none:cluster
     SO_RCVBUF of a follower's connections.
-replica.selector.class                       string   null - medium read-only
-    How the replica to read from is chosen; the name of Kafka's RackAwareReplicaSelector is recognised.
-follower.fetch.last.tiered.offset.enable     boolean  false - medium cluster-wide
+replica.selector.class                       string   null - medium read-only none:cluster
+    How the replica to read from is chosen.
+follower.fetch.last.tiered.offset.enable     boolean  false - medium cluster-wide none:tiering
     Whether a new follower starts behind what tiered storage holds.
-auto.leader.rebalance.enable                 boolean  true - high read-only
+auto.leader.rebalance.enable                 boolean  true - high read-only none:cluster
     Whether leadership goes back to preferred replicas by itself.
-leader.imbalance.per.broker.percentage       int      10 - high read-only
+leader.imbalance.per.broker.percentage       int      10 - high read-only none:cluster
     Share of partitions not led by their preferred replica above which balance is restored.
-leader.imbalance.check.interval.seconds      long     300 >=1 high read-only
+leader.imbalance.check.interval.seconds      long     300 >=1 high read-only none:cluster
     How often the balance of leaders is checked.
-unclean.leader.election.interval.ms          long     300000 >=1 medium internal
+unclean.leader.election.interval.ms          long     300000 >=1 medium internal none:cluster
     How often partitions without a leader are looked at for an unclean election.
-controlled.shutdown.enable                   boolean  true - medium read-only
+controlled.shutdown.enable                   boolean  true - medium read-only none:cluster
     Whether a stopping broker hands its leaderships over first.
-controlled.shutdown.max.retries              int      3 - medium read-only
+controlled.shutdown.max.retries              int      3 - medium read-only none:cluster
     Attempts at handing leaderships over.
-controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only
+controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only none:cluster
     Wait between two attempts at handing leaderships over.
-controller.socket.timeout.ms                 int      30000 - medium read-only
+controller.socket.timeout.ms                 int      30000 - medium read-only none:cluster
     How long the controller waits for a broker's answer.
-process.roles                                list     "" set:broker,controller high read-only
+process.roles                                list     "" set:broker,controller high read-only refused:cluster
     Roles of a KRaft node; a broker here is always both, and broker or controller alone is refused.
-controller.listener.names                    list     "" set high read-only
+controller.listener.names                    list     "" set high read-only works
     Listeners of a KRaft controller; they are not offered to clients.
-controller.quorum.voters                     list     "" - high read-only
+controller.quorum.voters                     list     "" - high read-only refused:cluster
     KRaft voters; refused where they are others than this node.
-controller.quorum.bootstrap.servers          list     "" - high read-only
+controller.quorum.bootstrap.servers          list     "" - high read-only refused:cluster
     KRaft controllers to start from; refused where they are on other hosts than this node.
-controller.quorum.auto.join.enable           boolean  false - low read-only
+controller.quorum.auto.join.enable           boolean  false - low read-only none:kraft
     Whether a KRaft controller joins the voters by itself.
-controller.quorum.append.linger.ms           int      25 >=0 medium read-only
+controller.quorum.append.linger.ms           int      25 >=0 medium read-only none:kraft
     How long a KRaft leader gathers writes.
-controller.quorum.election.backoff.max.ms    int      1000 >=0 high read-only
+controller.quorum.election.backoff.max.ms    int      1000 >=0 high read-only none:kraft
     Longest wait before another KRaft election.
-controller.quorum.election.timeout.ms        int      1000 >=0 high read-only
+controller.quorum.election.timeout.ms        int      1000 >=0 high read-only none:kraft
     How long a KRaft election may take.
-controller.quorum.fetch.max.bytes            int      1048576 >=1 low read-only
+controller.quorum.fetch.max.bytes            int      1048576 >=1 low read-only none:kraft
     Bytes a KRaft follower asks for.
-controller.quorum.fetch.snapshot.max.bytes   int      1048576 >=1 low read-only
+controller.quorum.fetch.snapshot.max.bytes   int      1048576 >=1 low read-only none:kraft
     Bytes of a KRaft snapshot asked for at a time.
-controller.quorum.fetch.timeout.ms           int      2000 >=0 high read-only
+controller.quorum.fetch.timeout.ms           int      2000 >=0 high read-only none:kraft
     Silence after which a KRaft follower stands for election.
-controller.quorum.request.timeout.ms         int      2000 >=0 medium read-only
+controller.quorum.request.timeout.ms         int      2000 >=0 medium read-only none:kraft
     How long a KRaft request may take.
-controller.quorum.retry.backoff.ms           int      20 >=0 low read-only
+controller.quorum.retry.backoff.ms           int      20 >=0 low read-only none:kraft
     Wait before a KRaft request is sent again.
-controller.performance.sample.period.ms      long     60000 >=100 medium internal
+controller.performance.sample.period.ms      long     60000 >=100 medium internal none:kraft
     How often slow KRaft controller events are reported.
-controller.performance.always.log.threshold.ms long     2000 >=0 medium internal
+controller.performance.always.log.threshold.ms long     2000 >=0 medium internal none:kraft
     KRaft controller events slower than this are always reported.
-broker.heartbeat.interval.ms                 int      2000 - medium read-only
+broker.heartbeat.interval.ms                 int      2000 - medium read-only none:kraft
     Time between a KRaft broker's heartbeats.
-broker.session.timeout.ms                    int      9000 - medium read-only
+broker.session.timeout.ms                    int      9000 - medium read-only none:kraft
     Silence after which a KRaft controller takes a broker for dead.
-initial.broker.registration.timeout.ms       int      60000 - medium read-only
+initial.broker.registration.timeout.ms       int      60000 - medium read-only none:kraft
     How long a KRaft broker may take to register.
-server.max.startup.time.ms                   long     9223372036854775807 >=0 medium internal
+server.max.startup.time.ms                   long     9223372036854775807 >=0 medium internal none:kraft
     How long a KRaft node may take to start.
-metadata.log.dir                             string   null - high read-only
+metadata.log.dir                             string   null - high read-only none:kraft
     Where a KRaft node keeps its metadata log.
-metadata.log.segment.bytes                   int      1073741824 >=8388608 high read-only
+metadata.log.segment.bytes                   int      1073741824 >=8388608 high read-only none:kraft
     Segment size of the KRaft metadata log.
-metadata.log.segment.ms                      long     604800000 - high read-only
+metadata.log.segment.ms                      long     604800000 - high read-only none:kraft
     Segment age of the KRaft metadata log.
-metadata.log.max.record.bytes.between.snapshots long     20971520 >=1 high read-only
+metadata.log.max.record.bytes.between.snapshots long     20971520 >=1 high read-only none:kraft
     Bytes of KRaft metadata between snapshots.
-metadata.log.max.snapshot.interval.ms        long     3600000 >=0 high read-only
+metadata.log.max.snapshot.interval.ms        long     3600000 >=0 high read-only none:kraft
     Longest time between KRaft snapshots.
-metadata.max.idle.interval.ms                int      500 >=0 low read-only
+metadata.max.idle.interval.ms                int      500 >=0 low read-only none:kraft
     How often an idle KRaft leader writes to its log.
-metadata.max.retention.bytes                 long     104857600 - high read-only
+metadata.max.retention.bytes                 long     104857600 - high read-only none:kraft
     Size limit of the KRaft metadata log.
-metadata.max.retention.ms                    long     604800000 - high read-only
+metadata.max.retention.ms                    long     604800000 - high read-only none:kraft
     Age limit of the KRaft metadata log.
-internal.metadata.log.segment.bytes          int      null - low internal
+internal.metadata.log.segment.bytes          int      null - low internal none:kraft
     Segment size of the KRaft metadata log, for tests.
-internal.metadata.delete.delay.millis        long     60000 - low internal
+internal.metadata.delete.delay.millis        long     60000 - low internal none:kraft
     Wait before KRaft metadata files are removed.
-internal.metadata.max.batch.size.in.bytes    int      8388608 - low internal
+internal.metadata.max.batch.size.in.bytes    int      8388608 - low internal none:kraft
     Largest batch of KRaft metadata.
-remote.log.storage.system.enable             boolean  false - medium read-only
+remote.log.storage.system.enable             boolean  false - medium read-only refused:tiering
     Whether tiered storage is on; it is not offered here.
-remote.log.storage.manager.class.name        string   null nonempty medium read-only
+remote.log.storage.manager.class.name        string   null nonempty medium read-only none:tiering
     Plug-in class that stores remote segments.
-remote.log.storage.manager.class.path        string   null - medium read-only
+remote.log.storage.manager.class.path        string   null - medium read-only none:tiering
     Where that plug-in's classes are.
-remote.log.storage.manager.impl.prefix       string   rsm.config. nonempty medium read-only
+remote.log.storage.manager.impl.prefix       string   rsm.config. nonempty medium read-only none:tiering
     Prefix of that plug-in's own settings.
 remote.log.metadata.manager.class.name       string   \
-org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager nonempty medium read-only
+org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager \
+nonempty medium read-only none:tiering
     Plug-in class that keeps the remote segments' metadata.
-remote.log.metadata.manager.class.path       string   null - medium read-only
+remote.log.metadata.manager.class.path       string   null - medium read-only none:tiering
     Where that plug-in's classes are.
-remote.log.metadata.manager.impl.prefix      string   rlmm.config. nonempty medium read-only
+remote.log.metadata.manager.impl.prefix      string   rlmm.config. nonempty medium read-only none:tiering
     Prefix of that plug-in's own settings.
-remote.log.metadata.manager.listener.name    string   null nonempty medium read-only
+remote.log.metadata.manager.listener.name    string   null nonempty medium read-only none:tiering
     Listener that plug-in uses to reach brokers.
-remote.log.metadata.custom.metadata.max.bytes int      128 >=0 low read-only
+remote.log.metadata.custom.metadata.max.bytes int      128 >=0 low read-only none:tiering
     Largest metadata that a storage plug-in may add.
-remote.log.index.file.cache.total.size.bytes long     1073741824 >=1 low cluster-wide
+remote.log.index.file.cache.total.size.bytes long     1073741824 >=1 low cluster-wide none:tiering
     Disk for cached remote indexes.
-remote.log.index.file.cache.ttl.ms           long     900000 >=-1 low internal
+remote.log.index.file.cache.ttl.ms           long     900000 >=-1 low internal none:tiering
     How long an unused remote index stays cached.
-remote.log.manager.task.interval.ms          long     30000 >=1 low read-only
+remote.log.manager.task.interval.ms          long     30000 >=1 low read-only none:tiering
     How often segments are looked at for tiering.
-remote.log.manager.task.retry.backoff.ms     long     500 >=1 low internal
+remote.log.manager.task.retry.backoff.ms     long     500 >=1 low internal none:tiering
     First wait before tiering is tried again.
-remote.log.manager.task.retry.backoff.max.ms long     30000 >=1 low internal
+remote.log.manager.task.retry.backoff.max.ms long     30000 >=1 low internal none:tiering
     Longest wait before tiering is tried again.
-remote.log.manager.task.retry.jitter         double   0.2 0..0.5 low internal
+remote.log.manager.task.retry.jitter         double   0.2 0..0.5 low internal none:tiering
     Random share of that wait.
-remote.log.manager.thread.pool.size          int      2 >=1 medium read-only
+remote.log.manager.thread.pool.size          int      2 >=1 medium read-only none:tiering
     Threads for tiering.
-remote.log.manager.copier.thread.pool.size   int      10 >=1 medium cluster-wide
+remote.log.manager.copier.thread.pool.size   int      10 >=1 medium cluster-wide none:tiering
     Threads that copy segments away.
-remote.log.manager.expiration.thread.pool.size int      10 >=1 medium cluster-wide
+remote.log.manager.expiration.thread.pool.size int      10 >=1 medium cluster-wide none:tiering
     Threads that remove expired remote segments.
-remote.log.manager.follower.thread.pool.size int      2 >=1 medium cluster-wide
+remote.log.manager.follower.thread.pool.size int      2 >=1 medium cluster-wide none:tiering
     Threads that serve followers of tiered partitions.
-remote.log.manager.copy.max.bytes.per.second long     9223372036854775807 >=1 medium cluster-wide
+remote.log.manager.copy.max.bytes.per.second long     9223372036854775807 >=1 medium cluster-wide none:tiering
     Bytes per second copied to remote storage.
-remote.log.manager.copy.quota.window.num     int      11 >=1 medium read-only
+remote.log.manager.copy.quota.window.num     int      11 >=1 medium read-only none:tiering
     Samples over which copying is measured.
-remote.log.manager.copy.quota.window.size.seconds int      1 >=1 medium read-only
+remote.log.manager.copy.quota.window.size.seconds int      1 >=1 medium read-only none:tiering
     Length of one sample of copying.
-remote.log.manager.fetch.max.bytes.per.second long     9223372036854775807 >=1 medium cluster-wide
+remote.log.manager.fetch.max.bytes.per.second long     9223372036854775807 >=1 medium cluster-wide none:tiering
     Bytes per second read from remote storage.
-remote.log.manager.fetch.quota.window.num    int      11 >=1 medium read-only
+remote.log.manager.fetch.quota.window.num    int      11 >=1 medium read-only none:tiering
     Samples over which remote reading is measured.
-remote.log.manager.fetch.quota.window.size.seconds int      1 >=1 medium read-only
+remote.log.manager.fetch.quota.window.size.seconds int      1 >=1 medium read-only none:tiering
     Length of one sample of remote reading.
-remote.log.reader.threads                    int      10 >=1 medium cluster-wide
+remote.log.reader.threads                    int      10 >=1 medium cluster-wide none:tiering
     Threads that read remote segments.
-remote.log.reader.max.pending.tasks          int      100 >=1 medium read-only
+remote.log.reader.max.pending.tasks          int      100 >=1 medium read-only none:tiering
     Remote reads that may wait.
-remote.fetch.max.wait.ms                     int      500 >=1 medium cluster-wide
+remote.fetch.max.wait.ms                     int      500 >=1 medium cluster-wide none:tiering
     How long a fetch waits for remote storage.
-remote.list.offsets.request.timeout.ms       long     30000 >=1 medium cluster-wide
+remote.list.offsets.request.timeout.ms       long     30000 >=1 medium cluster-wide none:tiering
     How long an offset lookup waits for remote storage.
 """

@@ -4,109 +4,110 @@ definitions.py explains the columns. The last row is ours: names that Kafka does
 """
 
 TABLE = """
-listeners                                    list     PLAINTEXT://:9092 set+ high per-broker
+listeners                                    list     PLAINTEXT://:9092 set+ high per-broker works
     Addresses to listen on, as NAME://host:port; an empty host means every interface, port 0 any free port.
-advertised.listeners                         list     null set+ high read-only
+advertised.listeners                         list     null set+ high read-only works
     Addresses that clients are told to use; the ones of listeners where this is not set.
 listener.security.protocol.map               string   \
-SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT - low per-broker
+SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT - low per-broker works
     Which security protocol each listener name stands for.
-early.start.listeners                        list     null set high read-only
+early.start.listeners                        list     null set high read-only none:authentication
     Listeners that open before the authorizer is ready.
-socket.send.buffer.bytes                     int      102400 - high read-only
+socket.send.buffer.bytes                     int      102400 - high read-only works
     SO_SNDBUF of accepted sockets; -1 leaves it to the system.
-socket.receive.buffer.bytes                  int      102400 - high read-only
+socket.receive.buffer.bytes                  int      102400 - high read-only works
     SO_RCVBUF of accepted sockets; -1 leaves it to the system.
-socket.request.max.bytes                     int      104857600 >=1 high read-only
+socket.request.max.bytes                     int      104857600 >=1 high read-only works
     Largest request; a connection that announces more is closed.
-socket.listen.backlog.size                   int      50 >=1 medium read-only
+socket.listen.backlog.size                   int      50 >=1 medium read-only works
     Connections that may wait to be accepted.
-socket.connection.setup.timeout.ms           long     10000 - medium read-only
+socket.connection.setup.timeout.ms           long     10000 - medium read-only none:cluster
     How long an outgoing connection may take at first.
-socket.connection.setup.timeout.max.ms       long     30000 - medium read-only
+socket.connection.setup.timeout.max.ms       long     30000 - medium read-only none:cluster
     Upper limit to which repeated failures raise the connection timeout.
-max.connections                              int      10000 >=0 medium cluster-wide
+max.connections                              int      10000 >=0 medium cluster-wide works
     Connections that a listener holds at most.
-max.connections.per.ip                       int      2147483647 >=0 medium cluster-wide
+max.connections.per.ip                       int      2147483647 >=0 medium cluster-wide works
     Connections from one address.
-max.connections.per.ip.overrides             string   "" - medium cluster-wide
+max.connections.per.ip.overrides             string   "" - medium cluster-wide works
     Exceptions to max.connections.per.ip, as host:number pairs.
-max.connection.creation.rate                 int      2147483647 >=0 medium cluster-wide
+max.connection.creation.rate                 int      2147483647 >=0 medium cluster-wide works
     Connections accepted per second.
-connections.max.idle.ms                      long     600000 - medium read-only
+connections.max.idle.ms                      long     600000 - medium read-only works
     A connection without traffic for this long is closed; negative never.
-connection.failed.authentication.delay.ms    int      100 >=0 low read-only
+connection.failed.authentication.delay.ms    int      100 >=0 low read-only none:authentication
     Wait before the connection of a failed authentication is closed.
-num.network.threads                          int      3 >=1 high cluster-wide
+num.network.threads                          int      3 >=1 high cluster-wide none:threads
     Threads that read requests and write responses.
-num.io.threads                               int      8 >=1 high cluster-wide
+num.io.threads                               int      8 >=1 high cluster-wide none:threads
     Threads that process requests.
-background.threads                           int      10 >=1 high cluster-wide
+background.threads                           int      10 >=1 high cluster-wide none:threads
     Threads for background work.
-queued.max.requests                          int      500 >=1 high read-only
+queued.max.requests                          int      500 >=1 high read-only none:queue
     Requests that may wait before reading from sockets pauses.
-queued.max.request.bytes                     long     -1 - medium read-only
+queued.max.request.bytes                     long     -1 - medium read-only works
     Bytes of requests that may wait before reading pauses; -1 for no limit.
-request.timeout.ms                           int      30000 - high read-only
+request.timeout.ms                           int      30000 - high read-only none:cluster
     How long this broker waits for the answer to a request of its own.
-fetch.max.bytes                              int      57671680 >=1024 medium read-only
+fetch.max.bytes                              int      57671680 >=1024 medium read-only works
     Largest fetch response, whatever the client asks for.
-max.incremental.fetch.session.cache.slots    int      1000 >=0 medium read-only
+max.incremental.fetch.session.cache.slots    int      1000 >=0 medium read-only works
     Incremental fetch sessions kept at a time.
-max.request.partition.size.limit             int      2000 >=1 medium read-only
+max.request.partition.size.limit             int      2000 >=1 medium read-only works
     Partitions listed by one DescribeTopicPartitions response.
-fetch.purgatory.purge.interval.requests      int      1000 - medium read-only
+fetch.purgatory.purge.interval.requests      int      1000 - medium read-only none:sweeps
     Completed waiting fetches after which their entries are swept.
-producer.purgatory.purge.interval.requests   int      1000 - medium read-only
+producer.purgatory.purge.interval.requests   int      1000 - medium read-only none:sweeps
     Completed waiting produces after which their entries are swept.
-delete.records.purgatory.purge.interval.requests int      1 - medium read-only
+delete.records.purgatory.purge.interval.requests int      1 - medium read-only none:sweeps
     Completed waiting record deletions after which their entries are swept.
-share.fetch.purgatory.purge.interval.requests int      1000 - medium read-only
+share.fetch.purgatory.purge.interval.requests int      1000 - medium read-only none:share
     Completed waiting share fetches after which their entries are swept.
-quota.window.num                             int      11 >=1 low read-only
+quota.window.num                             int      11 >=1 low read-only none:quotas
     Samples over which client quotas are measured.
-quota.window.size.seconds                    int      1 >=1 low read-only
+quota.window.size.seconds                    int      1 >=1 low read-only none:quotas
     Length of one sample of a client quota.
-controller.quota.window.num                  int      11 >=1 low read-only
+controller.quota.window.num                  int      11 >=1 low read-only none:quotas
     Samples over which the quotas of topic changes are measured.
-controller.quota.window.size.seconds         int      1 >=1 low read-only
+controller.quota.window.size.seconds         int      1 >=1 low read-only none:quotas
     Length of one sample of a topic change quota.
-replication.quota.window.num                 int      11 >=1 low read-only
+replication.quota.window.num                 int      11 >=1 low read-only none:cluster
     Samples over which replication throttles are measured.
-replication.quota.window.size.seconds        int      1 >=1 low read-only
+replication.quota.window.size.seconds        int      1 >=1 low read-only none:cluster
     Length of one sample of a replication throttle.
-alter.log.dirs.replication.quota.window.num  int      11 >=1 low read-only
+alter.log.dirs.replication.quota.window.num  int      11 >=1 low read-only none:quotas
     Samples over which moves between log directories are measured.
-alter.log.dirs.replication.quota.window.size.seconds int      1 >=1 low read-only
+alter.log.dirs.replication.quota.window.size.seconds int      1 >=1 low read-only none:quotas
     Length of one sample for moves between log directories.
-client.quota.callback.class                  class    null - low read-only
+client.quota.callback.class                  class    null - low read-only refused:policy
     Plug-in class that decides client quotas.
-leader.replication.throttled.rate            long     9223372036854775807 >=0 medium cluster-wide
+leader.replication.throttled.rate            long     9223372036854775807 >=0 medium cluster-wide none:cluster
     Bytes per second that throttled replicas may fetch from this broker; set while running.
-follower.replication.throttled.rate          long     9223372036854775807 >=0 medium cluster-wide
+follower.replication.throttled.rate          long     9223372036854775807 >=0 medium cluster-wide none:cluster
     Bytes per second that throttled replicas on this broker may fetch; set while running.
-replica.alter.log.dirs.io.max.bytes.per.second long     9223372036854775807 >=0 medium cluster-wide
+replica.alter.log.dirs.io.max.bytes.per.second long     9223372036854775807 >=0 medium cluster-wide works
     Bytes per second for moving replicas between log directories; set while running.
-metric.reporters                             list     org.apache.kafka.common.metrics.JmxReporter set low cluster-wide
+metric.reporters                             list     \
+org.apache.kafka.common.metrics.JmxReporter set low cluster-wide none:metrics
     Plug-in classes that report metrics.
-metrics.num.samples                          int      2 >=1 low read-only
+metrics.num.samples                          int      2 >=1 low read-only none:metrics
     Samples kept per metric.
-metrics.sample.window.ms                     long     30000 >=1 low read-only
+metrics.sample.window.ms                     long     30000 >=1 low read-only none:metrics
     Length of one sample of a metric.
-metrics.recording.level                      string   INFO - low read-only
+metrics.recording.level                      string   INFO - low read-only none:metrics
     Finest level of metric that is recorded.
-kafka.metrics.reporters                      list     "" set low read-only
+kafka.metrics.reporters                      list     "" set low read-only fixed:plug-ins
     Plug-in classes of the older metrics library.
-kafka.metrics.polling.interval.secs          int      10 >=1 low read-only
+kafka.metrics.polling.interval.secs          int      10 >=1 low read-only none:metrics
     How often the reporters of the older metrics library are polled.
-telemetry.max.bytes                          int      1048576 >=1 low read-only
+telemetry.max.bytes                          int      1048576 >=1 low read-only none:telemetry
     Largest set of metrics that a client may push.
-config.providers                             list     "" set low cluster-wide
+config.providers                             list     "" set low cluster-wide fixed:plug-ins
     Plug-ins that resolve variables in values; none is ever run here, a value stands for itself.
-unstable.api.versions.enable                 boolean  false - high internal
+unstable.api.versions.enable                 boolean  false - high internal fixed:unstable
     Whether request versions still under development are offered.
-unstable.feature.versions.enable             boolean  false - high internal
+unstable.feature.versions.enable             boolean  false - high internal fixed:unstable
     Whether feature versions still under development are offered.
-tidelog.max.decompressed.bytes               int      134217728 >=1 medium read-only
+tidelog.max.decompressed.bytes               int      134217728 >=1 medium read-only works
     One compressed batch may unpack to this much; a batch that would exceed it is refused.
 """

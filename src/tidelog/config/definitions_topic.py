@@ -4,73 +4,74 @@ definitions.py explains the columns.
 """
 
 TOPIC_TABLE = """
-cleanup.policy                          list     delete set:compact,delete medium topic
+cleanup.policy                          list     delete set:compact,delete medium topic works
     What happens to old segments: delete by age and size, compact by key, both, or with an empty list nothing.
-compression.type                        string   producer in:uncompressed,zstd,lz4,snappy,gzip,producer medium topic
+compression.type                        string   \
+producer in:uncompressed,zstd,lz4,snappy,gzip,producer medium topic works
     Codec a batch is stored with: a codec's name, uncompressed, or producer to keep what came.
-compression.gzip.level                  int      -1 gzip-level medium topic
+compression.gzip.level                  int      -1 gzip-level medium topic works
     Level for recompressing with gzip; -1 is gzip's own default.
-compression.lz4.level                   int      9 1..17 medium topic
+compression.lz4.level                   int      9 1..17 medium topic works
     Level for recompressing with lz4.
-compression.zstd.level                  int      3 -131072..22 medium topic
+compression.zstd.level                  int      3 -131072..22 medium topic works
     Level for recompressing with zstd.
-delete.retention.ms                     long     86400000 >=0 medium topic
+delete.retention.ms                     long     86400000 >=0 medium topic works
     How long a tombstone can still be read after the records it deletes are gone.
-file.delete.delay.ms                    long     60000 >=0 medium topic
+file.delete.delay.ms                    long     60000 >=0 medium topic works
     How long the files of a deleted segment stay on disk, renamed, before they go.
-flush.messages                          long     9223372036854775807 >=1 medium topic
+flush.messages                          long     9223372036854775807 >=1 medium topic works
     Records appended to a partition before it is forced to disk.
-flush.ms                                long     9223372036854775807 >=0 medium topic
+flush.ms                                long     9223372036854775807 >=0 medium topic works
     Longest time a record may wait in memory before it is forced to disk.
-follower.replication.throttled.replicas list     "" replicas medium topic
+follower.replication.throttled.replicas list     "" replicas medium topic none:cluster
     Replicas whose fetching is throttled, as partition:broker pairs, or * for all.
-index.interval.bytes                    int      4096 >=0 medium topic
+index.interval.bytes                    int      4096 >=0 medium topic works
     Bytes of log between two entries of the offset index.
-internal.segment.bytes                  int      null - medium internal
+internal.segment.bytes                  int      null - medium internal works
     Size at which a segment is closed, without the lower limit of segment.bytes; for tests.
-leader.replication.throttled.replicas   list     "" replicas medium topic
+leader.replication.throttled.replicas   list     "" replicas medium topic none:cluster
     Replicas whose serving is throttled, as partition:broker pairs, or * for all.
-local.retention.bytes                   long     -2 >=-2 medium topic
+local.retention.bytes                   long     -2 >=-2 medium topic none:tiering
     Size limit for the local part of a tiered log; -2 takes retention.bytes.
-local.retention.ms                      long     -2 >=-2 medium topic
+local.retention.ms                      long     -2 >=-2 medium topic none:tiering
     Age limit for the local part of a tiered log; -2 takes retention.ms.
-max.compaction.lag.ms                   long     9223372036854775807 >=1 medium topic
+max.compaction.lag.ms                   long     9223372036854775807 >=1 medium topic works
     A record is considered for compaction at this age at the latest.
-max.message.bytes                       int      1048588 >=0 medium topic
+max.message.bytes                       int      1048588 >=0 medium topic works
     Largest record batch that is accepted, after compression.
-message.timestamp.after.max.ms          long     3600000 >=0 medium topic
+message.timestamp.after.max.ms          long     3600000 >=0 medium topic works
     How far a record's timestamp may lie ahead of the broker's clock.
-message.timestamp.before.max.ms         long     9223372036854775807 >=0 medium topic
+message.timestamp.before.max.ms         long     9223372036854775807 >=0 medium topic works
     How far a record's timestamp may lie behind the broker's clock.
-message.timestamp.type                  string   CreateTime in:CreateTime,LogAppendTime medium topic
+message.timestamp.type                  string   CreateTime in:CreateTime,LogAppendTime medium topic works
     Whether a record keeps the time its producer gave it or gets the time of its append.
-min.cleanable.dirty.ratio               double   0.5 0..1 medium topic
+min.cleanable.dirty.ratio               double   0.5 0..1 medium topic works
     Share of a log that must be uncompacted before it is worth compacting.
-min.compaction.lag.ms                   long     0 >=0 medium topic
+min.compaction.lag.ms                   long     0 >=0 medium topic works
     A record is not compacted away before it has this age.
-min.insync.replicas                     int      1 >=1 medium topic
+min.insync.replicas                     int      1 >=1 medium topic works
     Replicas that must have a batch before acks=all is answered; with fewer in sync the write is refused.
-preallocate                             boolean  false - medium topic
+preallocate                             boolean  false - medium topic works
     Whether a new segment file is given its full size at once.
-remote.log.copy.disable                 boolean  false - medium topic
+remote.log.copy.disable                 boolean  false - medium topic none:tiering
     Whether a tiered topic stops copying segments away.
-remote.log.delete.on.disable            boolean  false - medium topic
+remote.log.delete.on.disable            boolean  false - medium topic none:tiering
     Whether remote segments go when a topic's tiering is switched off.
-remote.storage.enable                   boolean  false - medium topic
+remote.storage.enable                   boolean  false - medium topic refused:tiering
     Whether the topic is tiered; refused here, as tiered storage is not offered.
-retention.bytes                         long     -1 - medium topic
+retention.bytes                         long     -1 - medium topic works
     Size of a partition above which its oldest segments are deleted, -1 for no limit.
-retention.ms                            long     604800000 >=-1 medium topic
+retention.ms                            long     604800000 >=-1 medium topic works
     Age at which a closed segment may be deleted, -1 for never.
-segment.bytes                           int      1073741824 >=1048576 medium topic
+segment.bytes                           int      1073741824 >=1048576 medium topic works
     Size at which a segment is closed and a new one started.
-segment.index.bytes                     int      10485760 >=4 medium topic
+segment.index.bytes                     int      10485760 >=4 medium topic works
     Largest size of an offset index or time index; a full index rolls the segment.
-segment.jitter.ms                       long     0 >=0 medium topic
+segment.jitter.ms                       long     0 >=0 medium topic works
     Up to this much is taken off segment.ms at random, so that segments do not all roll at once.
-segment.ms                              long     604800000 >=1 medium topic
+segment.ms                              long     604800000 >=1 medium topic works
     Age at which a segment is closed even if it is small.
-unclean.leader.election.enable          boolean  false - medium topic
+unclean.leader.election.enable          boolean  false - medium topic works
     Whether a replica outside the ISR may lead when no other is left, at the price of lost records.
 """
 
@@ -109,39 +110,39 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 GROUP_TABLE = """
-consumer.session.timeout.ms        int      45000 >=1 medium group
+consumer.session.timeout.ms        int      45000 >=1 medium group works
     Silence after which a member of this consumer group is removed.
-consumer.heartbeat.interval.ms     int      5000 >=1 medium group
+consumer.heartbeat.interval.ms     int      5000 >=1 medium group works
     Heartbeat interval told to the members of this consumer group.
-consumer.assignment.interval.ms    int      1000 >=0 medium group
+consumer.assignment.interval.ms    int      1000 >=0 medium group works
     Least time between two assignments of this consumer group.
-share.session.timeout.ms           int      45000 >=1 medium group
+share.session.timeout.ms           int      45000 >=1 medium group none:share
     Silence after which a member of this share group is removed.
-share.heartbeat.interval.ms        int      5000 >=1 medium group
+share.heartbeat.interval.ms        int      5000 >=1 medium group none:share
     Heartbeat interval told to the members of this share group.
-share.assignment.interval.ms       int      1000 >=0 medium group
+share.assignment.interval.ms       int      1000 >=0 medium group none:share
     Least time between two assignments of this share group.
-share.auto.offset.reset            string   latest offset-reset medium group
+share.auto.offset.reset            string   latest offset-reset medium group none:share
     Where this share group starts on a new partition: latest, earliest, or by_duration: and an ISO 8601 duration.
-share.isolation.level              string   read_uncommitted in:read_committed,read_uncommitted medium group
+share.isolation.level              string   read_uncommitted in:read_committed,read_uncommitted medium group none:share
     Whether this share group sees records of open and aborted transactions.
-share.record.lock.duration.ms      int      30000 >=1000 medium group
+share.record.lock.duration.ms      int      30000 >=1000 medium group none:share
     How long a record stays with the consumer that acquired it.
-share.delivery.count.limit         int      5 >=2 medium group
+share.delivery.count.limit         int      5 >=2 medium group none:share
     Deliveries of a record before it is given up.
-share.partition.max.record.locks   int      2000 >=100 medium group
+share.partition.max.record.locks   int      2000 >=100 medium group none:share
     Records of one share-partition that may be acquired at a time.
-share.renew.acknowledge.enable     boolean  true - medium group
+share.renew.acknowledge.enable     boolean  true - medium group none:share
     Whether a consumer may prolong its hold of a record.
-streams.session.timeout.ms         int      45000 >=1 medium group
+streams.session.timeout.ms         int      45000 >=1 medium group none:streams
     Silence after which a member of this streams group is removed.
-streams.heartbeat.interval.ms      int      5000 >=1 medium group
+streams.heartbeat.interval.ms      int      5000 >=1 medium group none:streams
     Heartbeat interval told to the members of this streams group.
-streams.assignment.interval.ms     int      1000 >=0 medium group
+streams.assignment.interval.ms     int      1000 >=0 medium group none:streams
     Least time between two assignments of this streams group.
-streams.initial.rebalance.delay.ms int      3000 >=0 medium group
+streams.initial.rebalance.delay.ms int      3000 >=0 medium group none:streams
     How long this streams group waits for further members before its first assignment.
-streams.num.standby.replicas       int      0 >=0 medium group
+streams.num.standby.replicas       int      0 >=0 medium group none:streams
     Standby copies of each task's state.
 """
 
@@ -164,23 +165,23 @@ GROUP_SYNONYMS = {
 }
 
 CLIENT_METRICS_TABLE = """
-metrics     list "" set medium client-metrics
+metrics     list "" set medium client-metrics none:telemetry
     Prefixes of the metrics that matching clients push; * for all, an empty list for none.
-interval.ms int 300000 - medium client-metrics
+interval.ms int 300000 - medium client-metrics none:telemetry
     Time between two pushes of a client.
-match       list "" set medium client-metrics
+match       list "" set medium client-metrics none:telemetry
     Which clients are meant: name=pattern pairs, all of which must fit; an empty list for every client.
 """
 
 QUOTA_TABLE = """
-producer_byte_rate       long 9223372036854775807 - medium quota
+producer_byte_rate       long 9223372036854775807 - medium quota none:quotas
     Bytes per second that may be produced.
-consumer_byte_rate       long 9223372036854775807 - medium quota
+consumer_byte_rate       long 9223372036854775807 - medium quota none:quotas
     Bytes per second that may be fetched.
-request_percentage       double 2.147483647E9 - medium quota
+request_percentage       double 2.147483647E9 - medium quota none:quotas
     Share of the broker's time that requests may take, in percent.
-controller_mutation_rate double 2.147483647E9 - medium quota
+controller_mutation_rate double 2.147483647E9 - medium quota none:quotas
     Partitions per second that may be created or deleted.
-connection_creation_rate int 2147483647 >=0 medium quota
+connection_creation_rate int 2147483647 >=0 medium quota none:quotas
     Connections per second from an address.
 """

@@ -9,8 +9,10 @@ host in brackets is an IPv6 address. Port 0 binds any free port. A single broker
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tidelog.config.definitions import LISTENER_PREFIX
 from tidelog.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ class ListenerEndpoint:
         self.host = host
         self.port = port
 
+    def own_setting(self, name: str) -> str:
+        """The name under which this listener has its own value of the broker's setting `name`."""
+        return f"{LISTENER_PREFIX}{self.name.lower()}.{name}"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ListenerEndpoint) and str(other) == str(self)
 
@@ -48,14 +54,19 @@ class ListenerEndpoint:
 
 def bound_listeners(config: BrokerConfig) -> list[ListenerEndpoint]:
     """The addresses to bind, without those of a KRaft controller."""
-    return [endpoint for endpoint in _endpoints(config, "listeners") if not _is_controller(config, endpoint)]
+    return [
+        endpoint
+        for endpoint in _endpoints(config, "listeners", config.get("listeners"))
+        if not _is_controller(config, endpoint)
+    ]
 
 
 def advertised_listeners(config: BrokerConfig) -> list[ListenerEndpoint]:
     """What clients are told; the bound addresses where nothing else is given."""
-    if config.get("advertised.listeners") is None:
+    given: tuple[str, ...] | None = config.get("advertised.listeners")
+    if given is None:
         return bound_listeners(config)
-    return [e for e in _endpoints(config, "advertised.listeners") if not _is_controller(config, e)]
+    return [e for e in _endpoints(config, "advertised.listeners", given) if not _is_controller(config, e)]
 
 
 def inter_broker_listener(config: BrokerConfig) -> str:
@@ -73,8 +84,9 @@ def inter_broker_listener(config: BrokerConfig) -> str:
 def security_protocols(config: BrokerConfig) -> dict[str, str]:
     """Listener name -> security protocol."""
     name = "listener.security.protocol.map"
+    given: str = config.values.listener_security_protocol_map
     protocols: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in config.get(name).split(","))):
+    for item in filter(None, (part.strip() for part in given.split(","))):
         listener, colon, protocol = item.rpartition(":")
         if not colon or not listener.strip() or protocol.strip() not in SECURITY_PROTOCOLS:
             hint = f"an entry is NAME:PROTOCOL, where the protocol is one of {', '.join(SECURITY_PROTOCOLS)}"
@@ -116,10 +128,10 @@ def _check_wildcard(config: BrokerConfig, endpoint: ListenerEndpoint) -> None:
         raise _wrong(config, "advertised.listeners" if given else "listeners", message, hint)
 
 
-def _endpoints(config: BrokerConfig, name: str) -> list[ListenerEndpoint]:
+def _endpoints(config: BrokerConfig, name: str, given: Iterable[str]) -> list[ListenerEndpoint]:
     protocols = security_protocols(config)
     endpoints = []
-    for entry in config.get(name):
+    for entry in given:
         match = _ENTRY.fullmatch(entry)
         port = int(match[3]) if match else -1
         if match is None or not match[1].strip() or not 0 <= port <= 65535:

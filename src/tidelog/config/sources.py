@@ -21,9 +21,9 @@ from tidelog.config.definitions import (
     LISTENER_PREFIX,
     MECHANISM_KEYS,
     broker_key,
-    has_effect,
     same_setting,
 )
+from tidelog.config.effects import told_without_effect, without_effect
 from tidelog.config.errors import ConfigError, nearest, unknown_key
 from tidelog.config.properties import parse_properties
 from tidelog.config.units import plain_number
@@ -92,9 +92,9 @@ def load(files: Iterable[str] = (), environ: Mapping[str, str] | None = None, fl
         settings.overlay(_known(read_environment(environ), settings))
         settings.ignored += _java_logins(environ)
     settings.overlay(read_flags(flags))
-    idle = sorted(setting.name for setting in settings.by_name.values() if not has_effect(setting.name))
+    idle = without_effect({name: setting.text for name, setting in settings.by_name.items()})
     if idle:
-        settings.warnings.append(f"accepted for Kafka's sake, without effect: {', '.join(idle)}")
+        settings.warnings.append(told_without_effect(idle))
     return settings
 
 

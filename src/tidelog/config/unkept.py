@@ -5,6 +5,9 @@ anybody in, or be a cluster of its own beside the real one, so it does not start
 the place that it comes from, and what to do. Names that no table knows (`super.users`, a plug-in's `sasl.…`) count as
 well: ignoring them would be no better.
 
+A single listener can be given limits on its connections (`listener.name.<listener>.max.connections`); whatever else is
+given to one, or to a listener that does not exist, is refused as well.
+
 What a file written for Kafka mentions without asking for it is left alone: a value that is the default, an empty one,
 a protocol in `listener.security.protocol.map` that no listener uses, a KRaft quorum of this node alone.
 """
@@ -12,47 +15,44 @@ a protocol in `listener.security.protocol.map` that no listener uses, a KRaft qu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tidelog.config.definitions import BROKER_KEYS, LISTENER_PREFIX, OWN_DEFAULTS, broker_key
+from tidelog.config.definitions import BROKER_KEYS, LISTENER_LIMITS, LISTENER_PREFIX, REFUSED, broker_key
+from tidelog.config.effects import ASKED, CLUSTER, LISTENER, RIGHTS, TIERING, TRANSPORT, asks_for_nothing
 from tidelog.config.errors import ConfigError
 from tidelog.config.sources import Setting
 from tidelog.config.values import split_list
 
-TRANSPORT: Final = "encryption or authentication, and every connection here is plain text from anybody"
-RIGHTS: Final = "authorization, and everybody may do everything here"
-POLICY: Final = "a plug-in that decides what is allowed, and none is loaded here"
-CLUSTER: Final = "other brokers or controllers, and this broker works alone"
+NO_LISTENER: Final = "something for a listener that is not among listeners"
 
-#: a name, or the beginning of names where it ends with a dot -> what is asked for
-_ASKS: Final = {
+#: names that no table knows, or the beginning of such names where it ends with a dot -> what is asked for
+_STRANGERS: Final = {
     "ssl.": TRANSPORT,
     "sasl.": TRANSPORT,
     "security.": TRANSPORT,
     "delegation.token.": TRANSPORT,
-    "connections.max.reauth.ms": TRANSPORT,
     "java.security.auth.login.config": TRANSPORT,
     "zookeeper.ssl.": TRANSPORT,
-    "zookeeper.set.acl": RIGHTS,
     "authorizer.": RIGHTS,
-    "principal.builder.class": RIGHTS,
     "super.users": RIGHTS,
     "allow.everyone.if.no.acl.found": RIGHTS,
-    "alter.config.policy.class.name": POLICY,
-    "client.quota.callback.class": POLICY,
-    "create.topic.policy.class.name": POLICY,
-    "zookeeper.connect": CLUSTER,
 }
-#: values of names that no table knows, which ask for nothing
+#: values of such names that ask for nothing
 _NOTHING: Final = {"allow.everyone.if.no.acl.found": "true", "security.protocol": "PLAINTEXT"}
 #: what container images put before Kafka's name
 _IMAGE_PREFIX: Final = "cfg."
+#: judged by their values below: a KRaft node that is its whole quorum is what this broker is
+_OF_QUORUM: Final = ("process.roles", "controller.quorum.voters", "controller.quorum.bootstrap.servers")
 
 _ADVICE: Final = {
     TRANSPORT: "TLS, SASL and ACLs are not there yet. Remove these settings to run without them, on 127.0.0.1 or in a "
     "network where everybody is trusted",
     CLUSTER: "Clusters are not there yet. Remove these settings to run one broker that is its own controller",
+    TIERING: "Tiered storage is not there. Remove these settings to keep all data in log.dirs",
+    LISTENER: f"A listener can have its own {' and '.join(LISTENER_LIMITS)}. Set anything else for the whole "
+    "broker, without listener.name.<listener>., or remove it",
+    NO_LISTENER: "Correct the listener's name, or remove the setting",
 }
 
 
@@ -61,63 +61,96 @@ class _Asked(NamedTuple):
     shown: str
     what: str
 
+    @property
+    def name(self) -> str:
+        return self.shown.partition("=")[0]
+
 
 def refuse_unkept(settings: Mapping[str, Setting], ignored: Iterable[Setting] = ()) -> None:
-    """ConfigError where settings ask for protection or for a cluster; `ignored` are those that no table knows."""
-    found = [*_listeners(settings), *_named((*settings.values(), *ignored)), *_quorum(settings)]
+    """ConfigError where a broker must not start with the settings; `ignored` are those that no table knows."""
+    _refuse(_find(settings, ignored))
+
+
+def refuse_unkept_change(settings: Mapping[str, Setting]) -> None:
+    """ConfigError where a running broker must not be altered to the settings; a listener's are taken as Kafka does."""
+    _refuse([asked for asked in _find(settings, ()) if asked.what not in (LISTENER, NO_LISTENER)])
+
+
+def _refuse(found: list[_Asked]) -> None:
     if not found:
         return
-    names = list(dict.fromkeys(asked.shown.partition("=")[0] for asked in found))
+    names = list(dict.fromkeys(asked.name for asked in found))
     lines = [f"{asked.where}: {asked.shown} asks for {asked.what}" for asked in found]
-    kinds = dict.fromkeys(CLUSTER if asked.what == CLUSTER else TRANSPORT for asked in found)
+    kinds = dict.fromkeys(asked.what if asked.what in _ADVICE else TRANSPORT for asked in found)
     message = f"this broker does not have what is asked for with {', '.join(names)}"
     raise ConfigError(message, name=names[0], hint="\n  ".join([*lines, *(_ADVICE[kind] for kind in kinds)]))
 
 
-def asks_for(name: str, text: str) -> str | None:
-    """What the setting asks for that is not there; None where there is nothing."""
-    plain = name.removeprefix(_IMAGE_PREFIX)
-    what = next((what for asking, what in _ASKS.items() if _is_of(plain, asking)), None)
-    return None if what is None or _is_nothing(plain, text.strip()) else what
+def refused_names(settings: Mapping[str, Setting], ignored: Iterable[Setting] = ()) -> frozenset[str]:
+    """The settings for which a broker would not start."""
+    return frozenset(asked.name for asked in _find(settings, ignored))
 
 
-def has_no_keeper(name: str) -> bool:
-    """Whether a broker that is given more than the default of this setting does not start."""
-    return any(_is_of(name, asking) for asking in _ASKS)
+def _find(settings: Mapping[str, Setting], ignored: Iterable[Setting]) -> list[_Asked]:
+    return [
+        *_listeners(settings),
+        *_named((*settings.values(), *ignored), _listener_names(settings)),
+        *_quorum(settings),
+    ]
 
 
-def _is_of(name: str, asking: str) -> bool:
-    if name.startswith(LISTENER_PREFIX):
-        # The listener's name, and perhaps a mechanism's, stand before what is set for it.
-        return f".{asking}" in (name if asking.endswith(".") else name + ".")
-    return name.startswith(asking) if asking.endswith(".") else name == asking
-
-
-def _is_nothing(name: str, text: str) -> bool:
-    key = broker_key(name)
-    if key is None:
-        return text in ("", _NOTHING.get(name, ""))
-    return text in ("", key.default, OWN_DEFAULTS.get(key.name, (None, ""))[0])
-
-
-def _named(settings: Iterable[Setting]) -> Iterator[_Asked]:
+def _named(settings: Iterable[Setting], listeners: Collection[str]) -> Iterator[_Asked]:
     for setting in settings:
-        what = asks_for(setting.name, setting.text)
+        name = setting.name.removeprefix(_IMAGE_PREFIX)
+        what = None if name in _OF_QUORUM else _asks_for(name, setting.text, listeners)
         if what is not None:
             # Only the name: the value may be a password.
             yield _Asked(setting.where, setting.name, what)
+
+
+def _asks_for(name: str, text: str, listeners: Collection[str]) -> str | None:
+    """What the setting asks for that is not there; None where there is nothing."""
+    key = broker_key(name)
+    if key is not None and key.effect == REFUSED:
+        return None if asks_for_nothing(key, text) else ASKED[key.reason]
+    if key is None:
+        what = next((what for beginning, what in _STRANGERS.items() if _is_of(name, beginning)), None)
+        if what is not None:
+            return None if text.strip() in ("", _NOTHING.get(name, "")) else what
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if base not in LISTENER_LIMITS:
+        return LISTENER
+    return None if listener.upper() in listeners else NO_LISTENER
+
+
+def _is_of(name: str, beginning: str) -> bool:
+    if name.startswith(LISTENER_PREFIX):
+        # The listener's name, and perhaps a mechanism's, stand before what is set for it.
+        return f".{beginning}" in (name if beginning.endswith(".") else name + ".")
+    return name.startswith(beginning) if beginning.endswith(".") else name == beginning
+
+
+def _listener_names(settings: Mapping[str, Setting]) -> set[str]:
+    return {entry.partition("://")[0].strip().upper() for entry in _entries(settings, "listeners")}
+
+
+def _entries(settings: Mapping[str, Setting], name: str) -> Sequence[str]:
+    given = settings.get(name)
+    return split_list(given.text if given else BROKER_KEYS[name].default or "")
 
 
 def _listeners(settings: Mapping[str, Setting]) -> Iterator[_Asked]:
     """Listeners whose security protocol is anything but PLAINTEXT, whoever may replace them afterwards."""
     given = settings.get("listener.security.protocol.map")
     protocols = {}
-    for entry in split_list(given.text if given else BROKER_KEYS["listener.security.protocol.map"].default or ""):
+    for entry in _entries(settings, "listener.security.protocol.map"):
         listener, _, protocol = entry.rpartition(":")
         protocols[listener.strip().upper()] = protocol.strip().upper()
     for name in ("listeners", "advertised.listeners"):
         setting = settings.get(name)
-        for entry in split_list(setting.text if setting else BROKER_KEYS[name].default or ""):
+        for entry in _entries(settings, name):
             listener = entry.partition("://")[0].strip().upper()
             protocol = protocols.get(listener, listener)
             if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):

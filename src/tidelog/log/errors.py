@@ -39,6 +39,12 @@ class WriteRefused(StorageError):
     """There was no room for a write and it was cut off again: the log takes the next one as before."""
 
 
+class LogDirCordoned(LogError):
+    """A log directory takes no new partitions (`cordoned.log.dirs`)."""
+
+    code = 39
+
+
 class LogDirNotFound(LogError):
     code = 57
 

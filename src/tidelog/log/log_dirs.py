@@ -45,7 +45,7 @@ from tidelog.log.directory_set import (
     write_directory_set,
 )
 from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
-from tidelog.log.errors import DuplicateLog, LogDirInUse, LogDirNotFound, StorageError
+from tidelog.log.errors import DuplicateLog, LogDirCordoned, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
@@ -79,6 +79,7 @@ class LogDirs:
         "_new_id",
         "_notices",
         "clean_broker_epoch",
+        "cordoned",
         "dirs",
         "disk",
         "futures",
@@ -106,6 +107,8 @@ class LogDirs:
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
         self.clean_broker_epoch = -1
+        #: paths of directories that get no new partitions; what they hold stays in use
+        self.cordoned: frozenset[str] = frozenset()
         self._config_for = config_for
         self._new_id = new_id
         self._notices: list[str] = []
@@ -372,6 +375,8 @@ class LogDirs:
     ) -> Log:
         """The log of a partition, made where there is none in the directory `path`, or in that with the fewest logs.
 
+        A cordoned directory is not chosen, and refused as `path`.
+
         A partition that is `offline` must not be begun anew.
         """
         log = self.logs.get(key)
@@ -417,7 +422,11 @@ class LogDirs:
                 raise LogDirNotFound(f"{path} is no log directory of this broker that works")
         if not online:
             raise self.dirs[0].offline()
-        return min(online, key=lambda directory: len(directory.logs))
+        usable = [directory for directory in online if directory.path not in self.cordoned]
+        if not usable:
+            paths = ", ".join(directory.path for directory in online)
+            raise LogDirCordoned(f"no new partition may be placed in {paths}: see cordoned.log.dirs")
+        return min(usable, key=lambda directory: len(directory.logs))
 
     def delete(self, key: TopicPartition) -> None:
         """Takes the partition out of service at once; its files go after `file.delete.delay.ms`."""

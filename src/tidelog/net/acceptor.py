@@ -7,6 +7,8 @@ whoever comes) in three cases:
     rate spent    this second has had its share of new connections        until the second is over
     exhausted     `accept` failed for want of descriptors or memory       for `accept_backoff_ms`
 
+The first two hold for all listeners together, and for one that has limits of its own (`of_listeners`).
+
 Established connections are served all the time. Too many from one address are accepted and closed at once: resting
 would keep everyone else out.
 
@@ -21,6 +23,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Any
 
+from tidelog.net.limits import ListenerLimits
 from tidelog.net.loop import READ
 from tidelog.net.transport import TransportOf
 from tidelog.timer import TimerTask
@@ -32,13 +35,44 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RATE_WINDOW_MS = 1000
 
 
+_NO_LIMITS = ListenerLimits()
+
+
+class Gate:
+    """How far the limits on new connections are used up: by all listeners, or by those of one name."""
+
+    __slots__ = ("connections", "full", "rate_begun_ms", "rate_spent", "rate_used")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.full = False
+        self.rate_spent = False
+        self.rate_begun_ms = 0
+        self.rate_used = 0
+
+    @property
+    def shut(self) -> bool:
+        return self.full or self.rate_spent
+
+    def open(self) -> None:
+        """Whichever limit still holds is found again by the next `accept`."""
+        self.full = self.rate_spent = False
+
+
 class Listener:
-    __slots__ = ("acceptor", "name", "protected", "resting", "socket", "transport")
+    __slots__ = ("acceptor", "gate", "name", "protected", "resting", "socket", "transport")
 
     def __init__(
-        self, acceptor: Acceptor, listening: socket.socket, name: str, protected: bool, transport: TransportOf
+        self,
+        acceptor: Acceptor,
+        gate: Gate,
+        listening: socket.socket,
+        name: str,
+        protected: bool,
+        transport: TransportOf,
     ) -> None:
         self.acceptor = acceptor
+        self.gate = gate
         self.socket = listening
         self.name = name
         self.protected = protected
@@ -52,12 +86,10 @@ class Listener:
 class Acceptor:
     __slots__ = (
         "_exhausted",
-        "_full",
+        "_gate",
+        "_gates",
         "_listeners",
         "_per_ip",
-        "_rate_begun_ms",
-        "_rate_spent",
-        "_rate_used",
         "_server",
         "_timers",
         "accepted",
@@ -68,11 +100,9 @@ class Acceptor:
         self._server = server
         self._listeners: list[Listener] = []
         self._per_ip: dict[str, int] = {}
-        self._full = False
+        self._gate = Gate()
+        self._gates: dict[str, Gate] = {}
         self._exhausted = False
-        self._rate_spent = False
-        self._rate_begun_ms = 0
-        self._rate_used = 0
         self._timers: set[TimerTask] = set()
         self.accepted = 0
         self.refused = 0
@@ -90,7 +120,8 @@ class Acceptor:
                 error = error or failure
         if not opened:
             raise error or OSError(errno.EADDRNOTAVAIL, f"{host!r} has no address to listen on")
-        self._listeners += [Listener(self, listening, name, protected, transport) for listening in opened]
+        gate = self._gates.setdefault(name, Gate())
+        self._listeners += [Listener(self, gate, listening, name, protected, transport) for listening in opened]
         self._update()
         bound: tuple[str, int] = opened[0].getsockname()[:2]
         return bound
@@ -107,17 +138,22 @@ class Acceptor:
             self._server.loop.at_turn_end(listener.socket.close)
 
     def limits_changed(self) -> None:
-        self._full = self._rate_spent = False  # whichever still holds is found again by the next `accept`
+        for gate in (self._gate, *self._gates.values()):
+            gate.open()
         self._update()
 
-    def on_connection_closed(self, host: str) -> None:
+    def on_connection_closed(self, host: str, listener_name: str) -> None:
         count = self._per_ip[host] - 1
         if count:
             self._per_ip[host] = count
         else:
             del self._per_ip[host]
-        if self._full:
-            self._full = False
+        gates = (self._gate, self._gates[listener_name])
+        was_full = any(gate.full for gate in gates)
+        for gate in gates:
+            gate.connections -= 1
+            gate.full = False
+        if was_full:
             self._update()
 
     def _open(self, family: int, address: tuple[Any, ...]) -> socket.socket:
@@ -142,7 +178,7 @@ class Acceptor:
 
     def _accept(self, listener: Listener) -> None:
         for _ in range(self._server.limits.max_accepts_per_turn):
-            if not listener.protected and not self._room_for_one():
+            if not listener.protected and not self._room_for_one(listener):
                 return
             try:
                 connected, address = listener.socket.accept()
@@ -155,24 +191,32 @@ class Acceptor:
                     self._rest(self._server.loop.now_ms + self._server.limits.accept_backoff_ms)
                     return
                 continue  # this one was gone before it was accepted
-            self._rate_used += 1
+            self._gate.rate_used += 1
+            listener.gate.rate_used += 1
             self._admit(connected, address[0], address[1], listener)
 
-    def _room_for_one(self) -> bool:
+    def _room_for_one(self, listener: Listener) -> bool:
+        limits = self._server.limits
+        own = limits.of_listeners.get(listener.name, _NO_LIMITS)
+        return self._opens(
+            self._gate, limits.max_connections, limits.max_connection_creation_rate, "connections"
+        ) and self._opens(listener.gate, *own, f"connections of the listener {listener.name}")
+
+    def _opens(self, gate: Gate, max_connections: int, rate: int, what: str) -> bool:
+        """Whether one more may come in; where not, who asked rests until that may have changed."""
         server = self._server
-        if server.connection_count >= server.limits.max_connections:
-            server.log(f"all {server.limits.max_connections} connections are taken: new ones wait until one closes")
-            self._full = True
+        if 0 <= max_connections <= gate.connections:
+            server.log(f"all {max_connections} {what} are taken: new ones wait until one closes")
+            gate.full = True
             self._update()
             return False
-        rate = server.limits.max_connection_creation_rate
         if rate >= 0:
-            if server.loop.now_ms - self._rate_begun_ms >= _RATE_WINDOW_MS:
-                self._rate_begun_ms = server.loop.now_ms
-                self._rate_used = 0
-            if self._rate_used >= rate:
-                self._rate_spent = True
-                self._rest(self._rate_begun_ms + _RATE_WINDOW_MS)
+            if server.loop.now_ms - gate.rate_begun_ms >= _RATE_WINDOW_MS:
+                gate.rate_begun_ms = server.loop.now_ms
+                gate.rate_used = 0
+            if gate.rate_used >= rate:
+                gate.rate_spent = True
+                self._rest(gate.rate_begun_ms + _RATE_WINDOW_MS)
                 return False
         return True
 
@@ -186,6 +230,8 @@ class Acceptor:
             connected.close()
             return
         self._per_ip[host] = count + 1
+        self._gate.connections += 1
+        listener.gate.connections += 1
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -195,7 +241,7 @@ class Acceptor:
             self._server._welcome(connected, (host, port), listener)
         except OSError:
             connected.close()  # it is gone again
-            self.on_connection_closed(host)
+            self.on_connection_closed(host, listener.name)
             return
         self.accepted += 1
 
@@ -214,7 +260,7 @@ class Acceptor:
     def _update(self) -> None:
         """Put each listener into epoll or take it out."""
         for listener in self._listeners:
-            rest = self._exhausted or (not listener.protected and (self._full or self._rate_spent))
+            rest = self._exhausted or (not listener.protected and (self._gate.shut or listener.gate.shut))
             if rest != listener.resting:
                 listener.resting = rest
                 if rest:

@@ -7,9 +7,17 @@ with a file descriptor limit cannot, so `max_connections` has a number here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 KIB = 1024
 MIB = 1024 * KIB
+
+
+class ListenerLimits(NamedTuple):
+    """What one listener may take, beside what all of them may; -1: no limit of its own."""
+
+    max_connections: int = -1
+    max_connection_creation_rate: int = -1
 
 
 @dataclass(slots=True)
@@ -36,6 +44,8 @@ class Limits:
     max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     # New connections a second over all listeners; more of them wait in the backlog; -1: no limit.
     max_connection_creation_rate: int = -1
+    # By the listener's name.
+    of_listeners: dict[str, ListenerLimits] = field(default_factory=dict)
     connections_max_idle_ms: int = 600_000
     socket_listen_backlog_size: int = 1024
 

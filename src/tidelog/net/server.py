@@ -135,7 +135,7 @@ class Server:
 
     def _on_connection_closed(self, connection: Connection) -> None:
         del self._connections[connection]
-        self._acceptor.on_connection_closed(connection.peer[0])
+        self._acceptor.on_connection_closed(connection.peer[0], connection.listener_name)
         self._check_drained()
 
     def _check_drained(self) -> None:

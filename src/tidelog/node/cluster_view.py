@@ -68,7 +68,7 @@ class ClusterView:
         )
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
-        config.on_change(["num.partitions", "default.replication.factor"], lambda names: self._refresh_settings())
+        config.on_change(["unclean.leader.election.enable"], lambda names: self._refresh_settings())
 
     def _settings(self) -> Settings:
         values = self.config.values

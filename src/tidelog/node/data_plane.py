@@ -33,6 +33,8 @@ class DataPlane:
         self._cluster = cluster
         self._host = host
         self.logs = LogDirs(cluster.config.log_dirs, disk, cluster.log_config)
+        self._cordon()
+        cluster.config.on_change(["cordoned.log.dirs"], lambda names: self._cordon())
         self.replicas = Replicas(cluster.id)
         self.flushing = Flushing(host)
         self.parking = Parking(host.timer, lambda parked, error: host.report("a parked request failed", error))
@@ -43,6 +45,11 @@ class DataPlane:
         )
         #: told when a log left files to sync or to remove
         self.on_work_left: Callable[[], None] = lambda: None
+
+    def _cordon(self) -> None:
+        config = self._cluster.config
+        cordoned = config.values.cordoned_log_dirs
+        self.logs.cordoned = frozenset(config.log_dirs if "*" in cordoned else cordoned)
 
     def partition(self, topic: str, index: int) -> Partition:
         """The replica of a partition on this broker, or the error that a client is answered with."""

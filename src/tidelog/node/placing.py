@@ -2,7 +2,7 @@
 
 A topic whose creation ends so is taken back, and its creation refused (`tidelog.node.topics`). What cannot be taken
 back (partitions that were added, or a store that is full as well) stays known and offline: its requests are answered
-with a storage error, and what was refused for want of room is tried again until there is some.
+with a storage error, and what was refused for want of room, or because the directories are cordoned, is tried again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidelog.control.errors import ApiError
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import Topic
 from tidelog.log.checkpoints import TopicPartition
-from tidelog.log.errors import LogError, WriteRefused
+from tidelog.log.errors import LogDirCordoned, LogError, WriteRefused
 from tidelog.node.cluster_view import ClusterView
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
@@ -38,11 +38,17 @@ class Placing:
             self._bring_up(topic, assigned)
         except LogError as error:
             self._refused[key] = error
-            # A full disk is told of once, for all that it refuses.
-            if not known and not isinstance(error, WriteRefused):
-                self._host.report(f"{topic.name}-{assigned.partition_index} cannot be opened", error)
+            if not known:
+                self._tell(f"{topic.name}-{assigned.partition_index}", error)
         else:
             self._refused.pop(key, None)
+
+    def _tell(self, name: str, error: LogError) -> None:
+        if isinstance(error, LogDirCordoned):
+            self._host.notice(f"{name} cannot be made: {error}")
+        elif not isinstance(error, WriteRefused):
+            # A full disk is told of once, for all that it refuses.
+            self._host.report(f"{name} cannot be opened", error)
 
     def forget(self, key: TopicPartition) -> None:
         self._refused.pop(key, None)
@@ -51,12 +57,15 @@ class Placing:
         """Looks whether there is room by now."""
         for key, error in list(self._refused.items()):
             assigned = self._cluster.image.partition(*key)
-            if assigned is not None and isinstance(error, WriteRefused):
+            if assigned is not None and isinstance(error, WriteRefused | LogDirCordoned):
                 self.place(self._cluster.image.topics[key[0]], assigned)
 
     def why_refused(self, topic: str) -> ApiError | None:
         """What is answered where a partition of the topic could not be made; None where all are there."""
         for (name, index), error in self._refused.items():
             if name == topic:
-                return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {index} could not be made: {error}")
+                # What Apache Kafka answers where every directory of every broker is cordoned.
+                is_cordoned = isinstance(error, LogDirCordoned)
+                code = ErrorCode.INVALID_REPLICATION_FACTOR if is_cordoned else ErrorCode.KAFKA_STORAGE_ERROR
+                return ApiError(code, f"Partition {index} could not be made: {error}")
         return None

@@ -18,10 +18,10 @@ from tidelog.timer.wheel import TimerTask
 
 class Cleaning:
     def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
-        self._values = config.values
+        self._config = config
         self._data = data
         self._host = host
-        self.cleaner = Cleaner(data.logs, self._stable_offset, host.clock, self._config())
+        self.cleaner = Cleaner(data.logs, self._stable_offset, host.clock, self._cleaner_config())
         self._task: TimerTask | None = None
         self._stopped = False
         config.on_change(
@@ -34,8 +34,8 @@ class Cleaning:
             lambda names: self._reconfigure(),
         )
 
-    def _config(self) -> CleanerConfig:
-        values = self._values
+    def _cleaner_config(self) -> CleanerConfig:
+        values = self._config.values
         return CleanerConfig(
             dedupe_buffer_size=values.log_cleaner_dedupe_buffer_size,
             io_buffer_size=values.log_cleaner_io_buffer_size,
@@ -44,14 +44,14 @@ class Cleaning:
         )
 
     def _reconfigure(self) -> None:
-        self.cleaner.config = self._config()
+        self.cleaner.config = self._cleaner_config()
 
     def _stable_offset(self, key: tuple[str, int]) -> int | None:
         partition = self._data.replicas.partitions.get(key)
         return None if partition is None else partition.last_stable_offset
 
     def start(self) -> None:
-        if self._values.log_cleaner_enable:
+        if self._config.values.log_cleaner_enable:
             self._rest()
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ class Cleaning:
             self._task.cancel()
 
     def _rest(self) -> None:
-        deadline_ms = self._host.clock.monotonic_ms() + max(self._values.log_cleaner_backoff_ms, 1)
+        deadline_ms = self._host.clock.monotonic_ms() + max(self._config.values.log_cleaner_backoff_ms, 1)
         self._task = self._host.timer.add(deadline_ms, self.look)
 
     def look(self) -> None:

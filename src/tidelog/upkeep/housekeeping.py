@@ -18,7 +18,6 @@ from tidelog.node.placing import Placing
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
 
-FIRST_RETENTION_MS: Final = 30_000
 FLUSH_CHECK_MS: Final = 1000
 DISK_CHECK_MS: Final = 1000
 #: for so long nothing may be refused for want of room before a directory counts as no longer full
@@ -44,7 +43,8 @@ class Housekeeping:
     def start(self) -> None:
         self._data.on_work_left = self.catch_up
         values = self._cluster.config.values
-        self._every("retention", lambda: values.log_retention_check_interval_ms, self.retain, FIRST_RETENTION_MS)
+        first_ms = values.log_initial_task_delay_ms
+        self._every("retention", lambda: values.log_retention_check_interval_ms, self.retain, first_ms)
         self._every("checkpoint", lambda: values.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every(
             "high watermarks",
@@ -60,7 +60,9 @@ class Housekeeping:
             task.cancel()
         self._tasks = {}
 
-    def _every(self, name: str, interval_ms: Callable[[], int], work: Callable[[], None], first_ms: int = 0) -> None:
+    def _every(
+        self, name: str, interval_ms: Callable[[], int], work: Callable[[], None], first_ms: int | None = None
+    ) -> None:
         def run() -> None:
             try:
                 work()
@@ -72,7 +74,7 @@ class Housekeeping:
             deadline = self._host.clock.monotonic_ms() + min(max(delay_ms, 1), 86_400_000)
             self._tasks[name] = self._host.timer.add(deadline, run)
 
-        schedule(first_ms or interval_ms())
+        schedule(interval_ms() if first_ms is None else first_ms)
 
     def catch_up(self) -> None:
         """Something was left to do that need not wait for its time: sealed segments to sync, files to remove."""

@@ -28,7 +28,7 @@ SMALL_BYTES: Final = 1 << 20
 
 class Moves:
     def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
-        self._values = config.values
+        self._config = config
         self._data = data
         self._host = host
         self._under_way: dict[TopicPartition, Move] = {}
@@ -75,7 +75,7 @@ class Moves:
 
     def _add(self, key: TopicPartition, move: Move, data: bytes) -> None:
         move.add(data, self._host.clock.wall_ms())
-        per_second = self._values.replica_alter_log_dirs_io_max_bytes_per_second
+        per_second = self._config.values.replica_alter_log_dirs_io_max_bytes_per_second
         pause_ms = len(data) * 1000 // per_second
         if pause_ms:
             deadline_ms = self._host.clock.monotonic_ms() + pause_ms

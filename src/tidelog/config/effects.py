@@ -1,0 +1,115 @@
+"""What a setting does here: the `effect` column of the tables in words, for every place that tells people about it.
+
+Kafka's settings are all accepted, so that clients and files written for Kafka work unchanged. Some of them concern
+things that this broker does not have. The start, `tidelog config show` and `explain`, `tidelog doctor` and the page
+in the docs say which, all of them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tidelog.config.definitions import (
+    FIXED,
+    OWN_DEFAULTS,
+    REFUSED,
+    UNSUPPORTED,
+    WORKS,
+    ConfigKey,
+    broker_key,
+)
+from tidelog.config.errors import ConfigError
+from tidelog.config.values import default_value, parse
+
+#: why settings of the kinds FIXED and UNSUPPORTED have no effect
+REASONS: Final = {
+    "authentication": "clients do not authenticate",
+    "buffers": "buffers have fixed sizes",
+    "checkpoints": "log.flush.offset.checkpoint.interval.ms says when start offsets are written, too",
+    "cluster": "a broker works alone, without replicas or other brokers",
+    "codec": "offsets are stored uncompressed",
+    "kraft": "there is no KRaft quorum, a broker keeps its own metadata",
+    "linger": "whatever waits to be written is written together",
+    "metrics": "metrics are not reported",
+    "one-cleaner": "logs are compacted one at a time",
+    "plug-ins": "plug-ins are not loaded",
+    "queue": "requests do not wait in a queue between threads",
+    "quotas": "quotas are not enforced",
+    "share": "share groups are not supported",
+    "streams": "streams groups are not supported",
+    "sweeps": "requests that have stopped waiting are removed at once",
+    "telemetry": "client metrics are not collected",
+    "threads": "the number of threads is not configurable",
+    "tiering": "tiered storage is not supported",
+    "timers": "each transaction has a timer of its own",
+    "two-phase": "transactions without a timeout are not supported",
+    "unstable": "only released versions are offered",
+    "zookeeper": "there is no ZooKeeper, a broker keeps its own metadata",
+}
+
+#: what settings of the kind REFUSED ask for
+TRANSPORT: Final = "encryption or authentication, and every connection here is plain text from anybody"
+RIGHTS: Final = "authorization, and everybody may do everything here"
+POLICY: Final = "a plug-in that decides what is allowed, and none is loaded here"
+CLUSTER: Final = "other brokers or controllers, and this broker works alone"
+TIERING: Final = "tiered storage, and records are kept only on the disks of this broker"
+LISTENER: Final = "something for one listener that only the broker as a whole has"
+ASKED: Final = {
+    "transport": TRANSPORT,
+    "rights": RIGHTS,
+    "policy": POLICY,
+    "cluster": CLUSTER,
+    "tiering": TIERING,
+    "listener": LISTENER,
+}
+
+# What one setting comes to with one value, in a broker that starts with it.
+YES: Final = "yes"
+ALWAYS: Final = "always so"
+NONE: Final = "none"
+
+
+def effect_of(name: str, text: str | None) -> str:
+    """What the broker's setting `name` does with this value, None for its default: YES, ALWAYS or NONE."""
+    key = broker_key(name)
+    if key is None or key.effect == UNSUPPORTED:
+        return NONE
+    if key.effect == FIXED and text is not None and not asks_for_nothing(key, text):
+        return NONE
+    return YES if key.effect == WORKS else ALWAYS
+
+
+def without_effect(texts: Mapping[str, str]) -> list[str]:
+    """Those of the broker's settings that are given and do nothing, sorted."""
+    return sorted(name for name, text in texts.items() if effect_of(name, text) == NONE)
+
+
+def told_without_effect(names: Iterable[str]) -> str:
+    """The line about settings that do nothing."""
+    return f"accepted without effect: {', '.join(names)} (`tidelog config explain NAME` says why)"
+
+
+def asks_for_nothing(key: ConfigKey, text: str) -> bool:
+    """Whether the text is empty or says what is the default, ours or Kafka's."""
+    plain = text.strip()
+    if plain in ("", key.default, OWN_DEFAULTS.get(key.name, (None, ""))[0]):
+        return True
+    try:
+        return parse(key, plain) == default_value(key)
+    except ConfigError:
+        return False
+
+
+def explain_effect(key: ConfigKey, kind: str) -> str:
+    """What a setting does, in a sentence; `kind` is the resource that it belongs to."""
+    if key.effect == WORKS:
+        return YES
+    if key.effect == REFUSED:
+        what = "stops the start" if kind == "broker" else "is refused"
+        given = "any value" if key.reason == "listener" else "a value other than the default"
+        return f"none, and {given} {what}: it asks for {ASKED[key.reason]}"
+    if key.effect == FIXED:
+        return f"none: the default is what is done, and another value is ignored ({REASONS[key.reason]})"
+    assert key.effect == UNSUPPORTED
+    return f"none: it is accepted and ignored ({REASONS[key.reason]})"

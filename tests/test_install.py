@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.kernels import BROKER_KERNELS, COMPILED, PIPELINE_KERNELS, PURE, STALE, states
+from tidelog.wire import stub
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,6 +54,11 @@ def test_without_a_c_compiler_it_is_installed_and_says_that_it_has_no_kernels(si
     assert found == dict.fromkeys((*BROKER_KERNELS, *PIPELINE_KERNELS), PURE)
     assert "kernels pure Python" in tidelog(site, "version").stdout
     assert re.search("note +kernels +pure Python", tidelog(site, "doctor", "-b", "127.0.0.1:1").stdout)
+
+
+def test_what_is_installed_tells_type_checkers_of_the_messages(site: Path) -> None:
+    assert (site / "tidelog" / "py.typed").exists()
+    assert (site / "tidelog" / "wire" / "messages.pyi").read_text() == stub.text()
 
 
 def test_a_broker_without_kernels_says_so_and_serves(site: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,7 @@ from tidelog.api.table import ROUTES
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.compression import GZIP, LZ4, SNAPPY, ZSTD
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.java_hash import java_hash
 from tidelog.wire.records import build_batch
 
 MIB = 1 << 20
@@ -354,3 +356,23 @@ def test_deleting_as_many_topics_as_may_be_is_answered_for_each(site: Site) -> N
     assert {told.name: told.error_code for told in answer.responses} == dict.fromkeys(
         names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
+
+
+def test_of_groups_that_were_made_and_deleted_no_object_is_left(site: Site) -> None:
+    site.topic("t")
+    site.ask(10, 3, key="g", key_type=0)
+
+    def make_and_delete(names: list[str]) -> int:
+        for name in names:
+            committed = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+            answer = site.ask(8, 8, group_id=name, topics=committed)
+            assert answer.topics[0].partitions[0].error_code == 0
+        told = site.ask(42, 2, groups_names=names).results
+        assert {result.error_code for result in told} == {0}
+        java_hash.cache_clear()  # bounded, and not what is counted here
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = make_and_delete([f"first-{number}" for number in range(500)])
+    after = make_and_delete([f"second-{number}" for number in range(500)])
+    assert after - before < 200

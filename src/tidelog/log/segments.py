@@ -103,14 +103,13 @@ class Segments:
         if offsets is not None:
             slot = offset % _SLOTS
             if offsets[slot] == offset:
-                segment: Segment | None = self.active
-                if self._segment_bases[slot] != segment.base_offset:
+                segment = self.active
+                base_offset = self._segment_bases[slot]
+                if base_offset != segment.base_offset:
                     segment = self._list[max(bisect_right(self._bases, offset) - 1, 0)]
-                    # The place may be the end of a segment, and the batch have come into the next one.
-                    if self._segment_bases[slot] != segment.base_offset:
-                        segment = None
                 place = self._places[slot]
-                if segment is not None and place < segment.size:
+                # It may be the end of a segment, and the batch have come into the next one.
+                if base_offset == segment.base_offset and place < segment.size:
                     return segment, place
         for segment in self.since(offset):
             span = segment.find(offset)

@@ -159,9 +159,11 @@ class Broker:
         random = random or Random()
         self._new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.flushing = Flushing(workers, report)
-        #: long requests; and compressed records that unpack to much, of which only one batch at a time is in memory
+        #: long requests; and compressed records that unpack to some megabytes, or to far more: of each only one batch
+        #: at a time is in memory, and those that unpack to little do not wait behind those that unpack to much
         self.slices = Slices(workers, report, LONG_REQUESTS_BYTES)
         self.unpacking = Slices(workers, report, LONG_REQUESTS_BYTES)
+        self.unpacking_much = Slices(workers, report, LONG_REQUESTS_BYTES)
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)

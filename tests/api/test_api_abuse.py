@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Any
 
 import pytest
-from api_site import Exchange, Site
+from api_site import Exchange, Site, Workers
+from fastcrc.crc32 import iscsi as crc32c
 
+from tidelog.api.produce import AtLength
 from tidelog.api.table import ROUTES
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.compression import GZIP, LZ4, SNAPPY, ZSTD
@@ -232,6 +234,56 @@ def test_a_batch_that_unpacks_to_much_is_checked_beside_the_loop(site: Site, cod
         assert site.produce("t").base_offset == 0
     (answer,) = first.answer.responses[0].partition_responses
     assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+class BusyWithMuch(Workers):
+    """They do at once what they are asked, but nothing that unpacks to more than a few megabytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.much: list[tuple[Any, Any]] = []
+
+    def in_worker(self, work: Any, done: Any) -> None:
+        if isinstance(work, AtLength):
+            self.much.append((work, done))
+        else:
+            super().in_worker(work, done)
+
+
+def test_a_batch_that_unpacks_to_little_does_not_wait_behind_those_that_unpack_to_much(new_site: Any) -> None:
+    site = new_site()
+    site.topic("t")
+    site.stop()
+    workers = BusyWithMuch()
+    site.start(workers)
+
+    def send(unpacked_bytes: int, codec: int) -> Any:
+        records = bytes(build_batch([(site.clock.wall_ms(), None, bytes(unpacked_bytes), None)], codec=codec))
+        topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
+        return site.send(0, 9, acks=-1, timeout_ms=1000, topic_data=topics)
+
+    bombs = [send(20 * MIB, codec) for codec in (GZIP, LZ4, ZSTD, GZIP)]
+    small = send(3 * MIB, GZIP)
+    assert small.answer.responses[0].partition_responses[0].base_offset == 0
+    assert not any(bomb.exchange.answered for bomb in bombs)
+    assert len(workers.much) == 1  # and one of them at a time is in memory
+    while workers.much:
+        workers._do(*workers.much.pop())
+    offsets = [bomb.answer.responses[0].partition_responses[0].base_offset for bomb in bombs]
+    assert offsets == [1, 2, 3, 4]
+
+
+def test_of_a_batch_that_says_it_is_large_nothing_is_unpacked_while_others_wait(site: Site) -> None:
+    site.topic("t")
+    records = bytes(build_batch([(site.clock.wall_ms(), None, bytes(2 * MIB), None)], codec=GZIP))
+    torn = bytearray(records)
+    torn[61 + 10 : 61 + 20] = b"no deflate"  # to unpack any of it would end with another error
+    struct.pack_into(">I", torn, 17, crc32c(bytes(torn[21:])))
+    asked = [{"name": "t", "partition_data": [{"index": 0, "records": bytes(torn)}]}]
+    with site.workers.held():
+        sent = site.send(0, 9, acks=-1, timeout_ms=1000, topic_data=asked)
+        assert not sent.exchange.answered
+    assert sent.answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_topic_deleted_while_its_batch_is_unpacked_is_unknown(site: Site) -> None:

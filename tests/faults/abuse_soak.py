@@ -1,7 +1,8 @@
 """What a healthy client feels while others misbehave: `python -m tests.faults.abuse_soak`, or `make abuse`.
 
-The healthy client writes a record, waits for the answer and rests a millisecond. It does so alone first, then beside
-each kind of abuse, and the abuse runs in a process of its own.
+The healthy client writes a record (the hundredth time a compressed batch that unpacks to two megabytes), waits for the
+answer and rests a millisecond. It does so alone first, then beside each kind of abuse, and the abuse runs in a process
+of its own.
 
 Crowds: connections that send a byte a second, connections opened and dropped as fast as asked, and one socket that
 pipelines requests without end. The factor is the median of rounds, each with its own baseline, since a shared machine
@@ -103,12 +104,14 @@ CROWDS: dict[str, Callable[..., None]] = {
 
 
 def latencies_ms(host: str, port: int, seconds: float) -> list[float]:
-    request = raw.produce_frame("healthy", 0, batch(b"x" * 100))
-    found = []
+    """Of a record by itself, and now and then of a batch that unpacks to two megabytes."""
+    record = raw.produce_frame("healthy", 0, batch(b"x" * 100))
+    packed = abuse.bomb("lz4", 2 * MIB)
+    found: list[float] = []
     with raw.Connection(host, port) as healthy:
         until = time.perf_counter() + seconds
         while (began := time.perf_counter()) < until:
-            assert healthy.produce(request).error_code == 0
+            assert healthy.produce(packed if len(found) % 100 == 99 else record).error_code == 0
             found.append((time.perf_counter() - began) * 1000)
             time.sleep(0.001)
     return found
@@ -199,6 +202,22 @@ def bombs(codec: str, unpacked_bytes: int, times: int) -> Callable[..., None]:
         lambda answer: ErrorCode.of(raw.parse_produced(answer).error_code).name,
         times,
     )
+
+
+def mixed_bombs(host: str, port: int, ready: Event, stop: Event, count: int = 40) -> None:
+    """All codecs at once, each on a connection of its own, and again as soon as they are answered."""
+    sizes = (("gzip", 100 * MIB), ("zstd", 120 * MIB), ("lz4", 100 * MIB), ("gzip", 130 * MIB), ("snappy", 20 * MIB))
+    frames = [abuse.bomb(codec, unpacked_bytes) for codec, unpacked_bytes in sizes]
+    answers = Answers(host, port)
+    ready.set()
+    while not stop.is_set():
+        crowd = [raw.Connection(host, port, timeout=120) for _ in range(count)]
+        for number, one in enumerate(crowd):
+            answers.send(frames[number % len(frames)], one)
+        for one in crowd:
+            answers.receive(lambda answer: ErrorCode.of(raw.parse_produced(answer).error_code).name, one)
+            one.close()
+    answers.tell()
 
 
 def size(answer: bytes) -> str:
@@ -306,6 +325,7 @@ def requests() -> dict[str, Callable[..., None]]:
         "a gzip bomb of 130 kB, 130 MB unpacked, refused": bombs("gzip", 130 * MIB, 30),
         "an lz4 bomb of 500 kB, 130 MB unpacked, refused": bombs("lz4", 130 * MIB, 30),
         "a gzip bomb of 100 kB, 100 MB unpacked, taken": bombs("gzip", 100 * MIB, 12),
+        "40 bombs of all codecs at once": mixed_bombs,
         "a Fetch of a million partitions": repeat(abuse.fetch_of(1_000_000), size),
         "a Fetch of 90,000 partitions": repeat(abuse.fetch_of(90_000), size),
         "a Metadata of 500,000 unknown topics": repeat(abuse.metadata_of(500_000), size),

@@ -15,12 +15,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog import adoption
+from tidelog.carrying import Carrying
 from tidelog.config.definitions import BROKER_KEYS
 from tidelog.config.group_config import effective_group
 from tidelog.config.topic_config import fields
 from tidelog.control.controller import Controller, ProducerIdBlock, Registration
 from tidelog.control.driver import Driver
-from tidelog.control.events import ConfigChanged, Event, PartitionChanged, PartitionsAdded, TopicCreated, TopicDeleted
+from tidelog.control.events import ConfigChanged
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, ResourceType, Topic
 from tidelog.control.model import Partition as Assignment
@@ -33,7 +34,6 @@ from tidelog.flushing import Flushing
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.regex import matching
-from tidelog.group.topics import Topic as GroupTopic
 from tidelog.group.turn import Refusal as GroupRefusal
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import LogError
@@ -166,7 +166,8 @@ class Broker:
         self.unpacking_much = Slices(workers, report, LONG_REQUESTS_BYTES)
         self.parking = Parking(timer, lambda parked, error: report("a parked request failed", error))
         self.controller = Controller(self.id, Rules(config), random, self._new_id, self._settings())
-        self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
+        self.carrying = Carrying(self)
+        self.driver = Driver(self.controller, store, clock.wall_ms, self.carrying.carry_out, self._store_failed)
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
@@ -351,6 +352,8 @@ class Broker:
         assigned = self.image.partition(topic, index)
         if assigned is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self.carrying.is_placing(topic):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         # Assigned here and yet not there: its log directory has failed.
         return ErrorCode.KAFKA_STORAGE_ERROR if self.id in assigned.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -441,46 +444,9 @@ class Broker:
 
     # --- carrying out what the controller decided ---------------------------------------------------
 
-    def _carry_out(self, events: list[Event]) -> None:
-        # First, for a coordinator that loads its partition compares topic ids.
-        self._tell_groups_of_topics(events)
-        for event in events:
-            if isinstance(event, TopicCreated):
-                self._place_all(event.topic, event.topic.partitions)
-            elif isinstance(event, PartitionsAdded):
-                self._place_all(event.topic, event.partitions)
-            elif isinstance(event, PartitionChanged):
-                self._place_all(event.topic, [event.after])
-            elif isinstance(event, TopicDeleted):
-                self._drop(event.topic)
-                self._tell_groups_of_deletion(event.topic)
-            elif isinstance(event, ConfigChanged):
-                self._configure(event)
-
-    def _tell_groups_of_topics(self, events: list[Event]) -> None:
-        changes: dict[str, GroupTopic | None] = {}
-        for event in events:
-            if isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded)):
-                name = event.topic.name
-                topic = self.image.topics.get(name)
-                changes[name] = None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
-        if changes:
-            decisions = self.groups.on_topics_changed(changes, self.clock.monotonic_ms(), self.clock.wall_ms())
-            for decision in decisions:
-                self.group_coordination.carry_out(decision)
-
-    def _tell_groups_of_deletion(self, topic: Topic) -> None:
-        now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
-        for decision in self.groups.on_topic_deleted(topic.name, topic.topic_id, now_ms, wall_ms):
-            self.group_coordination.carry_out(decision)
-
-    def _place_all(self, topic: Topic, assignments: Any) -> None:
-        coordination = self._coordinations.get(topic.name)
-        if coordination is not None:
-            coordination.sized(len(topic.partitions))
-        for assigned in assignments:
-            if self.id in assigned.replicas:
-                self.placing.place(topic, assigned)
+    def coordination_on(self, topic: str) -> Coordination | None:
+        """What lives on a topic, where it is an internal one."""
+        return self._coordinations.get(topic)
 
     def place(self, topic: Topic, assigned: Assignment) -> None:
         """Brings a partition that is assigned to this broker into service; raises LogError where it cannot."""
@@ -498,25 +464,23 @@ class Broker:
             coordination.leadership_changed(partition)
         self.parking.wake(key)
 
-    def _drop(self, topic: Topic) -> None:
-        coordination = self._coordinations.get(topic.name)
+    def drop(self, topic: str, index: int) -> None:
+        """Takes a partition out of service whose topic was deleted."""
+        key = (topic, index)
+        self.placing.forget(key)
+        coordination = self._coordinations.get(topic)
         if coordination is not None:
-            coordination.sized(None)
-        for assigned in topic.partitions:
-            key = (topic.name, assigned.partition_index)
-            self.placing.forget(key)
-            if coordination is not None:
-                coordination.removed(assigned.partition_index)
-            self.logs.offline.discard(key)
-            if self.replicas.remove(*key) is not None and key in self.logs.logs:
-                try:
-                    self.logs.delete(key)
-                except LogError as error:
-                    self.report(f"the files of {topic.name}-{assigned.partition_index} could not be removed", error)
-            self.parking.wake(key)
-        self.on_housekeeping_due()
+            coordination.removed(index)
+        self.logs.offline.discard(key)
+        if self.replicas.remove(*key) is not None and key in self.logs.logs:
+            try:
+                self.logs.delete(key)
+            except LogError as error:
+                self.report(f"the files of {topic}-{index} could not be removed", error)
+        self.parking.wake(key)
 
-    def _configure(self, event: ConfigChanged) -> None:
+    def configure(self, event: ConfigChanged) -> None:
+        """Takes up settings that were altered."""
         resource = event.resource
         if resource.type == ResourceType.TOPIC:
             topic = self.image.topics.get(resource.name)

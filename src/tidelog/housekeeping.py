@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.retention import delete_old_segments
+from tidelog.slices import Slices
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
     from tidelog.log.log_dir import LogDir, PendingDeletion
+    from tidelog.slices import Job
     from tidelog.timer.wheel import TimerTask
 
 FIRST_RETENTION_MS: Final = 30_000
@@ -29,6 +31,8 @@ class Housekeeping:
         self._broker = broker
         self._tasks: dict[str, TimerTask] = {}
         self._deleting: list[TimerTask] = []
+        #: one after the other: thousands that are due together must not keep the workers from everybody else's work
+        self._removals = Slices(broker.workers, broker.report, 0)
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
@@ -94,7 +98,16 @@ class Housekeeping:
             )
 
     def _deletion(self, deletion: PendingDeletion) -> Callable[[], None]:
-        return lambda: self._broker.workers.in_worker(deletion, lambda _, error: None)
+        def due() -> None:
+            self._removals.add(self._remove(deletion))
+
+        return due
+
+    def _remove(self, deletion: PendingDeletion) -> Job:
+        try:
+            yield deletion
+        except OSError as error:
+            self._broker.report("files that have left their log could not be removed", error)
 
     def expire_producers(self) -> None:
         """Forgets producers that were not heard of for `producer.id.expiration.ms`."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import struct
 import sys
+from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
 import pytest
-from api_site import Exchange, Site, Workers
+from api_site import Exchange, Site, StillClock, Workers
 from fastcrc.crc32 import iscsi as crc32c
 
 from tidelog.api.produce import AtLength
 from tidelog.api.table import ROUTES
+from tidelog.log.log_dir import PendingDeletion
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.compression import GZIP, LZ4, SNAPPY, ZSTD
 from tidelog.wire.errors import ErrorCode
@@ -428,3 +431,95 @@ def test_of_groups_that_were_made_and_deleted_no_object_is_left(site: Site) -> N
     before = make_and_delete([f"first-{number}" for number in range(500)])
     after = make_and_delete([f"second-{number}" for number in range(500)])
     assert after - before < 200
+
+
+class HurryingClock(StillClock):
+    """A millisecond goes by whenever somebody looks."""
+
+    def monotonic_ms(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+class PatientWorkers(Workers):
+    """Turns are taken when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: deque[Any] = deque()
+
+    def call_soon(self, callback: Any) -> None:
+        self.waiting.append(callback)
+
+    def turn(self) -> None:
+        self.turns += 1
+        self.waiting.popleft()()
+
+
+@pytest.fixture
+def hurried(site: Site) -> Site:
+    """A site where nothing that takes more than a few milliseconds is done in one turn, and turns do not come alone."""
+    site.topic("old")
+    site.stop()
+    site.clock = HurryingClock()
+    site.clock.now_ms = 2_000_000
+    workers = PatientWorkers()
+    site.start(workers)
+    assert not workers.waiting
+    return site
+
+
+def test_many_partitions_are_made_and_dropped_a_few_in_each_turn(hurried: Site) -> None:
+    site, workers = hurried, hurried.workers
+    wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}
+    created = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    made = [len(site.broker.logs.logs)]
+    while workers.waiting:  # type: ignore[attr-defined]
+        assert not created.exchange.answered
+        workers.turn()  # type: ignore[attr-defined]
+        made.append(len(site.broker.logs.logs))
+    assert created.answer.topics[0].error_code == 0
+    assert made[-1] == 51 and max(after - before for before, after in pairwise(made)) <= 10
+    deleted = site.send(20, 3, topic_names=["t"], timeout_ms=1000)
+    while workers.waiting:  # type: ignore[attr-defined]
+        assert not deleted.exchange.answered
+        workers.turn()  # type: ignore[attr-defined]
+    assert deleted.answer.responses[0].error_code == 0
+    assert list(site.broker.logs.logs) == [("old", 0)]
+    assert site.reports == []
+
+
+def test_a_partition_that_is_still_to_be_made_has_no_leader_here_yet(hurried: Site) -> None:
+    site, workers = hurried, hurried.workers
+    wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}
+    created = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    assert not created.exchange.answered
+    assert site.produce("t", partition=49).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert site.produce("t", partition=50).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert site.produce("t", partition=0).error_code == 0
+    assert site.produce("old").error_code == 0
+    while workers.waiting:  # type: ignore[attr-defined]
+        workers.turn()  # type: ignore[attr-defined]
+    assert site.produce("t", partition=49).error_code == 0
+
+
+def test_what_comes_after_a_creation_is_decided_when_that_is_carried_out(hurried: Site) -> None:
+    site, workers = hurried, hurried.workers
+    wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}
+    created = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    deleted = site.send(20, 3, topic_names=["t"], timeout_ms=1000)
+    again = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    while workers.waiting:  # type: ignore[attr-defined]
+        workers.turn()  # type: ignore[attr-defined]
+    assert [asked.answer.topics[0].error_code for asked in (created, again)] == [0, 0]
+    assert deleted.answer.responses[0].error_code == 0
+    assert len(site.broker.logs.logs) == 51
+
+
+def test_files_of_many_partitions_that_are_due_together_are_removed_by_one_worker(site: Site) -> None:
+    site.topic("t", 50)
+    site.ask(20, 3, topic_names=["t"], timeout_ms=1000)
+    with site.workers.held():
+        site.pass_time(100_000)
+        assert len([work for work, _ in site.workers._held or () if isinstance(work, PendingDeletion)]) == 1
+    assert not [path for path in site.disk.list(f"{site.directory}/data-0") if path.name.endswith("-delete")]

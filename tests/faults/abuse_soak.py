@@ -28,6 +28,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from bench import raw
 from tests.faults import abuse_requests as abuse
@@ -277,10 +278,13 @@ def expressions(host: str, port: int, ready: Event, stop: Event) -> None:
         answers.tell()
 
 
-def half_sent(host: str, port: int, ready: Event, stop: Event, count: int = 20) -> None:
-    """Requests of sixty megabytes, of which all but the end is sent as far as the broker reads it."""
+def half_sent(
+    host: str, port: int, ready: Event, stop: Event, count: int = 20, announced_bytes: int = 60 * MIB
+) -> None:
+    """Requests of which all but the end is sent as far as the broker reads it."""
     crowd = [socket.create_connection((host, port), 60) for _ in range(count)]
-    request = struct.pack(">i", 60 * MIB) + struct.pack(">hhih", 0, 9, 1, 4) + b"half" + bytes(59 * MIB)
+    begin = struct.pack(">i", announced_bytes) + struct.pack(">hhih", 0, 9, 1, 4) + b"half"
+    request = begin + bytes(announced_bytes - 1000)
     selector = selectors.DefaultSelector()
     for one in crowd:
         one.setblocking(False)
@@ -334,6 +338,7 @@ def requests() -> dict[str, Callable[..., None]]:
         "ten JoinGroups of 20 MB": large_joins,
         "regular expressions of 30 kB": expressions,
         "20 half-sent requests of 60 MB": half_sent,
+        "2,000 half-sent requests of 1 MB": partial(half_sent, count=2_000, announced_bytes=MIB),
         "20,000 groups made and deleted": deleted_groups,
     }
 

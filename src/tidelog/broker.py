@@ -68,9 +68,6 @@ class Broker:
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, host)
         self.cluster.on_events = self.assignments.carry_out
         self.topics = Topics(self.cluster, self.assignments.placing)
-        #: long requests; and compressed records that unpack to much, of which only one batch at a time is in memory
-        self.slices = Slices(host, LONG_REQUESTS_BYTES)
-        self.unpacking = Slices(host, LONG_REQUESTS_BYTES)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
         self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, host, self._fail)
@@ -88,8 +85,9 @@ class Broker:
             producer_ids=self.producer_ids,
             moves=self.moves,
             log_level=self.log_level,
-            slices=self.slices,
-            unpacking=self.unpacking,
+            slices=Slices(host, LONG_REQUESTS_BYTES),
+            unpacking=Slices(host, LONG_REQUESTS_BYTES),
+            unpacking_much=Slices(host, LONG_REQUESTS_BYTES),
         )
         #: told once, with the reason, when this broker cannot go on: whoever runs it stops it
         self.on_fatal: Callable[[str], None] = lambda reason: None

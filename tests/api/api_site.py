@@ -24,6 +24,7 @@ from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 from tidelog.wire.apis import APIS
 from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.check import TakesLong
 from tidelog.wire.codec import message_class, response_codec, schema_of
 from tidelog.wire.frame import decode_response_header, encode_request
 from tidelog.wire.malformed import WireError
@@ -110,7 +111,7 @@ class Workers:
     def _do(work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         try:
             result, error = work(), None
-        except (OSError, InvalidBatch, WireError) as failure:
+        except (OSError, InvalidBatch, TakesLong, WireError) as failure:
             result, error = None, failure
         done(result, error)
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import gc
 import struct
+import sys
+from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
 import pytest
-from api_site import Exchange, Site
+from api_site import Exchange, Site, StillClock, Workers
+from fastcrc.crc32 import iscsi as crc32c
 
+from tidelog.api.produce import AtLength
 from tidelog.api.table import ROUTES
+from tidelog.log.log_dir import PendingDeletion
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.compression import GZIP, LZ4, SNAPPY, ZSTD
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.java_hash import java_hash
 from tidelog.wire.records import build_batch
 
 MIB = 1 << 20
@@ -209,12 +216,12 @@ def test_what_no_client_asks_for_closes_the_connection_and_says_why(
 
 
 def test_long_requests_that_wait_for_each_other_hold_a_bounded_memory(site: Site) -> None:
-    site.broker.slices.most_bytes = 300_000
+    site.broker.doors.slices.most_bytes = 300_000
     names = [{"name": "x" * 200 + str(number)} for number in range(500)]
     with site.workers.held():
         sent = [site.send(3, 9, topics=names, allow_auto_topic_creation=False) for _ in range(10)]
         refused = [asked.exchange.closed for asked in sent]
-        assert site.broker.slices.held_bytes <= 300_000
+        assert site.broker.doors.slices.held_bytes <= 300_000
     assert refused[0] is False and refused[-1] is True
     assert all(asked.exchange.frame is not None for asked in sent if not asked.exchange.closed)
 
@@ -230,6 +237,56 @@ def test_a_batch_that_unpacks_to_much_is_checked_beside_the_loop(site: Site, cod
         assert site.produce("t").base_offset == 0
     (answer,) = first.answer.responses[0].partition_responses
     assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+class BusyWithMuch(Workers):
+    """They do at once what they are asked, but nothing that unpacks to more than a few megabytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.much: list[tuple[Any, Any]] = []
+
+    def in_worker(self, work: Any, done: Any) -> None:
+        if isinstance(work, AtLength):
+            self.much.append((work, done))
+        else:
+            super().in_worker(work, done)
+
+
+def test_a_batch_that_unpacks_to_little_does_not_wait_behind_those_that_unpack_to_much(new_site: Any) -> None:
+    site = new_site()
+    site.topic("t")
+    site.stop()
+    workers = BusyWithMuch()
+    site.start(workers)
+
+    def send(unpacked_bytes: int, codec: int) -> Any:
+        records = bytes(build_batch([(site.clock.wall_ms(), None, bytes(unpacked_bytes), None)], codec=codec))
+        topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
+        return site.send(0, 9, acks=-1, timeout_ms=1000, topic_data=topics)
+
+    bombs = [send(20 * MIB, codec) for codec in (GZIP, LZ4, ZSTD, GZIP)]
+    small = send(3 * MIB, GZIP)
+    assert small.answer.responses[0].partition_responses[0].base_offset == 0
+    assert not any(bomb.exchange.answered for bomb in bombs)
+    assert len(workers.much) == 1  # and one of them at a time is in memory
+    while workers.much:
+        workers._do(*workers.much.pop())
+    offsets = [bomb.answer.responses[0].partition_responses[0].base_offset for bomb in bombs]
+    assert offsets == [1, 2, 3, 4]
+
+
+def test_of_a_batch_that_says_it_is_large_nothing_is_unpacked_while_others_wait(site: Site) -> None:
+    site.topic("t")
+    records = bytes(build_batch([(site.clock.wall_ms(), None, bytes(2 * MIB), None)], codec=GZIP))
+    torn = bytearray(records)
+    torn[61 + 10 : 61 + 20] = b"no deflate"  # to unpack any of it would end with another error
+    struct.pack_into(">I", torn, 17, crc32c(bytes(torn[21:])))
+    asked = [{"name": "t", "partition_data": [{"index": 0, "records": bytes(torn)}]}]
+    with site.workers.held():
+        sent = site.send(0, 9, acks=-1, timeout_ms=1000, topic_data=asked)
+        assert not sent.exchange.answered
+    assert sent.answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_topic_deleted_while_its_batch_is_unpacked_is_unknown(site: Site) -> None:
@@ -354,3 +411,115 @@ def test_deleting_as_many_topics_as_may_be_is_answered_for_each(site: Site) -> N
     assert {told.name: told.error_code for told in answer.responses} == dict.fromkeys(
         names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
+
+
+def test_of_groups_that_were_made_and_deleted_no_object_is_left(site: Site) -> None:
+    site.topic("t")
+    site.ask(10, 3, key="g", key_type=0)
+
+    def make_and_delete(names: list[str]) -> int:
+        for name in names:
+            committed = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+            answer = site.ask(8, 8, group_id=name, topics=committed)
+            assert answer.topics[0].partitions[0].error_code == 0
+        told = site.ask(42, 2, groups_names=names).results
+        assert {result.error_code for result in told} == {0}
+        java_hash.cache_clear()  # bounded, and not what is counted here
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = make_and_delete([f"first-{number}" for number in range(500)])
+    after = make_and_delete([f"second-{number}" for number in range(500)])
+    assert after - before < 200
+
+
+class HurryingClock(StillClock):
+    """A millisecond goes by whenever somebody looks."""
+
+    def monotonic_ms(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+class PatientWorkers(Workers):
+    """Turns are taken when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: deque[Any] = deque()
+
+    def call_soon(self, callback: Any) -> None:
+        self.waiting.append(callback)
+
+    def turn(self) -> None:
+        self.turns += 1
+        self.waiting.popleft()()
+
+
+@pytest.fixture
+def hurried(site: Site) -> Site:
+    """A site where nothing that takes more than a few milliseconds is done in one turn, and turns do not come alone."""
+    site.topic("old")
+    site.stop()
+    site.clock = HurryingClock()
+    site.clock.now_ms = 2_000_000
+    workers = PatientWorkers()
+    site.start(workers)
+    assert not workers.waiting
+    return site
+
+
+def test_many_partitions_are_made_and_dropped_a_few_in_each_turn(hurried: Site) -> None:
+    site, workers = hurried, hurried.workers
+    wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}
+    created = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    made = [len(site.broker.data.logs.logs)]
+    while workers.waiting:  # type: ignore[attr-defined]
+        assert not created.exchange.answered
+        workers.turn()  # type: ignore[attr-defined]
+        made.append(len(site.broker.data.logs.logs))
+    assert created.answer.topics[0].error_code == 0
+    assert made[-1] == 51 and max(after - before for before, after in pairwise(made)) <= 10
+    deleted = site.send(20, 3, topic_names=["t"], timeout_ms=1000)
+    while workers.waiting:  # type: ignore[attr-defined]
+        assert not deleted.exchange.answered
+        workers.turn()  # type: ignore[attr-defined]
+    assert deleted.answer.responses[0].error_code == 0
+    assert list(site.broker.data.logs.logs) == [("old", 0)]
+    assert site.reports == []
+
+
+def test_a_partition_that_is_still_to_be_made_has_no_leader_here_yet(hurried: Site) -> None:
+    site, workers = hurried, hurried.workers
+    wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}
+    created = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    assert not created.exchange.answered
+    assert site.produce("t", partition=49).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert site.produce("t", partition=50).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert site.produce("t", partition=0).error_code == 0
+    assert site.produce("old").error_code == 0
+    while workers.waiting:  # type: ignore[attr-defined]
+        workers.turn()  # type: ignore[attr-defined]
+    assert site.produce("t", partition=49).error_code == 0
+
+
+def test_what_comes_after_a_creation_is_decided_when_that_is_carried_out(hurried: Site) -> None:
+    site, workers = hurried, hurried.workers
+    wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}
+    created = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    deleted = site.send(20, 3, topic_names=["t"], timeout_ms=1000)
+    again = site.send(19, 5, topics=[wanted], timeout_ms=1000)
+    while workers.waiting:  # type: ignore[attr-defined]
+        workers.turn()  # type: ignore[attr-defined]
+    assert [asked.answer.topics[0].error_code for asked in (created, again)] == [0, 0]
+    assert deleted.answer.responses[0].error_code == 0
+    assert len(site.broker.data.logs.logs) == 51
+
+
+def test_files_of_many_partitions_that_are_due_together_are_removed_by_one_worker(site: Site) -> None:
+    site.topic("t", 50)
+    site.ask(20, 3, topic_names=["t"], timeout_ms=1000)
+    with site.workers.held():
+        site.pass_time(100_000)
+        assert len([work for work, _ in site.workers._held or () if isinstance(work, PendingDeletion)]) == 1
+    assert not [path for path in site.disk.list(f"{site.directory}/data-0") if path.name.endswith("-delete")]

@@ -1,7 +1,8 @@
 """What a healthy client feels while others misbehave: `python -m tests.faults.abuse_soak`, or `make abuse`.
 
-The healthy client writes a record, waits for the answer and rests a millisecond. It does so alone first, then beside
-each kind of abuse, and the abuse runs in a process of its own.
+The healthy client writes a record (the hundredth time a compressed batch that unpacks to two megabytes), waits for the
+answer and rests a millisecond. It does so alone first, then beside each kind of abuse, and the abuse runs in a process
+of its own.
 
 Crowds: connections that send a byte a second, connections opened and dropped as fast as asked, and one socket that
 pipelines requests without end. The factor is the median of rounds, each with its own baseline, since a shared machine
@@ -27,6 +28,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from bench import raw
 from tests.faults import abuse_requests as abuse
@@ -103,12 +105,14 @@ CROWDS: dict[str, Callable[..., None]] = {
 
 
 def latencies_ms(host: str, port: int, seconds: float) -> list[float]:
-    request = raw.produce_frame("healthy", 0, batch(b"x" * 100))
-    found = []
+    """Of a record by itself, and now and then of a batch that unpacks to two megabytes."""
+    record = raw.produce_frame("healthy", 0, batch(b"x" * 100))
+    packed = abuse.bomb("lz4", 2 * MIB)
+    found: list[float] = []
     with raw.Connection(host, port) as healthy:
         until = time.perf_counter() + seconds
         while (began := time.perf_counter()) < until:
-            assert healthy.produce(request).error_code == 0
+            assert healthy.produce(packed if len(found) % 100 == 99 else record).error_code == 0
             found.append((time.perf_counter() - began) * 1000)
             time.sleep(0.001)
     return found
@@ -201,6 +205,22 @@ def bombs(codec: str, unpacked_bytes: int, times: int) -> Callable[..., None]:
     )
 
 
+def mixed_bombs(host: str, port: int, ready: Event, stop: Event, count: int = 40) -> None:
+    """All codecs at once, each on a connection of its own, and again as soon as they are answered."""
+    sizes = (("gzip", 100 * MIB), ("zstd", 120 * MIB), ("lz4", 100 * MIB), ("gzip", 130 * MIB), ("snappy", 20 * MIB))
+    frames = [abuse.bomb(codec, unpacked_bytes) for codec, unpacked_bytes in sizes]
+    answers = Answers(host, port)
+    ready.set()
+    while not stop.is_set():
+        crowd = [raw.Connection(host, port, timeout=120) for _ in range(count)]
+        for number, one in enumerate(crowd):
+            answers.send(frames[number % len(frames)], one)
+        for one in crowd:
+            answers.receive(lambda answer: ErrorCode.of(raw.parse_produced(answer).error_code).name, one)
+            one.close()
+    answers.tell()
+
+
 def size(answer: bytes) -> str:
     return f"{len(answer):,} bytes"
 
@@ -258,10 +278,13 @@ def expressions(host: str, port: int, ready: Event, stop: Event) -> None:
         answers.tell()
 
 
-def half_sent(host: str, port: int, ready: Event, stop: Event, count: int = 20) -> None:
-    """Requests of sixty megabytes, of which all but the end is sent as far as the broker reads it."""
+def half_sent(
+    host: str, port: int, ready: Event, stop: Event, count: int = 20, announced_bytes: int = 60 * MIB
+) -> None:
+    """Requests of which all but the end is sent as far as the broker reads it."""
     crowd = [socket.create_connection((host, port), 60) for _ in range(count)]
-    request = struct.pack(">i", 60 * MIB) + struct.pack(">hhih", 0, 9, 1, 4) + b"half" + bytes(59 * MIB)
+    begin = struct.pack(">i", announced_bytes) + struct.pack(">hhih", 0, 9, 1, 4) + b"half"
+    request = begin + bytes(announced_bytes - 1000)
     selector = selectors.DefaultSelector()
     for one in crowd:
         one.setblocking(False)
@@ -306,6 +329,7 @@ def requests() -> dict[str, Callable[..., None]]:
         "a gzip bomb of 130 kB, 130 MB unpacked, refused": bombs("gzip", 130 * MIB, 30),
         "an lz4 bomb of 500 kB, 130 MB unpacked, refused": bombs("lz4", 130 * MIB, 30),
         "a gzip bomb of 100 kB, 100 MB unpacked, taken": bombs("gzip", 100 * MIB, 12),
+        "40 bombs of all codecs at once": mixed_bombs,
         "a Fetch of a million partitions": repeat(abuse.fetch_of(1_000_000), size),
         "a Fetch of 90,000 partitions": repeat(abuse.fetch_of(90_000), size),
         "a Metadata of 500,000 unknown topics": repeat(abuse.metadata_of(500_000), size),
@@ -314,6 +338,7 @@ def requests() -> dict[str, Callable[..., None]]:
         "ten JoinGroups of 20 MB": large_joins,
         "regular expressions of 30 kB": expressions,
         "20 half-sent requests of 60 MB": half_sent,
+        "2,000 half-sent requests of 1 MB": partial(half_sent, count=2_000, announced_bytes=MIB),
         "20,000 groups made and deleted": deleted_groups,
     }
 

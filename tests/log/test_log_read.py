@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,25 @@ def test_a_log_without_timestamps_finds_no_time(tmp_path: Path) -> None:
     assert log.max_timestamp_offset() is None
     again = reopened(log)
     assert again.max_timestamp_offset() is None
+
+
+def test_where_a_reader_stopped_is_looked_for_anew_in_a_segment_that_began_there(tmp_path: Path) -> None:
+    log = system_log(tmp_path)
+    append(log, 1, value=b"short")
+    at_end = log.read(0, 1 << 20, 1)
+    assert at_end is not None and at_end.next_offset == 1
+    log.roll(NOW_MS)
+    append(log, 1, value=bytes(500))
+    append(log, 1, value=b"last")
+    assert values(log, 1) == [(1, bytes(500)), (2, b"last")]
+
+
+def test_positions_are_remembered_without_an_object_for_each(tmp_path: Path) -> None:
+    log = system_log(tmp_path)
+    append(log)
+    segment = log.segments.active
+    log.segments.remember(0, segment, 0)
+    before = sys.getallocatedblocks()
+    for offset in range(10_000, 20_000):
+        log.segments.remember(offset, segment, offset)
+    assert sys.getallocatedblocks() - before < 100

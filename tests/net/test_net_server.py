@@ -562,9 +562,46 @@ def test_large_requests_are_admitted_within_a_bound_of_their_own(make_site: Make
 
 def test_half_sent_requests_below_the_huge_ones_are_bounded_by_default(make_site: MakeSite) -> None:
     site = make_site()
-    announced = [site.server._admission_to(size) for size in (MIB, 2 * MIB, 8 * MIB - 1, 9 * MIB)]
-    assert announced == [None, site.server._large, site.server._large, site.server._huge]
-    assert site.server.limits.max_large_requests_bytes == 256 * MIB
+    server, limits = site.server, site.server.limits
+    announced = [server._admission_to(size) for size in (60_000, MIB, 2 * MIB, 8 * MIB - 1, 9 * MIB)]
+    assert announced == [None, server._medium, server._large, server._large, server._huge]
+    most = limits.max_medium_requests_bytes + limits.max_large_requests_bytes + limits.max_huge_requests_bytes
+    assert most <= 384 * MIB
+
+
+def test_half_sent_requests_of_many_connections_hold_a_bounded_memory(make_site: MakeSite) -> None:
+    site = make_site(max_medium_requests_bytes=2_000_000)
+    clients = [site.connect() for _ in range(50)]
+    for number, client in enumerate(clients):
+        client.socket.send(request(number, 200_000)[:190_000])
+    site.settle()
+    held = sum(connection.held_bytes for connection in site.server.connections)
+    assert held < 2_000_000 + 50 * 40_000
+    small = site.connect()
+    small.send(request(99))
+    assert small.read_numbers(1) == [99]
+    # As room is made they are read in the order in which they came.
+    for number, client in enumerate(clients):
+        client.send(request(number, 200_000)[190_000:])
+        assert client.read_numbers(1) == [number]
+    assert site.server._medium.reserved_bytes == 0
+
+
+def test_half_sent_requests_that_came_in_one_read_give_way_to_those_that_wait(make_site: MakeSite) -> None:
+    site = make_site(max_medium_requests_bytes=401_000, huge_request_ms=5_000)
+    stuck = [site.connect() for _ in range(2)]
+    for client in stuck:
+        client.send(request(1, 200_000)[:190_000])
+    site.settle()
+    other = site.connect()
+    other.send(request(2, 200_000)[:190_000])
+    site.settle()
+    assert site.server.connection_count == 3
+    site.clock.now_ms += 5_001
+    site.until(lambda: site.server.connection_count < 3)
+    assert "others wait for the memory" in site.sentences[-1]
+    other.send(request(2, 200_000)[190_000:])
+    assert other.read_numbers(1) == [2]
 
 
 def test_half_of_a_huge_request_does_not_keep_others_out_for_ever(make_site: MakeSite) -> None:

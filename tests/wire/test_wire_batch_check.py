@@ -17,9 +17,9 @@ from tidelog.wire import batch as b
 from tidelog.wire import check
 from tidelog.wire.batch import InvalidBatch, pack_batch, read_header
 from tidelog.wire.check import (
+    PACKING,
     PART_RECORDS,
     SHORT_BYTES,
-    SHORT_PACKED_BYTES,
     AppendRules,
     TakesLong,
     check_produced,
@@ -302,14 +302,14 @@ def test_a_follower_refuses_damage_and_offsets_that_go_back() -> None:
 def test_what_takes_long_to_unpack_or_pack_is_left_to_others() -> None:
     large = build_batch([(NOW, b"k", bytes(SHORT_BYTES), None)], codec=GZIP)
     with pytest.raises(TakesLong):
-        check_produced(memoryview(large), RULES, NOW, at_length=False)
+        check_produced(memoryview(large), RULES, NOW, most_bytes=SHORT_BYTES)
     assert check_produced(memoryview(large), RULES, NOW).header.record_count == 1
     other_codec = AppendRules(codec=GZIP)
-    plain = build_batch([(NOW, b"k", bytes(SHORT_PACKED_BYTES), None)])
+    plain = build_batch([(NOW, b"k", bytes(SHORT_BYTES // PACKING), None)])
     with pytest.raises(TakesLong):
-        check_produced(memoryview(plain), other_codec, NOW, at_length=False)
+        check_produced(memoryview(plain), other_codec, NOW, most_bytes=SHORT_BYTES)
     small = build_batch([(NOW, b"k", b"v", None)])
-    assert check_produced(memoryview(small), other_codec, NOW, at_length=False).header.attributes & 7 == GZIP
+    assert check_produced(memoryview(small), other_codec, NOW, most_bytes=SHORT_BYTES).header.attributes & 7 == GZIP
 
 
 def test_a_long_batch_is_walked_in_parts_and_its_faults_are_where_they_are() -> None:

@@ -30,6 +30,8 @@ class Doors(NamedTuple):
     producer_ids: ProducerIds
     moves: Moves
     log_level: LogLevel
-    #: long requests; and compressed records that unpack to much, of which only one batch at a time is in memory
+    #: long requests; and compressed records that unpack to some megabytes, or to far more: of each only one batch at a
+    #: time is in memory, and those that unpack to little do not wait behind those that unpack to much
     slices: Slices
     unpacking: Slices
+    unpacking_much: Slices

@@ -13,7 +13,7 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
@@ -24,7 +24,7 @@ from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
-from tidelog.wire.check import CheckedBatch, TakesLong, check_produced
+from tidelog.wire.check import MEDIUM_BYTES, CheckedBatch, TakesLong, check_produced
 from tidelog.wire.errors import ErrorCode, KafkaError, untraced
 
 if TYPE_CHECKING:
@@ -121,6 +121,18 @@ def _append_single(
     return True
 
 
+class AtLength:
+    """Work that takes long even for what is done elsewhere: it waits among its like, and nothing else behind it."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], CheckedBatch]) -> None:
+        self._work = work
+
+    def __call__(self) -> CheckedBatch:
+        return self._work()
+
+
 class PendingProduce:
     __slots__ = (
         "body",
@@ -158,13 +170,35 @@ class PendingProduce:
             first = next(job)
         except StopIteration:
             return
-        doors = self.request.doors
-        size_bytes = self._keep_records()
-        if not doors.unpacking.add(_resumed(job, first, self.request), size_bytes):
-            doors.host.notice(
-                f"closing {self.request.exchange.connection!r}: too many long requests wait to be written"
-            )
-            self.request.exchange.close()
+        self._go_on(job, first, self._keep_records())
+
+    def _go_on(self, job: Job, work: Work | None, size_bytes: int) -> None:
+        """Has the rest of a job that has begun, and wants `work` done, done in its turn."""
+        request, doors = self.request, self.request.doors
+        at_length = isinstance(work, AtLength)
+        lane = doors.unpacking_much if at_length else doors.unpacking
+        if not lane.add(self._resumed(job, work, size_bytes, at_length), size_bytes):
+            why = "too many long requests wait to be written"
+            doors.host.notice(f"closing {request.exchange.connection!r}: {why}")
+            request.exchange.close()
+
+    def _resumed(self, job: Job, work: Work | None, size_bytes: int, at_length: bool) -> Job:
+        request = self.request
+        try:
+            while at_length or not isinstance(work, AtLength):
+                try:
+                    result = yield work
+                except Exception as error:
+                    work = job.throw(error)
+                else:
+                    work = job.send(result)
+            self._go_on(job, work, size_bytes)
+        except StopIteration:
+            return
+        except Exception as error:
+            request.doors.host.report(f"{request} failed", error)
+            if not request.exchange.answered:
+                request.exchange.close()
 
     def finish(self) -> None:
         """Everything is appended or refused: answers, or waits for what must come before the answer."""
@@ -276,8 +310,8 @@ class PendingProduce:
                 try:
                     try:
                         answer = self._append(name, data, now_ms)
-                    except TakesLong:
-                        checked = yield self._check(name, data, now_ms)
+                    except TakesLong as long:
+                        checked = yield from self._check(name, data, now_ms, long.expected_bytes)
                         answer = self._append(name, data, now_ms, checked)
                 except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
                     answer = self._refuse(name, data.index, error)
@@ -293,16 +327,24 @@ class PendingProduce:
         self.finish()
 
     def _check(
-        self, name: str, data: messages.ProduceRequest.PartitionProduceData, now_ms: int
-    ) -> Callable[[], CheckedBatch]:
-        """To be called on another thread; the records are those that `data` has by then."""
+        self, name: str, data: messages.ProduceRequest.PartitionProduceData, now_ms: int, expected_bytes: int
+    ) -> Generator[Work, CheckedBatch, CheckedBatch]:
+        """On another thread; where it does not say that it takes long, only as long as others may wait at first.
+
+        The records are those that `data` has by then.
+        """
         rules = self.request.doors.data.replicas.partitions[name, data.index].log.rules
 
-        def check() -> CheckedBatch:
+        def check(most_bytes: int = rules.max_unpacked_bytes) -> CheckedBatch:
             assert data.records is not None  # what takes long is there
-            return check_produced(data.records, rules, now_ms)
+            return check_produced(data.records, rules, now_ms, most_bytes=most_bytes)
 
-        return check
+        if expected_bytes <= MEDIUM_BYTES:
+            try:
+                return (yield lambda: check(MEDIUM_BYTES))
+            except TakesLong:
+                pass
+        return (yield AtLength(check))
 
     def _append(
         self,
@@ -445,24 +487,6 @@ class PendingProduce:
                 for partition in topic.partition_responses:
                     partition.error_code = partition.error_code or ErrorCode.REQUEST_TIMED_OUT
         self.request.reply(self.response)
-
-
-def _resumed(job: Job, work: Work | None, request: Request) -> Job:
-    """The rest of a job that has begun and wants `work` done."""
-    try:
-        while True:
-            try:
-                result = yield work
-            except Exception as error:
-                work = job.throw(error)
-            else:
-                work = job.send(result)
-    except StopIteration:
-        return
-    except Exception as error:
-        request.doors.host.report(f"{request} failed", error)
-        if not request.exchange.answered:
-            request.exchange.close()
 
 
 def _is_transactional(records: memoryview | None) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.controller import Controller, Registration
@@ -55,16 +55,17 @@ MAX_ATTEMPTS = 5
 
 
 class Driver:
-    """`on_events` gets the events of each change as soon as it is in the image, and must not raise; `on_failure` is
-    told once when the store answers nothing more (its session expired, or it could not write): the broker then stops,
-    or opens a new store and a new driver."""
+    """`on_events` gets the events of each change as soon as it is in the image, and must not raise. Where it cannot
+    carry them out at once it returns a function that takes what to call when it has; until then nothing is decided.
+    `on_failure` is told once when the store answers nothing more (its session expired, or it could not write): the
+    broker then stops, or opens a new store and a new driver."""
 
     def __init__(
         self,
         controller: Controller,
         store: MetadataStore,
         now_ms: Callable[[], int],
-        on_events: Callable[[list[Event]], None],
+        on_events: Callable[[list[Event]], Callable[[Then], None] | None],
         on_failure: Callable[[Refusal], None] = lambda refusal: None,
     ) -> None:
         self._controller = controller
@@ -154,8 +155,10 @@ class Driver:
 
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
-                self._carry_out(plan, result)
-                self._work(lambda: self._finish(done, plan.reply))
+                self._carry_out(
+                    self._controller.committed(plan, result),
+                    lambda: self._work(lambda: self._finish(done, plan.reply)),
+                )
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 refuse(KAFKA_STORAGE_ERROR)
@@ -176,10 +179,12 @@ class Driver:
 
         self._store.submit(plan.ops, submitted)
 
-    def _carry_out(self, plan: Plan[Any], result: Committed) -> None:
-        events = self._controller.committed(plan, result)
-        if events:
-            self._on_events(events)
+    def _carry_out(self, events: list[Event], then: Then) -> None:
+        later = self._on_events(events) if events else None
+        if later is None:
+            then()
+        else:
+            later(then)
 
     def _work(self, then: Then) -> None:
         """What follows from the image, plan after plan; then the rest. Who was just elected loads the image first."""
@@ -197,8 +202,7 @@ class Driver:
 
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
-                self._carry_out(plan, result)
-                self._work(then)
+                self._carry_out(self._controller.committed(plan, result), lambda: self._work(then))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 then()
@@ -224,22 +228,15 @@ class Driver:
 
     # Reading
 
-    def _observe(self, changes: list[NodeChange]) -> None:
-        events = self._controller.observe(changes)
-        if events:
-            self._on_events(events)
-
     def _load(self, then: Then) -> None:
         """Everything."""
 
         def read(result: TreeResult) -> None:
             if isinstance(result, Refusal):
                 self._fail(result)
+                then()
             else:
-                events = self._controller.load(result)
-                if events:
-                    self._on_events(events)
-            then()
+                self._carry_out(self._controller.load(result), then)
 
         self._store.tree("/", read)
 
@@ -255,12 +252,14 @@ class Driver:
                 found[path] = result
             if path != paths[-1]:
                 return
-            if len(found) == len(paths):
-                self._observe([_change(path, node) for path, node in found.items()])
-                self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
-                if self._is_mine(found[nodes.CONTROLLER]):
-                    self._controller.recognise()
-            then()
+            if len(found) < len(paths):
+                then()
+                return
+            events = self._controller.observe([_change(path, node) for path, node in found.items()])
+            self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
+            if self._is_mine(found[nodes.CONTROLLER]):
+                self._controller.recognise()
+            self._carry_out(events, then)
 
         for path in paths:
             self._store.exists(path, partial(read, path))
@@ -301,8 +300,8 @@ class Driver:
             else:
                 known = list(map(nodes.delete_topic_path, image.deleting))
             gone = [_change(p, None) for p in known if p not in found]
-            self._observe([*gone, *(_change(p, node) for p, node in found.items())])
-            self._work(self._next)
+            events = self._controller.observe([*gone, *(_change(p, node) for p, node in found.items())])
+            self._carry_out(events, lambda: self._work(self._next))
 
         self._store.tree(path, read)
 

@@ -6,9 +6,10 @@ The contract that `driver.Driver` keeps, and that any other driver must:
    made. So a plan never has to reckon with another one on its way.
 2. `store.submit(plan.ops, …)`; a plan without operations counts as committed.
 3. Committed: `controller.committed(plan, result)` puts it into the image and gives the events. The broker carries
-   these out (creates and deletes logs, changes leaders, sets configurations). Then `controller.work()` is asked for
-   what follows from the new image (a leader for a partition that lost its own, a deletion in several steps), until it
-   has nothing more; only then is `plan.reply` sent. A topic is usable when its creation is answered.
+   these out (creates and deletes logs, changes leaders, sets configurations), in as many turns as it takes. Then
+   `controller.work()` is asked for what follows from the new image (a leader for a partition that lost its own, a
+   deletion in several steps), until it has nothing more; only then is `plan.reply` sent. A topic is usable when its
+   creation is answered.
 4. Refused (`BadVersion`, `NodeExists`, `NoNode`): nothing happened; the image is behind. Load it again. The first
    operation of a controller's plan checks /controller_epoch; if another broker has become the controller the image now
    says so: answer `plan.refuse(NOT_CONTROLLER)`. Else someone wrote past the controller: plan the same request again.

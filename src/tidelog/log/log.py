@@ -47,7 +47,7 @@ from tidelog.wire.batch import (
     InvalidBatch,
     patch_place,
 )
-from tidelog.wire.check import AppendRules, CheckedBatch, check_built, check_produced, check_replicated
+from tidelog.wire.check import SHORT_BYTES, AppendRules, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
@@ -172,7 +172,7 @@ class Log:
             raise self.directory.offline()
         if checked is None:
             if origin is AppendOrigin.CLIENT:
-                checked = check_produced(records, self._rules, now_ms, at_length=False)
+                checked = check_produced(records, self._rules, now_ms, most_bytes=SHORT_BYTES)
             else:
                 checked = check_built(records, self._rules, now_ms)
         batch, header = checked.batch, checked.header

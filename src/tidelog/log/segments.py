@@ -1,35 +1,41 @@
 """The segments of one log, ordered by base offset, and the positions of offsets in them.
 
-Finding the segment is a bisect over the base offsets. Before that, two generations of remembered positions are asked:
-where the last appends went and where the last reads ended. A consumer at the end of the log, a follower, and a reader
-that goes on where it stopped find their place there, in one look, however long the log is.
+Finding the segment is a bisect over the base offsets. In it, positions that are remembered are asked first: where the
+last appends went and where the last reads ended. A consumer at the end of the log, a follower, and a reader that goes
+on where it stopped find their place there, in one look, however long the log is.
+
+They are remembered in arrays of numbers, in the slot that an offset hashes to, and not as objects: an object for each
+append, kept a while, would leave one here and there in memory that was given back otherwise, and hold all of it.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
 from tidelog.log.segment import Segment
 
-#: how many positions each generation holds
-_REMEMBERED: Final = 128
+#: how many positions are remembered; a prime, so that offsets that are multiples of something have slots of their own
+_SLOTS: Final = 251
+_NONE: Final = array("q", [-1])
 
 Position = tuple[Segment, int]
 
 
 class Segments:
-    __slots__ = ("_bases", "_list", "_old", "_young", "active")
+    __slots__ = ("_bases", "_list", "_offsets", "_places", "_segment_bases", "active")
 
     def __init__(self, segments: list[Segment]) -> None:
         self._list = segments
         self._bases = [segment.base_offset for segment in segments]
         #: the last one, which is appended to
         self.active = segments[-1]
-        #: positions of batches, by the offset that they begin with
-        self._young: dict[int, Position] = {}
-        self._old: dict[int, Position] = {}
+        #: in each slot the offset that a batch begins with, its position, and the base offset of its segment; empty
+        #: until there is something to remember
+        self._offsets: array[int] | None = None
+        self._places = self._segment_bases = _NONE
 
     def __len__(self) -> int:
         return len(self._list)
@@ -93,9 +99,18 @@ class Segments:
 
     def position(self, offset: int) -> Position | None:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
-        found = self._young.get(offset) or self._old.get(offset)
-        if found is not None and found[1] < found[0].size:
-            return found
+        offsets = self._offsets
+        if offsets is not None:
+            slot = offset % _SLOTS
+            if offsets[slot] == offset:
+                segment = self.active
+                base_offset = self._segment_bases[slot]
+                if base_offset != segment.base_offset:
+                    segment = self._list[max(bisect_right(self._bases, offset) - 1, 0)]
+                place = self._places[slot]
+                # It may be the end of a segment, and the batch have come into the next one.
+                if base_offset == segment.base_offset and place < segment.size:
+                    return segment, place
         for segment in self.since(offset):
             span = segment.find(offset)
             if span is not None:
@@ -106,13 +121,17 @@ class Segments:
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """A batch that begins with `offset` stands, or will stand, at this position."""
-        young = self._young
-        if len(young) >= _REMEMBERED:
-            self._old = young
-            young = self._young = {}
-        young[offset] = (segment, position)
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._offsets = _NONE * _SLOTS
+            self._places = _NONE * _SLOTS
+            self._segment_bases = _NONE * _SLOTS
+        slot = offset % _SLOTS
+        offsets[slot] = offset
+        self._places[slot] = position
+        self._segment_bases[slot] = segment.base_offset
 
     def forget(self) -> None:
         """Positions are no longer what they were: the log was cut."""
-        self._young = {}
-        self._old = {}
+        self._offsets = None
+        self._places = self._segment_bases = _NONE

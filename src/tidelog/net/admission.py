@@ -1,15 +1,17 @@
-"""Large requests are admitted one by one, so that what they hold together is bounded.
+"""All but small requests are admitted one by one, so that what they hold together is bounded.
 
-Such a request reserves its announced size before more than its beginning is read, and waits in line, unread, while
-others have reserved too much. The reservation is only a number; memory still follows what arrives. One request is
-always admitted, so a limit smaller than a request delays but does not refuse it. Where others wait, the one that was
-admitted first has a time to arrive: whoever sends half of a request and rests must not keep the others out.
+Such a request reserves its announced size when its beginning was read, before anything else of it is, and waits in
+line, unread, while others have reserved too much. The reservation is only a number; memory still follows what arrives.
+One request is always admitted, so a limit smaller than a request delays but does not refuse it. Where others wait, the
+one that was admitted first has a time to arrive: whoever sends half of a request and rests must not keep the others
+out.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +24,17 @@ if TYPE_CHECKING:
 class Admission:
     """`most_bytes()` is what requests may have reserved together; it is asked each time, as limits change."""
 
-    __slots__ = ("_admitted", "_limits", "_log", "_loop", "_most_bytes", "_patience", "_waiting", "reserved_bytes")
+    __slots__ = (
+        "_admitted",
+        "_limits",
+        "_log",
+        "_loop",
+        "_most_bytes",
+        "_patience",
+        "_waiting",
+        "is_full",
+        "reserved_bytes",
+    )
 
     def __init__(self, loop: Loop, limits: Limits, log: Callable[[str], object], most_bytes: Callable[[], int]) -> None:
         self._loop = loop
@@ -32,24 +44,40 @@ class Admission:
         self.reserved_bytes = 0
         #: since when those that have reserved have, and how much, the first of them first
         self._admitted: dict[Connection, tuple[int, int]] = {}
-        self._waiting: deque[Connection] = deque()
+        #: those that wait, and for how much
+        self._waiting: deque[tuple[Connection, int]] = deque()
+        #: somebody waits: whoever comes now is read from in small pieces
+        self.is_full = False
         self._patience: TimerTask | None = None
 
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Whether a request may be read now; if not, the connection will be told when to ask again."""
-        if self.reserved_bytes and self.reserved_bytes + size_bytes > self._most_bytes():
-            self._waiting.append(connection)
+        """Whether a request may be read now; if not, the connection will be told when it may."""
+        while self._waiting and self._waiting[0][0].closed:
+            self._waiting.popleft()
+        if self._waiting or (self.reserved_bytes and self.reserved_bytes + size_bytes > self._most_bytes()):
+            self._waiting.append((connection, size_bytes))
+            self.is_full = True
             self._watch_first()
             return False
-        self.reserved_bytes += size_bytes
-        self._admitted[connection] = self._loop.now_ms, size_bytes
+        self._take(connection, size_bytes)
         return True
 
     def release(self, connection: Connection) -> None:
         self.reserved_bytes -= self._admitted.pop(connection)[1]
-        waiting, self._waiting = self._waiting, deque()
-        for connection in waiting:
-            self._loop.call_soon(connection._on_memory)
+        while self._waiting:
+            first, size_bytes = self._waiting[0]
+            if not first.closed:
+                if self.reserved_bytes and self.reserved_bytes + size_bytes > self._most_bytes():
+                    self._watch_first()
+                    break
+                self._take(first, size_bytes)
+                self._loop.call_soon(partial(first._on_memory, self))
+            self._waiting.popleft()
+        self.is_full = bool(self._waiting)
+
+    def _take(self, connection: Connection, size_bytes: int) -> None:
+        self.reserved_bytes += size_bytes
+        self._admitted[connection] = self._loop.now_ms, size_bytes
 
     def _watch_first(self) -> None:
         if self._patience is None:
@@ -58,7 +86,7 @@ class Admission:
 
     def _end_first(self) -> None:
         self._patience = None
-        if not self._admitted or all(waiting.closed for waiting in self._waiting):
+        if not self._admitted or all(waiting.closed for waiting, _ in self._waiting):
             return
         first, (since_ms, _) = next(iter(self._admitted.items()))
         if self._loop.now_ms - since_ms >= self._limits.huge_request_ms:

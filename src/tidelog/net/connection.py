@@ -252,9 +252,13 @@ class Connection:
         self._mute = None
         self._settle()
 
-    def _on_memory(self) -> None:
+    def _on_memory(self, admission: Admission) -> None:
+        """The request that waited is admitted."""
         self._needs_memory = False
-        if not self.closed:
+        if self.closed:
+            admission.release(self)
+        else:
+            self._admission = admission
             self._settle()
 
     def _settle_at_turn_end(self) -> None:
@@ -322,11 +326,11 @@ class Connection:
         inbox = self._inbox
         recv_into = self._transport.recv_into
         if inbox.view is None:
-            view = self._server.area
+            view = self._server.read_area()
             begin = 0
             end = received = recv_into(view)
         elif (held := inbox.end - inbox.begin) <= SMALL_BYTES and self._may_dispatch():
-            view = self._server.area
+            view = self._server.read_area()
             view[:held] = inbox.view[inbox.begin : inbox.end]
             received = recv_into(view[held:])
             begin = 0
@@ -350,14 +354,20 @@ class Connection:
         if not self._may_dispatch():
             return self._inbox.room(self._server.limits.max_held_bytes)
         needed_bytes = self._inbox.needed_bytes()
+        return self._inbox.room(needed_bytes) if self._reserve_memory(needed_bytes) else None
+
+    def _reserve_memory(self, needed_bytes: int) -> bool:
+        """Whether a request of this size, of which a part is here, may be read on."""
+        if self._needs_memory:
+            return False
         if self._admission is None and needed_bytes > len(self._inbox):
             admission = self._server._admission_to(needed_bytes)
             if admission is not None:
                 if not admission.reserve(self, needed_bytes):
                     self._needs_memory = True
-                    return None
+                    return False
                 self._admission = admission
-        return self._inbox.room(needed_bytes)
+        return True
 
     def _release_memory(self) -> None:
         if self._admission is not None:
@@ -405,6 +415,8 @@ class Connection:
             if self._admission is not None:
                 self._release_memory()
         self._inbox.keep(view, begin, end)
+        if end - begin > SMALL_BYTES and free and not self._continuing:
+            self._reserve_memory(self._inbox.needed_bytes())
 
     def _refuse(self, size: int, prefix: bytes) -> None:
         if prefix[:3].isalpha():

@@ -28,11 +28,13 @@ class Limits:
     # Announced sizes of the requests that are being read at once; more of them wait unread; -1: no limit but those
     # of the large and the huge ones, next.
     queued_max_request_bytes: int = -1
-    # Requests beyond the first size may together announce the second; more of them wait unread. What producers send
-    # with the default of max.request.size, 1 MiB, is not large. One that is not there whole after `huge_request_ms`
-    # while others wait for its memory ends with its connection.
+    # Requests beyond the first size may together announce the second, the large ones and the huge ones a sum of their
+    # own; more of them wait unread. What producers send with the default of max.request.size, 1 MiB, is not large. One
+    # that is not there whole after `huge_request_ms` while others wait for its memory ends with its connection.
+    medium_request_bytes: int = 64 * KIB
+    max_medium_requests_bytes: int = 128 * MIB
     large_request_bytes: int = 1 * MIB + 64 * KIB
-    max_large_requests_bytes: int = 256 * MIB
+    max_large_requests_bytes: int = 128 * MIB
     huge_request_bytes: int = 8 * MIB
     max_huge_requests_bytes: int = 128 * MIB
     huge_request_ms: int = 10_000

@@ -4,8 +4,9 @@ Shared are the receive area (see `connection`), the pool of large buffers and th
 order: no new connections and no new requests; requests under way are answered, the answers are sent, and each
 connection closes when that is done. What is left at the deadline is closed as it is.
 
-Large requests, and with `queued_max_request_bytes` all that do not fit into the area, are admitted one by one (see
-`admission`). The huge ones have a budget of their own, so that they do not keep producers of large batches waiting.
+Requests that are not small, and with `queued_max_request_bytes` all that do not fit into the area, are admitted one by
+one (see `admission`). The large and the huge ones have budgets of their own, so that they do not keep producers of
+ordinary batches waiting.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tidelog.net.acceptor import Acceptor, Listener
 from tidelog.net.admission import Admission
 from tidelog.net.connection import Connection
 from tidelog.net.exchange import Exchange
+from tidelog.net.inbox import SMALL_BYTES
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.pool import BufferPool
@@ -40,6 +42,8 @@ class Server:
         "_drained",
         "_huge",
         "_large",
+        "_medium",
+        "_short_area",
         "area",
         "bytes_in",
         "bytes_out",
@@ -58,6 +62,7 @@ class Server:
         self.dispatch = dispatch
         self.log = log
         self.area = memoryview(bytearray(AREA_BYTES))  # where every connection reads; of use within one event only
+        self._short_area = self.area[: 2 * SMALL_BYTES]
         self.pool = BufferPool()
         self.requests = 0
         self.bytes_in = 0
@@ -69,6 +74,7 @@ class Server:
         self._drain_deadline: TimerTask | None = None
         self._huge = Admission(loop, limits, log, self._most_huge_bytes)
         self._large = Admission(loop, limits, log, self._most_large_bytes)
+        self._medium = Admission(loop, limits, log, self._most_medium_bytes)
 
     @property
     def connections(self) -> list[Connection]:
@@ -150,11 +156,21 @@ class Server:
         limits = self.limits
         if size_bytes > limits.huge_request_bytes or limits.queued_max_request_bytes >= 0:
             return self._huge
-        return self._large if size_bytes > limits.large_request_bytes else None
+        if size_bytes > limits.large_request_bytes:
+            return self._large
+        return self._medium if size_bytes > limits.medium_request_bytes else None
+
+    def read_area(self) -> memoryview:
+        """Where a connection reads that holds next to nothing: a small piece while memory is short, since what is read
+        of a request that must wait is kept."""
+        return self._short_area if self._medium.is_full else self.area
 
     def _most_huge_bytes(self) -> int:
         queued_bytes = self.limits.queued_max_request_bytes
         return queued_bytes if queued_bytes >= 0 else self.limits.max_huge_requests_bytes
+
+    def _most_medium_bytes(self) -> int:
+        return self.limits.max_medium_requests_bytes
 
     def _most_large_bytes(self) -> int:
         return self.limits.max_large_requests_bytes

@@ -1,10 +1,16 @@
-"""Carries out what the controller decided: partitions come into service and go, configurations take effect."""
+"""Carries out what the controller decided: partitions come into service and go, configurations take effect.
+
+Thousands of partitions take seconds, most of them in the file system, so they are done a few in each turn of the loop,
+and the controller decides nothing else before all are. The image is ahead meanwhile, as it is in Apache Kafka: of a
+partition that is still to be made clients are told that it has no leader here yet, and they ask again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Final, Protocol, TypeAlias
 
+from tidelog.control.driver import Then
 from tidelog.control.events import ConfigChanged, Event, PartitionChanged, PartitionsAdded, TopicCreated, TopicDeleted
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import ResourceType, Topic
@@ -13,6 +19,12 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.node.placing import Placing
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
+from tidelog.timer.slices import Job, Slices
+
+#: of one turn, after which others are served
+SLICE_MS: Final = 5
+
+Turns: TypeAlias = Generator[None, None, None]
 
 
 class Resident(Protocol):
@@ -52,22 +64,56 @@ class Assignments:
         self._groups = groups
         self._host = host
         self.placing = Placing(cluster, self._place, host)
+        self._lane = Slices(host, 0)
+        self._slice_end_ms = 0
 
-    def carry_out(self, events: list[Event]) -> None:
+    def carry_out(self, events: list[Event]) -> Callable[[Then], None] | None:
+        """None where all is done; otherwise it goes on in the turns to come, and calls what is handed in at the end."""
+        self._slice_end_ms = self._host.clock.monotonic_ms() + SLICE_MS
         # First, for a coordinator that loads its partition compares topic ids.
         self._tell_groups(events)
+        self._cluster.unplaced = {e.topic.name for e in events if isinstance(e, (TopicCreated, PartitionsAdded))}
+        turns = self._each(events)
+        try:
+            next(turns)
+        except StopIteration:
+            return None
+        return lambda then: self._go_on(turns, then)
+
+    def _go_on(self, turns: Turns, then: Then) -> None:
+        self._lane.add(self._rest(turns, then))
+
+    def _rest(self, turns: Turns, then: Then) -> Job:
+        try:
+            yield from turns
+        except Exception as error:
+            self._host.report("what the controller decided could not be carried out", error)
+        then()
+
+    def _each(self, events: list[Event]) -> Turns:
         for event in events:
             if isinstance(event, TopicCreated):
-                self._place_all(event.topic, event.topic.partitions)
+                yield from self._place_all(event.topic, event.topic.partitions)
+                self._cluster.unplaced.discard(event.topic.name)
             elif isinstance(event, PartitionsAdded):
-                self._place_all(event.topic, event.partitions)
+                yield from self._place_all(event.topic, event.partitions)
+                self._cluster.unplaced.discard(event.topic.name)
             elif isinstance(event, PartitionChanged):
-                self._place_all(event.topic, [event.after])
+                yield from self._place_all(event.topic, [event.after])
             elif isinstance(event, TopicDeleted):
-                self._drop(event.topic)
-                self._groups.topic_deleted(event.topic)
+                yield from self._drop(event.topic)
             elif isinstance(event, ConfigChanged):
                 self._configure(event)
+                yield from self._let_others()
+        if any(isinstance(event, TopicDeleted) for event in events):
+            self._data.on_work_left()
+
+    def _let_others(self) -> Turns:
+        """Others have their turn, where this one has taken its time."""
+        clock = self._host.clock
+        if clock.monotonic_ms() >= self._slice_end_ms:
+            yield
+            self._slice_end_ms = clock.monotonic_ms() + SLICE_MS
 
     def _tell_groups(self, events: list[Event]) -> None:
         changed = {
@@ -78,13 +124,14 @@ class Assignments:
         if changed:
             self._groups.topics_changed(changed)
 
-    def _place_all(self, topic: Topic, assignments: Iterable[Assignment]) -> None:
+    def _place_all(self, topic: Topic, assignments: Iterable[Assignment]) -> Turns:
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.sized(len(topic.partitions))
         for assigned in assignments:
             if self._cluster.id in assigned.replicas:
                 self.placing.place(topic, assigned)
+                yield from self._let_others()
 
     def _place(self, topic: Topic, assigned: Assignment) -> None:
         partition = self._data.place(topic, assigned)
@@ -95,7 +142,7 @@ class Assignments:
             resident.leadership_changed(partition)
         self._data.parking.wake(partition.key)
 
-    def _drop(self, topic: Topic) -> None:
+    def _drop(self, topic: Topic) -> Turns:
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.sized(None)
@@ -105,7 +152,8 @@ class Assignments:
             if resident is not None:
                 resident.removed(index)
             self._data.remove(topic.name, index)
-        self._data.on_work_left()
+            yield from self._let_others()
+        self._groups.topic_deleted(topic)
 
     def _configure(self, event: ConfigChanged) -> None:
         resource, topics = event.resource, self._cluster.image.topics

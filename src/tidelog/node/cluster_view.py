@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import fields
 from tidelog.control.controller import Controller, ProducerIdBlock
-from tidelog.control.driver import Driver
+from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, ResourceType
@@ -59,8 +59,10 @@ class ClusterView:
         self.config = config
         self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
-        #: told of everything that the store has committed
-        self.on_events: Callable[[list[Event]], None] = lambda events: None
+        #: told of everything that the store has committed; see `Driver`
+        self.on_events: Callable[[list[Event]], Callable[[Then], None] | None] = lambda events: None
+        #: names of topics some partitions of which are still to be made on this broker
+        self.unplaced: set[str] = set()
         #: told once, with the reason, when the store answers nothing more
         self.on_store_failed: Callable[[str], None] = lambda reason: None
         self.driver = Driver(
@@ -149,6 +151,8 @@ class ClusterView:
         assigned = self.image.partition(topic, index)
         if assigned is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic in self.unplaced:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         # Assigned here and yet not there: its log directory has failed.
         return ErrorCode.KAFKA_STORAGE_ERROR if self.id in assigned.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -16,6 +16,7 @@ from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.placing import Placing
 from tidelog.timer.host import Host
+from tidelog.timer.slices import Job, Slices
 from tidelog.timer.wheel import TimerTask
 
 FLUSH_CHECK_MS: Final = 1000
@@ -37,6 +38,8 @@ class Housekeeping:
         self._fail = fail
         self._tasks: dict[str, TimerTask] = {}
         self._deleting: list[TimerTask] = []
+        #: one after the other: thousands that are due together must not keep the workers from everybody else's work
+        self._removals = Slices(host, 0)
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
@@ -105,7 +108,16 @@ class Housekeeping:
             )
 
     def _deletion(self, deletion: PendingDeletion) -> Callable[[], None]:
-        return lambda: self._host.workers.in_worker(deletion, lambda _, error: None)
+        def due() -> None:
+            self._removals.add(self._remove(deletion))
+
+        return due
+
+    def _remove(self, deletion: PendingDeletion) -> Job:
+        try:
+            yield deletion
+        except OSError as error:
+            self._host.report("files that have left their log could not be removed", error)
 
     def expire_producers(self) -> None:
         """Forgets producers that were not heard of for `producer.id.expiration.ms`."""

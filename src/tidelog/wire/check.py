@@ -58,14 +58,27 @@ from tidelog.wire.batch import (
     patch_timestamps,
     read_header,
 )
-from tidelog.wire.compression import DEFAULT_LIMIT_BYTES, NONE, ZSTD, BadCompression, TooLarge, compress, decompress
+from tidelog.wire.compression import (
+    DEFAULT_LIMIT_BYTES,
+    GZIP,
+    NONE,
+    ZSTD,
+    BadCompression,
+    TooLarge,
+    compress,
+    decompress,
+    expected_bytes,
+    said_by_gzip,
+)
 
 _unpack_header: Final = HEADER.unpack_from
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 _MIN_INT64: Final = -_MAX_INT64 - 1
-#: what is unpacked, and packed into another codec, while others wait: a few milliseconds' worth
+#: what is unpacked while others wait: a few milliseconds' worth; and what next to all batches unpack to
 SHORT_BYTES: Final = 1 << 20
-SHORT_PACKED_BYTES: Final = 1 << 16
+MEDIUM_BYTES: Final = 1 << 23
+#: packing into another codec takes as long as unpacking so many times as much
+PACKING: Final = 16
 #: records that are walked in one go
 PART_RECORDS: Final = 50_000
 #: records that a refusal names
@@ -113,7 +126,14 @@ class AppendRules:
 
 
 class TakesLong(Exception):
-    """More has to be unpacked, or packed again, than others should wait for: to be checked `at_length`, elsewhere."""
+    """More has to be unpacked, or packed again, than others should wait for: to be checked elsewhere.
+
+    `expected_bytes` is about what it unpacks to.
+    """
+
+    def __init__(self, expected_bytes: int) -> None:
+        super().__init__(expected_bytes)
+        self.expected_bytes = expected_bytes
 
 
 class CheckedBatch:
@@ -137,13 +157,13 @@ def check_produced(
     *,
     from_client: bool = True,
     ignore_size: bool = False,
-    at_length: bool = True,
+    most_bytes: int | None = None,
 ) -> CheckedBatch:
     """Checks the message set of one partition of a produce request, and settles its timestamps and codec.
 
     `from_client` is False for batches that the broker itself writes (coordinators, transaction markers), which may be
-    control batches and carry any base offset. Raises InvalidBatch; nothing else escapes, but for TakesLong where it may
-    not be done `at_length`.
+    control batches and carry any base offset. Raises InvalidBatch; nothing else escapes, but for TakesLong where more
+    than `most_bytes` would have to be unpacked.
     """
     if rules.stores_as_is and from_client:
         plain = _plain_batch(records, rules, now_ms)
@@ -162,7 +182,10 @@ def check_produced(
         )
     if from_client:
         _check_client_header(header)
-    payload = unpack(batch, header, rules.max_unpacked_bytes) if at_length else _unpack_short(batch, header, rules)
+    if most_bytes is None:
+        payload = unpack(batch, header, rules.max_unpacked_bytes)
+    else:
+        payload = _unpack_little(batch, header, rules, most_bytes)
     max_timestamp = _check_records(header, payload, rules, now_ms)
     return _settle(batch, header, payload, rules, now_ms, max_timestamp, ignore_size)
 
@@ -239,16 +262,22 @@ def unpack(batch: memoryview, header: BatchHeader, limit_bytes: int = DEFAULT_LI
         raise InvalidBatch(INVALID_RECORD, f"the records do not unpack: {e}") from None
 
 
-def _unpack_short(batch: memoryview, header: BatchHeader, rules: AppendRules) -> Buffer:
+def _unpack_little(batch: memoryview, header: BatchHeader, rules: AppendRules, most_bytes: int) -> Buffer:
     """As `unpack`, and TakesLong where that, or what follows from it, would take long."""
+    codec = header.attributes & CODEC_MASK
+    packed = batch[HEADER_SIZE : LOG_OVERHEAD + header.length]
+    may_be_more = rules.max_unpacked_bytes > most_bytes
+    # The other codecs look at what the bytes say before they unpack any.
+    if codec == GZIP and may_be_more and said_by_gzip(packed) > most_bytes:
+        raise TakesLong(said_by_gzip(packed))
     try:
-        payload = unpack(batch, header, min(rules.max_unpacked_bytes, SHORT_BYTES))
+        payload = unpack(batch, header, min(rules.max_unpacked_bytes, most_bytes))
     except InvalidBatch as refused:
-        if refused.code == MESSAGE_TOO_LARGE and rules.max_unpacked_bytes > SHORT_BYTES:
-            raise TakesLong from None
+        if refused.code == MESSAGE_TOO_LARGE and may_be_more:
+            raise TakesLong(expected_bytes(codec, packed)) from None
         raise
-    if rules.codec not in (None, NONE, header.attributes & CODEC_MASK) and len(payload) > SHORT_PACKED_BYTES:
-        raise TakesLong
+    if rules.codec not in (None, NONE, codec) and len(payload) > most_bytes // PACKING:
+        raise TakesLong(len(payload) * PACKING)
     return payload
 
 

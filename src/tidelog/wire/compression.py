@@ -130,6 +130,27 @@ def _room(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size))
 
 
+def said_by_gzip(data: memoryview) -> int:
+    """How large the last member says it is, modulo 2 ** 32. It may lie, or be followed by bytes that say nothing."""
+    return int(_UINT32_LE.unpack_from(data, len(data) - 4)[0]) if len(data) >= 4 else 0
+
+
+def expected_bytes(codec: int, data: memoryview) -> int:
+    """About how large `data` becomes, by what it says and how it is built: to plan by, not to rely on."""
+    import cramjam
+
+    try:
+        if codec == LZ4:
+            return _lz4_frame(data)[2]
+        if codec == SNAPPY:
+            return sum(cramjam.snappy.decompress_raw_len(block) for block in _snappy_blocks(data))
+        if codec == ZSTD:
+            return _zstd_bound(data)[0]
+    except (BadCompression, cramjam.DecompressionError):
+        return 0
+    return said_by_gzip(data) if codec == GZIP else len(data)
+
+
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> Buffer:
     import zlib
 
@@ -266,7 +287,8 @@ def _lz4_blocks(data: memoryview, pos: int, trailer: int) -> tuple[list[tuple[in
         pos += size
 
 
-def _decompress_lz4(data: memoryview, limit_bytes: int) -> memoryview:
+def _lz4_frame(data: memoryview) -> tuple[list[tuple[int, int]], int, int]:
+    """The blocks of a frame, the largest size of one, and what all of them can become."""
     if len(data) < 7 or _UINT32_LE.unpack_from(data)[0] != _LZ4_MAGIC:
         raise BadCompression("lz4: not a frame")
     flags = data[4]
@@ -276,7 +298,6 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> memoryview:
     if not flags & _LZ4_INDEPENDENT:
         # Apache Kafka and its clients cannot read such a frame: once stored it would stop every Java consumer.
         raise BadCompression("lz4: frames of dependent blocks are not supported")
-    plain = bytes(data[4:7]) in _LZ4_PLAIN_HEADERS
     header_size = 15 if flags & _LZ4_CONTENT_SIZE else 7
     blocks, end = _lz4_blocks(data, header_size, 4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
     if len(data) != end + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0):
@@ -284,6 +305,12 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> memoryview:
     bound = sum(
         length & ~_LZ4_STORED if length & _LZ4_STORED else min(block_max, length * _LZ4_RATIO) for _, length in blocks
     )
+    return blocks, block_max, bound
+
+
+def _decompress_lz4(data: memoryview, limit_bytes: int) -> memoryview:
+    blocks, block_max, bound = _lz4_frame(data)
+    plain = bytes(data[4:7]) in _LZ4_PLAIN_HEADERS
     out = _room(min(bound, limit_bytes))
     import cramjam
 

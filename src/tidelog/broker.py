@@ -290,6 +290,8 @@ class Broker:
         self.driver.close()
         broker_epoch = self.image.brokers[self.id].epoch if self.id in self.image.brokers else -1
         self.logs.close(broker_epoch, self.replicas.high_watermarks())
+        for notice in self.logs.take_notices():
+            self.notice(notice)
 
     # --- what the cluster looks like ----------------------------------------------------------------
 

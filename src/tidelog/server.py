@@ -40,6 +40,7 @@ from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.server import Server as Sockets
 from tidelog.timer.wheel import Timer
+from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.config.sources import Settings
@@ -167,7 +168,8 @@ class BrokerServer:
         outcome: list[ApiError] = []
         self.broker.join(self._endpoints(bound), outcome.append)
         if not outcome or outcome[0].is_failure:
-            raise StartFailed(f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}")
+            raise StartFailed(self._why_not_joined(outcome))
+        self.store.started()
         self.housekeeping.start()
         self.cleaning.start()
         self._started = True
@@ -178,6 +180,12 @@ class BrokerServer:
         # While a worker computes, the loop waits this long whenever it comes back from the system, several times for
         # each request; the default is ten times as long.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    def _why_not_joined(self, outcome: list[ApiError]) -> str:
+        if outcome and outcome[0].code == ErrorCode.KAFKA_STORAGE_ERROR:
+            # What is kept for this case is used up, or was never made.
+            return f"the disk of {self._store_directory} is full, and a start must write a little. Free some room on it"
+        return f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}"
 
     def _endpoints(self, bound: dict[str, int]) -> list[Endpoint]:
         return [

@@ -635,13 +635,17 @@ class LogDirs:
     # --- closing
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """A clean stop: the next opening will not scan."""
+        """A clean stop: the next opening will not scan. Where that fails, `take_notices` tells."""
         for directory in self.dirs:
             if directory.failure is None:
                 try:
                     self._close(directory, broker_epoch, high_watermarks)
-                except (OSError, StorageError):
-                    continue
+                except (OSError, StorageError) as error:
+                    why = error.strerror if isinstance(error, OSError) else error
+                    self._notices.append(
+                        f"log directory {directory.path} could not be left in good order ({why}): "
+                        "the next start recovers its logs"
+                    )
         self._release()
 
     def _close(

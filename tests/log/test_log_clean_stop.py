@@ -209,6 +209,22 @@ def test_a_torn_tail_is_found_without_sizes_too(disk: MemoryDisk) -> None:
     assert "offset 49:" in dirs.take_notices()[0]
 
 
+def test_a_log_that_cannot_be_mended_for_want_of_room_is_offline_alone_until_the_next_start(disk: MemoryDisk) -> None:
+    damaged = bases(disk)[2]
+    disk.open(file(damaged)).truncate(100)
+    disk.fail_writes_after(0)
+    dirs = opened(disk)
+    assert list(dirs.logs) == [OTHER] and offsets(dirs.logs[OTHER]) == list(range(50))
+    assert any("partition 0 of topic damaged is offline" in notice for notice in dirs.take_notices())
+    disk.room_bytes = None
+    disk.locked.clear()
+    dirs = opened(disk)
+    assert len(offsets(dirs.logs[DAMAGED])) > 40
+    (notice,) = dirs.take_notices()
+    assert f"has lost offsets {damaged + 1} to {bases(disk)[3] - 1}" in notice
+    assert offsets(dirs.logs[OTHER]) == list(range(50))
+
+
 def test_a_log_that_cannot_be_opened_is_offline_alone_and_not_begun_anew(tmp_path: Path) -> None:
     disk = SystemDisk()
     stopped(disk, str(tmp_path))

@@ -38,7 +38,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import OF_ONE_FILE, PASSING, Disk, read_file
+from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.errors import LogError
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -127,8 +127,9 @@ def open_if_possible(
         except (LogError, InvalidBatch, CorruptIndex, ValueError) as error:
             why = error
         except OSError as error:
-            if error.errno not in OF_ONE_FILE:
+            if error.errno not in OF_ONE_FILE | NO_ROOM:
                 raise
+            # Where it cannot be mended for want of room, the next start tries again; the others need none.
             why = error
     directory.unopened[key] = str(why)
     directory.tell(f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}")

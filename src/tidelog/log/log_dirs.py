@@ -24,7 +24,6 @@ from tidelog.log.checkpoints import (
     CHECKPOINTS,
     CLEAN_SHUTDOWN,
     LOCK,
-    LOG_START_OFFSETS,
     META_PROPERTIES,
     NO_ID,
     MalformedCheckpoint,
@@ -32,7 +31,6 @@ from tidelog.log.checkpoints import (
     TopicPartition,
     format_clean_shutdown,
     parse_clean_shutdown,
-    write_offsets,
 )
 from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
@@ -146,6 +144,8 @@ class LogDirs:
                     self._leave_clean_stop(directory)
                 except OSError as error:
                     self._lose(directory, error)
+            if directory.failure is None:
+                self._try_to_checkpoint_starts(directory)
         if all(directory.failure for directory in self.dirs):
             self._release()
             raise self.dirs[0].offline()
@@ -198,6 +198,7 @@ class LogDirs:
         stopped = read_clean_stop(disk, path) if clean else {}
         interrupted = disk.exists(f"{path}/{MENDING}")
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
+        directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.
         foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
         for entry in sorted(disk.list(path)):
@@ -220,7 +221,8 @@ class LogDirs:
             elif kind != STRAY:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
                 gaps = foreign or key in cleaned_offsets
-                claim = Claim(clean, *offsets, gaps, as_left, marks.get(key, 0))
+                begins = None if foreign else start_offsets.get(key)
+                claim = Claim(clean, *offsets, gaps, as_left, marks.get(key, 0), begins)
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
                 if found is not None:
                     self._add_found(found, placement)
@@ -509,10 +511,20 @@ class LogDirs:
 
     def take_deletions(self) -> list[PendingDeletion]:
         """Deletions to be run, on a worker, each after its delay."""
-        taken = [deletion for directory in self.dirs for deletion in directory.deletions]
+        taken = []
         for directory in self.dirs:
+            if directory.deletions and directory.failure is None:
+                self._try_to_checkpoint_starts(directory)
+            taken += directory.deletions
             directory.deletions.clear()
         return taken
+
+    def _try_to_checkpoint_starts(self, directory: LogDir) -> None:
+        """Before a segment goes: one that is missing, and from which the log should begin, was not removed by us."""
+        try:
+            directory.checkpoint_start_offsets()
+        except OSError as error:
+            self._note_old_checkpoints(directory, error)
 
     def delete_old_segments(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
         """Retention, over all logs; returns how many segments went. A log whose disk fails is passed over."""
@@ -609,12 +621,7 @@ class LogDirs:
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
     ) -> None:
         directory.checkpoint_recovery_points(closed)
-        starts = {
-            key: log.log_start_offset
-            for key, log in directory.logs.items()
-            if log.log_start_offset > log.segments.first_base_offset
-        }
-        write_offsets(self.disk, f"{directory.path}/{LOG_START_OFFSETS}", starts)
+        directory.checkpoint_start_offsets()
         if high_watermarks is not None:
             directory.checkpoint_high_watermarks(high_watermarks)
 

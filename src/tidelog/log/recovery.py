@@ -71,6 +71,8 @@ class Claim(NamedTuple):
     stopped: Stopped | None = None
     #: offsets below it were replicated, and seen by consumers
     high_watermark: int = 0
+    #: where the log began when that was last written down; None where it is not known to have been
+    began_at: int | None = None
 
 
 def create_log(
@@ -141,7 +143,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     disk = directory.disk
     log = Log(directory, path, key[0], key[1], config)
     log.cleaned_offset = claim.cleaned_offset
-    sizes = _settle(disk, path)
+    sizes, retired = _settle(disk, path)
     log.topic_id = read_topic_id(disk, path)
     if PARTITION_NOTES in sizes:
         log.notes = PartitionNotes.parse(read_file(disk, f"{path}/{PARTITION_NOTES}"))
@@ -154,6 +156,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     found = _find_segments(disk, path, sizes, config, now_ms)
     segments = found.segments
     recovery = _recover_stopped(log, found, claim) if claim.clean else _recover(log, found, claim)
+    if not claim.clean:
+        recovery.losses[:0] = _lost_at_the_start(log, found, claim, retired)
     log_end_offset = recovery.end_offset
     if log_end_offset is None:
         log_end_offset = segments[-1].next_offset() if segments else 0
@@ -240,10 +244,12 @@ def _write_snapshot(log: Log) -> None:
         log.directory.refuse(error, log.name)
 
 
-def _settle(disk: Disk, path: str) -> dict[str, int]:
-    """Clears leftovers of interrupted work; returns the sizes of the files that remain, by name."""
+def _settle(disk: Disk, path: str) -> tuple[dict[str, int], set[int]]:
+    """Clears leftovers of interrupted work; returns the sizes of the files that remain, by name, and the base offsets
+    of segments that were on their way out."""
     sizes = {entry.name: entry.size_bytes for entry in disk.list(path) if not entry.is_dir}
     cleaned = [int(name[:20]) for name in sizes if name.endswith(CLEANED)]
+    retired = {int(name[:20]) for name in sizes if name.endswith(LOG + DELETED)}
     swaps = []
     for name in list(sizes):
         # A `.swap` file at or past a `.cleaned` one is part of a replacement that was not complete.
@@ -255,7 +261,7 @@ def _settle(disk: Disk, path: str) -> dict[str, int]:
             swaps.append(name)
     if swaps:
         _complete_swap(disk, path, sizes, swaps)
-    return sizes
+    return sizes, retired
 
 
 def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str]) -> None:
@@ -377,6 +383,21 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
     for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
         losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
     return _Recovery(flushed.read + segments[first_unflushed:], losses, after_holes, [], [])
+
+
+def _lost_at_the_start(log: Log, found: _Found, claim: Claim, retired: set[int]) -> list[Loss]:
+    """What is missing before the first segment, where it was not removed by us: that is written down beforehand."""
+    if not found.segments:
+        return []
+    first = found.segments[0].base_offset
+    begins = claim.log_start_offset
+    orphans = sorted(orphan for orphan in found.orphans if orphan < first and orphan not in retired)
+    if claim.began_at is not None and not any(base < first for base in retired):
+        orphans = orphans or [begins]
+    if not orphans or begins >= first:
+        return []
+    lost = f"{log.path}/{offset_name(orphans[0])}{LOG}"
+    return [Loss(max(begins, orphans[0]), first, lost, "is missing")]
 
 
 def _ends_at(log: Log, segment: Segment, bound: int, losses: list[Loss]) -> bool:

@@ -38,7 +38,6 @@ from tidelog.group.turn import Refusal as GroupRefusal
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import LogError
 from tidelog.log.log_dirs import LogDirs
-from tidelog.log.producers import AppendOrigin
 from tidelog.metadata.store import Refusal, SessionExpired
 from tidelog.moving import Moves
 from tidelog.placing import Placing
@@ -50,12 +49,10 @@ from tidelog.rules import Rules
 from tidelog.slices import Slices
 from tidelog.timer.parking import Parking
 from tidelog.timer.wheel import Timer
-from tidelog.transacting import TransactionCoordination, marker_error
+from tidelog.transacting import TransactionCoordination
 from tidelog.txn.config import TxnConfig
-from tidelog.txn.transaction import TopicPartition
 from tidelog.txn.transactions import Transactions
 from tidelog.wire.errors import ErrorCode, KafkaError
-from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
 
 if TYPE_CHECKING:
     from tidelog.clock import Clock
@@ -561,26 +558,6 @@ class Broker:
         self.parking.wake(partition.key)
         if partition.log.directory.flushes:
             self.on_housekeeping_due()
-
-    def write_marker(self, at: TopicPartition, marker: Any) -> int:
-        """Ends a producer's transaction on a partition that this broker leads; an error code, 0 when it is written."""
-
-        def write(partition: Partition) -> None:
-            now_ms = self.clock.wall_ms()
-            end = EndTxnMarker(COMMIT if marker.commit else ABORT, marker.coordinator_epoch)
-            batch = build_end_txn_marker(end, marker.producer_id, marker.producer_epoch, now_ms)
-            partition.append(
-                memoryview(batch),
-                -1,
-                now_ms,
-                origin=AppendOrigin.COORDINATOR,
-                transaction_version=marker.transaction_version,
-            )
-            if at.topic == OFFSETS_TOPIC:
-                self.groups.transaction_ended(at.partition, marker.producer_id, marker.commit)
-            self.appended(partition)
-
-        return marker_error(self, at, write)
 
 
 def _auto_create_error(code: int) -> int:

@@ -2,6 +2,8 @@
 
     decision ─▶ append its records as one batch ─▶ replay each ─▶ set its timers ─▶ reply, once they are committed
 
+Where the topic is to be flushed before it acknowledges (`flush.messages`), what follows waits for the flush as well.
+
 A coordinator owns the partitions of its topic that this broker leads. Leading one, it first reads the partition from
 its start and replays it; until that is done the room answers COORDINATOR_LOAD_IN_PROGRESS. Reading happens on a
 worker, a chunk at a time, so that a long partition keeps nobody waiting.
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1 << 20
 NO_PRODUCER: Final = -1
 PATIENCE_MS: Final = 60_000
+FLUSH_AGAIN_MS: Final = 1_000
 #: of the records that become one batch where they need not be one
 PIECE_BYTES: Final = 1 << 18
 RECORD_OVERHEAD_BYTES: Final = 24
@@ -153,19 +156,48 @@ class Coordination(ABC):
 
     def carry_out(self, decision: Decision, guard: int = NO_GUARD) -> None:
         """`guard` is what the verification of a transaction gave, where the records belong to one."""
+        flush_due = False
         if decision.records:
             try:
-                self._append(decision, guard)
+                flush_due = self._append(decision, guard)
             except (KafkaError, LogError, InvalidBatch, ProducerRefused) as error:
                 clock = self._broker.clock
                 code = ErrorCode.of(error.code)
                 decision = self._room.append_failed(decision, code, clock.monotonic_ms(), clock.wall_ms())
         self._set_timers(decision)
-        if decision.replies:
-            self._reply_when_committed(decision)
         effects = self._effects(decision)
+        if flush_due:
+            self._conclude_when_flushed(decision, effects)
+        else:
+            self._conclude(decision.partition, decision.replies, effects)
+
+    def _conclude(self, index: int, replies: list[Reply], effects: Callable[[], None] | None) -> None:
+        if replies:
+            self._reply_when_committed(index, replies)
         if effects is not None:
-            self._when_committed(decision.partition, effects)
+            self._when_committed(index, effects)
+
+    def _conclude_when_flushed(self, decision: Decision, effects: Callable[[], None] | None) -> None:
+        broker, index = self._broker, decision.partition
+        partition = broker.partition(self.topic, index)
+        replies = decision.replies
+
+        def flushed(error_code: int) -> None:
+            nonlocal replies
+            if not error_code:
+                self._conclude(index, replies, effects)
+                return
+            code = ErrorCode.of(error_code)
+            _send([Reply(each.ticket, self._room.failed(each.message, code)) for each in replies])
+            replies = []
+            if effects is not None and broker.replicas.partitions.get(partition.key) is partition:
+                # The records stay, and what follows from them must not come before they are safe.
+                broker.timer.add(broker.clock.monotonic_ms() + FLUSH_AGAIN_MS, flush)
+
+        def flush() -> None:
+            broker.flushing.flush(partition.log, flushed)
+
+        flush()
 
     def _effects(self, decision: Decision) -> Callable[[], None] | None:
         """What follows from the records once they are committed, beside the replies."""
@@ -196,7 +228,9 @@ class Coordination(ABC):
 
         park()
 
-    def _append(self, decision: Decision, guard: int) -> None:
+    def _append(self, decision: Decision, guard: int) -> bool:
+        """Whether the log is to be flushed before anybody hears of it."""
+        flush_due = False
         broker = self._broker
         partition = broker.partition(self.topic, decision.partition)
         now_ms = broker.clock.wall_ms()
@@ -211,7 +245,9 @@ class Coordination(ABC):
             info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
             for offset, record in enumerate(records, info.first_offset):
                 self._replay(decision.partition, record, producer_id, offset)
+            flush_due = flush_due or info.flush_due
         broker.appended(partition)
+        return flush_due
 
     def _set_timers(self, decision: Decision) -> None:
         for change in decision.timers:
@@ -229,10 +265,9 @@ class Coordination(ABC):
 
         return due
 
-    def _reply_when_committed(self, decision: Decision) -> None:
+    def _reply_when_committed(self, index: int, replies: list[Reply]) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
-        replies = decision.replies
-        partition = self._broker.replicas.partitions.get((self.topic, decision.partition))
+        partition = self._broker.replicas.partitions.get((self.topic, index))
         if partition is None or partition.high_watermark >= partition.log.log_end_offset:
             _send(replies)
             return

@@ -13,16 +13,18 @@ refused where it would be appended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.coordination import Coordination
 from tidelog.decision import CoordinatorRecord, Decision
 from tidelog.log.errors import LogError
-from tidelog.log.producers import ProducerRefused
+from tidelog.log.producers import AppendOrigin, ProducerRefused
 from tidelog.txn.transaction import TopicPartition
 from tidelog.wire import messages
 from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
 
 if TYPE_CHECKING:
     from tidelog.broker import Broker
@@ -78,11 +80,21 @@ class TransactionCoordination(Coordination):
         return None if not markers else lambda: self._write_all(markers)
 
     def _write_all(self, all_markers: Iterable[TxnMarkers]) -> None:
-        broker = self._broker
         for markers in all_markers:
-            results = {at: ErrorCode.of(broker.write_marker(at, markers)) for at in markers.partitions}
-            clock = broker.clock
-            self.carry_out(self._transactions.markers_written(markers, results, clock.monotonic_ms(), clock.wall_ms()))
+            self._write_markers(markers)
+
+    def _write_markers(self, markers: TxnMarkers) -> None:
+        broker, clock = self._broker, self._broker.clock
+        results: dict[TopicPartition, ErrorCode] = {}
+
+        def told(at: TopicPartition, code: int) -> None:
+            results[at] = ErrorCode.of(code)
+            if len(results) == len(markers.partitions):
+                now_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
+                self.carry_out(self._transactions.markers_written(markers, results, now_ms, wall_ms))
+
+        for at in markers.partitions:
+            write_marker(broker, at, markers, partial(told, at))
 
     # --- verification -------------------------------------------------------------------------------
 
@@ -143,12 +155,30 @@ def producer_error(code: ErrorCode, knows_abortable: bool, bumps_epoch: bool) ->
     return KafkaError(code)
 
 
-def marker_error(broker: Broker, at: TopicPartition, write: Callable[[Partition], None]) -> int:
-    """Writes a marker through `write`; the code that says what became of it. A partition that is gone needs none."""
+def write_marker(broker: Broker, at: TopicPartition, marker: Any, done: Callable[[int], None]) -> None:
+    """Ends a producer's transaction on a partition that this broker leads. `done` gets an error code, 0 when the marker
+    is written, and flushed where that belongs to it. A partition that is gone needs none."""
     try:
-        write(broker.partition(at.topic, at.partition))
+        partition = broker.partition(at.topic, at.partition)
+        now_ms = broker.clock.wall_ms()
+        end = EndTxnMarker(COMMIT if marker.commit else ABORT, marker.coordinator_epoch)
+        info = partition.append(
+            memoryview(build_end_txn_marker(end, marker.producer_id, marker.producer_epoch, now_ms)),
+            -1,
+            now_ms,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+        )
     except KafkaError as error:
-        return 0 if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code
+        done(0 if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code)
+        return
     except (LogError, ProducerRefused, InvalidBatch) as error:
-        return error.code
-    return 0
+        done(error.code)
+        return
+    if at.topic == broker.group_coordination.topic:
+        broker.groups.transaction_ended(at.partition, marker.producer_id, marker.commit)
+    broker.appended(partition)
+    if info.flush_due:
+        broker.flushing.flush(partition.log, done)
+    else:
+        done(0)

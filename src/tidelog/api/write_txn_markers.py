@@ -5,8 +5,10 @@ Coordinators send it, and so does an operator who aborts a transaction that was 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.transacting import write_marker
 from tidelog.txn.transaction import TopicPartition
 from tidelog.wire import messages
 
@@ -24,7 +26,19 @@ class Marker(NamedTuple):
 
 def handle(body: Any, request: Request) -> Any:
     response = messages.WriteTxnMarkersResponse
-    results = []
+    results: list[Any] = []
+    waiting = 1
+
+    def told(result: Any, code: int) -> None:
+        result.error_code = code
+        one_less()
+
+    def one_less() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            request.reply(response(markers=results))
+
     for asked in body.markers:
         marker = Marker(
             asked.producer_id,
@@ -33,18 +47,15 @@ def handle(body: Any, request: Request) -> Any:
             asked.transaction_result,
             asked.transaction_version,
         )
-        topics = [
-            response.WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    response.WritableTxnMarkerPartitionResult(
-                        partition_index=index,
-                        error_code=request.broker.write_marker(TopicPartition(topic.name, index), marker),
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in asked.topics
-        ]
+        topics = []
+        for topic in asked.topics:
+            partitions = [
+                response.WritableTxnMarkerPartitionResult(partition_index=index) for index in topic.partition_indexes
+            ]
+            for each in partitions:
+                waiting += 1
+                at = TopicPartition(topic.name, each.partition_index)
+                write_marker(request.broker, at, marker, partial(told, each))
+            topics.append(response.WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         results.append(response.WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
-    return response(markers=results)
+    one_less()

@@ -164,6 +164,8 @@ class Broker:
         self.driver = Driver(self.controller, store, clock.wall_ms, self._carry_out, self._store_failed)
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        #: while the logs are opened: the configurations of topics, which the image does not know yet
+        self._configs_found: Mapping[str, Mapping[str, str]] | None = None
         self.logs = LogDirs(config.log_dirs, disk, self.log_config)
         self.moves = Moves(self)
         self.replicas = Replicas(self.id)
@@ -242,7 +244,9 @@ class Broker:
             found = adoption.written_by(self._disk, self.config.log_dirs)
             cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(self._new_id))
             placement = None if known is None else adoption.placement_of(tree, self.id, whole=not self._store.losses)
+            self._configs_found = adoption.topic_configs(tree)
             self.logs.open(self.id, cluster_id, self.clock.wall_ms(), placement)
+            self._configs_found = None
             taking = adoption.Adoption(self.id, self._new_id, self._disk, self._internal_config)
             found_logs = self.logs.logs.values()
             if known is None:
@@ -539,7 +543,10 @@ class Broker:
 
     def log_config(self, topic: str) -> LogConfig:
         """What a topic's logs are configured with: its own overrides over the broker's values."""
-        overrides: Mapping[str, str] = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
+        if self._configs_found is not None:
+            overrides: Mapping[str, str] = self._configs_found.get(topic, {})
+        else:
+            overrides = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
         key = tuple(sorted(overrides.items()))
         found = self._log_configs.get(key)
         if found is None:

@@ -12,8 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.adoption import placement_of, written_by
-from tidelog.control import nodes
+from tidelog.adoption import placement_of, topic_configs, written_by
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
 from tidelog.log.config import LogConfig
 from tidelog.log.directory_set import listed, read_directory_set
@@ -65,11 +64,8 @@ def check_data(path: str, deep: bool = False) -> Checkup:
         damages += stored.losses
         known = stored.tree.zxid > 0 or os.path.exists(f"{path}/{PLACE_NAME}")
         tree = list(stored.tree.walk("/")) if stored.tree.zxid > 0 else None
-        for node_path, node in tree or ():
-            kind, _, topic = node_path.rpartition("/")
-            if kind == "/config/topics":
-                policy = nodes.decode_config(node.data).get("cleanup.policy", "delete")
-                policies[topic] = tuple(each.strip() for each in policy.split(","))
+        for topic, config in topic_configs(tree or ()).items():
+            policies[topic] = tuple(each.strip() for each in config.get("cleanup.policy", "delete").split(","))
     except CorruptMetadata as error:
         damages.append(f"the metadata is damaged, and a broker does not start: {error}")
     disk = OverlayDisk()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from api_site import Asked, Site, batch

@@ -38,6 +38,7 @@ from tidelog.log.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
     Placement,
+    found_twice,
     listed,
     read_directory_set,
     write_directory_set,
@@ -76,6 +77,7 @@ class LogDirs:
         "_moves",
         "_new_id",
         "_notices",
+        "_twice",
         "clean_broker_epoch",
         "dirs",
         "disk",
@@ -107,6 +109,8 @@ class LogDirs:
         self._config_for = config_for
         self._new_id = new_id
         self._notices: list[str] = []
+        #: partitions that were found in two directories: nobody knows which is the right one
+        self._twice: dict[TopicPartition, tuple[str, str]] = {}
         self._locks: list[Lock] = []
         #: the directories that belong together, with those that are missing
         self._known = DirectorySet({}, 0)
@@ -137,6 +141,7 @@ class LogDirs:
                     epochs.add(self._load(directory, now_ms, placement))
                 except OSError as error:
                     self._lose(directory, error)
+        self._refuse_duplicates()
         # Only now: a start that is refused has changed nothing.
         for directory in self.dirs:
             if directory.failure is None:
@@ -248,6 +253,11 @@ class LogDirs:
             self.disk.remove(f"{directory.path}/{name}")
         self.disk.sync_dir(directory.path)
 
+    def _refuse_duplicates(self) -> None:
+        if self._twice:
+            self._release()
+            raise DuplicateLog(found_twice(self._twice))
+
     def _add_future(self, log: Log, placement: Placement | None) -> None:
         key = (log.topic, log.partition)
         if key in self.futures or self._fate(log, placement) is not None:
@@ -265,8 +275,8 @@ class LogDirs:
         other = self.logs.get((log.topic, log.partition))
         if other is not None:
             if other.notes.moves == log.notes.moves:
-                self._release()
-                raise DuplicateLog(f"{log.name} was found in both {other.path} and {log.path}: remove one of them")
+                self._twice[log.topic, log.partition] = other.directory.path, log.directory.path
+                return
             # A move was interrupted after the copy had taken the partition's place.
             older, log = sorted((other, log), key=lambda each: each.notes.moves)
             older.directory.logs.pop((log.topic, log.partition), None)
@@ -334,6 +344,7 @@ class LogDirs:
             replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
             self.disk.remove(f"{path}/{PROBE}")
             self._load(directory, now_ms, placement)
+            self._refuse_duplicates()
             self._leave_clean_stop(directory)
         except OSError as error:
             self._lose(directory, error)

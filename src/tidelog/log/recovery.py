@@ -145,8 +145,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.cleaned_offset = claim.cleaned_offset
     sizes, retired = _settle(disk, path)
     log.topic_id = read_topic_id(disk, path)
-    if PARTITION_NOTES in sizes:
-        log.notes = PartitionNotes.parse(read_file(disk, f"{path}/{PARTITION_NOTES}"))
+    log.notes = read_notes(disk, path)
     if claim.gaps:
         log.note(log.notes._replace(gaps=True), sync=False)
     if LEADER_EPOCH_FILE in sizes:
@@ -203,6 +202,14 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
         return parse_partition_metadata(read_file(disk, f"{path}/{PARTITION_METADATA}"))
     except FileNotFoundError:
         return None
+
+
+def read_notes(disk: Disk, path: str) -> PartitionNotes:
+    """What must be known of the partition in this directory besides what its files show."""
+    try:
+        return PartitionNotes.parse(read_file(disk, f"{path}/{PARTITION_NOTES}"))
+    except FileNotFoundError:
+        return PartitionNotes()
 
 
 def _restore_producers(

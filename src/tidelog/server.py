@@ -10,10 +10,12 @@ closed. A second signal does not wait for the clients.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -159,10 +161,8 @@ class BrokerServer:
             try:
                 host, port = self.sockets.listen(listener.host, listener.port, listener.name)
             except OSError as error:
-                raise StartFailed(
-                    f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}. "
-                    "Choose another port with --port, or 0 for any free one"
-                ) from error
+                where = f"{listener.host or '*'}:{listener.port}"
+                raise StartFailed(f"cannot listen on {where}: {error.strerror}. {_how_to_listen(error)}") from error
             bound[listener.name] = port
             self.addresses.append((host, port))
         outcome: list[ApiError] = []
@@ -243,6 +243,14 @@ class BrokerServer:
         return (
             f"tidelog ready on {shown}:{port} (broker {self.broker.id}, cluster {self.broker.cluster_id}, data {data})"
         )
+
+
+def _how_to_listen(error: OSError) -> str:
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return "Give --host an address of this machine: 127.0.0.1, or 0.0.0.0 for every one"
+    if error.errno == errno.EACCES:
+        return "Ports below 1024 need privileges: choose another with --port"
+    return "Choose another port with --port, or 0 for any free one"
 
 
 def limits_of(config: BrokerConfig) -> Limits:

@@ -76,7 +76,8 @@ def refuse_unkept(settings: Mapping[str, Setting], ignored: Iterable[Setting] = 
 
 def asks_for(name: str, text: str) -> str | None:
     """What the setting asks for that is not there; None where there is nothing."""
-    plain = name.removeprefix(_IMAGE_PREFIX)
+    # In capitals it means nothing to Kafka either; whoever wrote it relies on it all the same.
+    plain = name.removeprefix(_IMAGE_PREFIX).lower()
     what = next((what for asking, what in _ASKS.items() if _is_of(plain, asking)), None)
     return None if what is None or _is_nothing(plain, text.strip()) else what
 

@@ -110,6 +110,24 @@ def test_a_transaction_for_which_there_is_no_room_has_not_happened(tmp_path: Pat
         assert not list(directory.glob("*.tmp"))
 
 
+def test_a_reader_behind_a_transaction_for_which_there_is_no_room_sees_nothing_of_it(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    executor = Held()
+    store = EmbeddedStore(str(tmp_path), executor)
+    store.submit([Create("/there")], lambda result: None)
+    executor.run()
+    disk.room_bytes = 0
+    written, read = [], []
+    store.submit([Create("/refused")], written.append)
+    store.exists("/refused", read.append)
+    store.exists("/there", read.append)
+    executor.run()
+    assert isinstance(written[0], NoRoom)
+    assert read[0] is None and read[1] is not None
+    store.close()
+
+
 def submitted(store: EmbeddedStore, name: str, size_bytes: int = 200) -> object:
     answers: list = []
     store.submit([Create(name, b"x" * size_bytes)], answers.append)

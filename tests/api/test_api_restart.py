@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from api_site import START_MS, Site, batch
 
+from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.wire.errors import ErrorCode
 
 OK = 0
@@ -215,3 +216,15 @@ def test_a_preallocated_segment_is_no_loss_after_a_kill(site: Site) -> None:
     site.start()
     assert site.notices == []
     assert site.produce("t").base_offset == 3
+
+
+def test_topics_whose_configuration_is_lost_with_the_metadata_lose_nothing_to_retention(site: Site) -> None:
+    site.topic("t", retention_ms="-1")
+    site.produce("t", batch(5, timestamp_ms=START_MS - 30 * 86_400_000))
+    site.stop()
+    site.ensemble = MemoryEnsemble()
+    site.start()
+    assert any("nothing is deleted from them until retention.ms is set" in notice for notice in site.notices)
+    site.housekeeping.retain()
+    log = site.broker.partition("t", 0).log
+    assert (log.log_start_offset, log.log_end_offset) == (0, 5)

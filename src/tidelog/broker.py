@@ -112,7 +112,9 @@ class Broker:
             found = adoption.written_by(self._disk, self.config.log_dirs)
             cluster_id = known or (found.cluster_id if found else adoption.new_cluster_id(new_id))
             placement = None if known is None else adoption.placement_of(tree, self.id, whole=not self._store.losses)
+            self.cluster.configs_found = adoption.topic_configs(tree)
             logs.open(self.id, cluster_id, self.host.clock.wall_ms(), placement)
+            self.cluster.configs_found = None
             taking = adoption.Adoption(
                 self.id, new_id, self._disk, lambda topic: overrides_of(topic, self.config, brokers=1)
             )

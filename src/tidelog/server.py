@@ -10,10 +10,12 @@ closed. A second signal does not wait for the clients.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +42,7 @@ from tidelog.net.server import Server as Sockets
 from tidelog.node.adoption import written_by
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
+from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.config.sources import Settings
@@ -152,16 +155,15 @@ class BrokerServer:
             try:
                 host, port = self.sockets.listen(listener.host, listener.port, listener.name)
             except OSError as error:
-                raise StartFailed(
-                    f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}. "
-                    "Choose another port with --port, or 0 for any free one"
-                ) from error
+                where = f"{listener.host or '*'}:{listener.port}"
+                raise StartFailed(f"cannot listen on {where}: {error.strerror}. {_how_to_listen(error)}") from error
             bound[listener.name] = port
             self.addresses.append((host, port))
         outcome: list[ApiError] = []
         self.broker.join(self._endpoints(bound), outcome.append)
         if not outcome or outcome[0].is_failure:
-            raise StartFailed(f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}")
+            raise StartFailed(self._why_not_joined(outcome))
+        self.store.started()
         self.broker.start_upkeep()
         self._started = True
         # What lives now lives as long as the broker: keep the cyclic collector from walking it again and again.
@@ -171,6 +173,12 @@ class BrokerServer:
         # While a worker computes, the loop waits this long whenever it comes back from the system, several times for
         # each request; the default is ten times as long.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    def _why_not_joined(self, outcome: list[ApiError]) -> str:
+        if outcome and outcome[0].code == ErrorCode.KAFKA_STORAGE_ERROR:
+            # What is kept for this case is used up, or was never made.
+            return f"the disk of {self._store_directory} is full, and a start must write a little. Free some room on it"
+        return f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}"
 
     def _endpoints(self, bound: dict[str, int]) -> list[Endpoint]:
         return [
@@ -239,6 +247,14 @@ def _listener_limits(config: BrokerConfig) -> dict[str, ListenerLimits]:
         return int(config.get(setting)) if config.is_set(setting) else -1
 
     return {e.name: ListenerLimits(*(own(e, name) for name in LISTENER_LIMITS)) for e in bound_listeners(config)}
+
+
+def _how_to_listen(error: OSError) -> str:
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return "Give --host an address of this machine: 127.0.0.1, or 0.0.0.0 for every one"
+    if error.errno == errno.EACCES:
+        return "Ports below 1024 need privileges: choose another with --port"
+    return "Choose another port with --port, or 0 for any free one"
 
 
 def limits_of(config: BrokerConfig) -> Limits:

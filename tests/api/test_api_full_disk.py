@@ -50,6 +50,18 @@ def test_writes_are_refused_and_reads_served_until_there_is_room_and_both_turns_
     assert no_directory_failed(site)
 
 
+def test_a_stop_without_room_for_its_checkpoints_says_that_the_next_start_recovers(site: Site) -> None:
+    site.topic("t")
+    site.produce("t", 3)
+    site.disk.fail_writes_after(0)
+    site.stop()
+    (notice,) = site.notices
+    assert "data-0 could not be left in good order" in notice and "the next start recovers its logs" in notice
+    site.disk.room_bytes = None
+    site.start()
+    assert fetched_bytes(site, "t") > 0
+
+
 def test_a_topic_for_whose_partitions_there_is_no_room_is_refused_and_not_there(site: Site) -> None:
     site.topic("old")
     for room in range(0, 300, 30):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
-from api_site import Site, batch
+from api_site import START_MS, Site, batch
 
+from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.wire.errors import ErrorCode
 
 OK = 0
@@ -187,3 +189,42 @@ def test_a_topic_created_again_while_its_directory_is_missing_is_the_one_that_co
     two.disk.rename(f"{path}.away", path)
     two.start()
     assert fetched(two, index=index) == (OK, 3, 3, 3)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_segment_that_a_restart_goes_on_with_keeps_to_its_topics_settings(site: Site, clean: bool) -> None:
+    site.topic("t", segment_index_bytes="120", index_interval_bytes="0")
+
+    def write() -> list[int]:
+        for number in range(40):
+            assert site.produce("t", batch(1, timestamp_ms=START_MS + number)).error_code == OK
+        return [segment.base_offset for segment in site.broker.data.partition("t", 0).log.segments]
+
+    bases = write()
+    assert len(bases) > 3
+    site.stop(clean)
+    site.start()
+    # No index is longer than its topic allows: the segment in hand is rolled when it is as full as the others were.
+    longest = max(end - begin for begin, end in pairwise(bases))
+    assert max(end - begin for begin, end in pairwise([*write(), 80])) <= longest
+
+
+def test_a_preallocated_segment_is_no_loss_after_a_kill(site: Site) -> None:
+    site.topic("t", preallocate="true", segment_bytes="1048576")
+    site.produce("t", 3)
+    site.stop(clean=False)
+    site.start()
+    assert site.notices == []
+    assert site.produce("t").base_offset == 3
+
+
+def test_topics_whose_configuration_is_lost_with_the_metadata_lose_nothing_to_retention(site: Site) -> None:
+    site.topic("t", retention_ms="-1")
+    site.produce("t", batch(5, timestamp_ms=START_MS - 30 * 86_400_000))
+    site.stop()
+    site.ensemble = MemoryEnsemble()
+    site.start()
+    assert any("nothing is deleted from them until retention.ms is set" in notice for notice in site.notices)
+    site.housekeeping.retain()
+    log = site.broker.data.partition("t", 0).log
+    assert (log.log_start_offset, log.log_end_offset) == (0, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,28 @@ def test_a_torn_and_a_missing_journal_are_told(data: Path) -> None:
     (data / JOURNAL_NAME).unlink()
     (line,) = check_data(str(data)).damages
     assert JOURNAL_NAME in line and "missing" in line
+
+
+def test_a_partition_in_two_directories_is_told(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    opened(other).close()
+    shutil.copytree(data / "t-0", other / "t-0")
+    # Nothing in the one speaks of the other.
+    assert check_data(str(data)).damages == []
+    found = CliRunner().invoke(
+        command, ["--data-dir", str(data), "--data-dir", str(other), "--bootstrap", "127.0.0.1:1"]
+    )
+    assert found.exit_code == 1
+    assert f"t-0 in both {data} and {other}" in found.output and f"t-0 in both {other} and {data}" in found.output
+    # One that a move left behind is known for what it is.
+    (other / "t-0" / "tidelog-partition").write_text("version=0\ngaps=0\nmoves=1\n")
+    assert check_data(str(data), beside=[str(other)]).damages == []
+    both = LogDirs([str(data), str(other)], SystemDisk(), lambda topic: CONFIG)
+    both.open(0, "cluster", NOW_MS)
+    both.close()
+    shutil.copytree(other / "t-0", data / "t-0")
+    (line,) = check_data(str(data)).damages
+    assert f"t-0 in both {data} and {other}" in line
 
 
 def test_damage_is_bad_and_a_directory_in_use_is_left_alone(data: Path) -> None:

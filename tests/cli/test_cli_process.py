@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -290,3 +291,32 @@ def _own_address() -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
+
+
+def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(tmp_path: Path) -> None:
+    # Stands where an import of the command's is still under way.
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    told = subprocess.run(
+        [sys.executable, "-m", "tidelog.cli.entry", "serve"],
+        env={**environment(), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
+
+
+def test_the_command_begins_where_an_interrupt_is_heard() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"]["tidelog"] == "tidelog.cli.entry:main"
+    told = subprocess.run([sys.executable, "-m", "tidelog.cli.entry", "--version"], env=environment(), check=True)
+    assert told.returncode == 0
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_a_host_that_is_not_this_machine_is_told_as_such(tmp_path: Path, host: str) -> None:
+    arguments = ["serve", "--data-dir", str(tmp_path / "data"), "--host", host, "--port", "0"]
+    told = subprocess.run([*COMMAND, *arguments], env=environment(), capture_output=True, text=True)
+    assert told.returncode == 1
+    assert f"cannot listen on {host}:0" in told.stderr and "Give --host an address of this machine" in told.stderr
+    assert "--port" not in told.stderr

@@ -18,6 +18,8 @@ from tidelog.config.checks import connection_overrides
 from tidelog.config.definitions import BROKER_KEYS
 from tidelog.config.errors import INVALID_REQUEST, ConfigError
 from tidelog.config.listeners import advertised_listeners, bound_listeners, inter_broker_listener
+from tidelog.config.sources import load
+from tidelog.server import limits_of
 
 
 def test_defaults_are_typed() -> None:
@@ -334,3 +336,9 @@ def test_a_value_that_cannot_be_settled_changes_nothing() -> None:
     with pytest.raises(ConfigError):
         config.settle("broker.id", "-9")
     assert config.broker_id == 4 and config.get("node.id") == 4
+
+
+def test_as_many_connections_wait_as_is_set_and_many_by_default() -> None:
+    assert limits_of(BrokerConfig()).socket_listen_backlog_size == 1024
+    config = BrokerConfig(load(flags=["socket.listen.backlog.size=50"]))
+    assert limits_of(config).socket_listen_backlog_size == 50

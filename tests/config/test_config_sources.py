@@ -264,3 +264,14 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load([str(tmp_path / "missing.properties")])
     assert "missing.properties" in caught.value.explain()
+
+
+def test_a_name_that_differs_in_case_only_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("LOG.RETENTION.MS=1\nNum.Partitions=3\n")
+    assert load([str(path)], {}, []).warnings == [
+        f"{path}:1: unknown configuration LOG.RETENTION.MS is ignored; did you mean log.retention.ms, in lower case?",
+        f"{path}:2: unknown configuration Num.Partitions is ignored; did you mean num.partitions, in lower case?",
+    ]
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions, in lower case\?"):
+        load([], {}, ["NUM.PARTITIONS=3"])

@@ -72,6 +72,8 @@ def test_a_listener_that_is_to_be_secured_stops_the_start_and_is_not_replaced(
     ("name", "text"),
     [
         ("ssl.keystore.location", "/k.pem"),
+        ("SSL.keystore.location", "/k.pem"),
+        ("Authorizer.Class.Name", "acme.Authorizer"),
         ("ssl.client.auth", "required"),
         ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
         ("sasl.jaas.config", "s3cret"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,61 @@ def test_a_write_that_fails_is_not_acknowledged_and_leaves_the_others_alone() ->
         with RunningBroker(data_dir=broker.data_dir) as roomy:
             assert read_all(roomy, "full") == acknowledged
             assert read_all(roomy, "other") == [b"lives on"]
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, with room for 4 MiB."""
+    place = tmp_path / "volume"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def fill_to_the_last_block(path: Path) -> None:
+    with open(path, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def fill_last_block_of_journal(broker: RunningBroker, connection: raw.Connection) -> None:
+    """Creates topics until there is hardly a byte left in the block that the next entry would go to."""
+    journal = broker.data_dir / "tidelog-metadata.journal"
+    number = 0
+    while -journal.stat().st_size % 4096 > 200:
+        connection.ask(raw.auto_create_frame(f"filler-{number}"))
+        number += 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_disk_without_a_free_block_is_started_on_and_read_from_and_written_to_once_there_is_room(
+    small_volume: Path, clean: bool
+) -> None:
+    with RunningBroker(data_dir=small_volume / "data") as broker:
+        with raw.Connection(broker.host, broker.port) as connection:
+            connection.ask(raw.auto_create_frame("t"))
+            assert produce(connection, "t", b"before").error_code == 0
+            fill_last_block_of_journal(broker, connection)
+        if clean:
+            broker.stop()
+        else:
+            broker.kill()
+        fill_to_the_last_block(small_volume / "filler")
+        broker.start()
+        with raw.Connection(broker.host, broker.port) as connection:
+            assert produce(connection, "t", b"x" * 10_000).error_code == KAFKA_STORAGE_ERROR
+            assert read_all(broker, "t") == [b"before"]
+            (small_volume / "filler").unlink()
+            assert produce(connection, "t", b"after") == raw.Produced(0, 1)
+            fill_to_the_last_block(small_volume / "filler")
+        broker.stop()
+        last_word = broker.stderr().splitlines()[-1]
+        assert "could not be left in good order" in last_word and "No space left on device" in last_word
+        broker.start()
+        assert read_all(broker, "t") == [b"before", b"after"]
 
 
 def test_flush_on_every_append_is_acknowledged_after_the_flush() -> None:

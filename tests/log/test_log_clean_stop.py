@@ -194,11 +194,33 @@ def test_the_sizes_of_an_older_stop_are_passed_over(disk: MemoryDisk) -> None:
     """As after another broker has used the directory and stopped it cleanly."""
     sizes = bytes(disk.content(f"/data/{CLEAN_STOP}"))
     dirs = opened(disk)
-    append(dirs.logs[DAMAGED], 1)
+    log = dirs.logs[DAMAGED]
+    append(log, 1)
+    log.advance_log_start_offset(20)
+    assert dirs.delete_old_segments(NOW_MS, lambda each: each.log_end_offset) > 0
     dirs.close()
     disk.content(f"/data/{CLEAN_STOP}")[:] = sizes
     again = opened(disk)
     assert again.take_notices() == [] and again.logs[DAMAGED].log_end_offset == 51
+
+
+def test_a_transaction_whose_end_is_lost_with_its_segment_is_known_to_have_ended() -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    log = dirs.create(DAMAGED, NOW_MS)
+    sent = build_batch([(1000, None, b"x", None)], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    log.append_as_leader(memoryview(sent), 0, NOW_MS, guard=NOT_REQUIRED)
+    log.roll(NOW_MS)
+    marker = build_end_txn_marker(EndTxnMarker(ABORT, 0), 9, 0, 1000)
+    log.append_as_leader(memoryview(marker), 0, NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.roll(NOW_MS)
+    append(log, 1)
+    dirs.close()
+    disk.open(file(1)).truncate(0)
+    again = opened(disk)
+    assert again.logs[DAMAGED].first_unstable_offset is None
+    (notice,) = again.take_notices()
+    assert "has lost offset 1:" in notice
 
 
 def test_a_torn_tail_is_found_without_sizes_too(disk: MemoryDisk) -> None:
@@ -207,6 +229,22 @@ def test_a_torn_tail_is_found_without_sizes_too(disk: MemoryDisk) -> None:
     dirs = opened(disk)
     assert dirs.logs[DAMAGED].log_end_offset == 49
     assert "offset 49:" in dirs.take_notices()[0]
+
+
+def test_a_log_that_cannot_be_mended_for_want_of_room_is_offline_alone_until_the_next_start(disk: MemoryDisk) -> None:
+    damaged = bases(disk)[2]
+    disk.open(file(damaged)).truncate(100)
+    disk.fail_writes_after(0)
+    dirs = opened(disk)
+    assert list(dirs.logs) == [OTHER] and offsets(dirs.logs[OTHER]) == list(range(50))
+    assert any("partition 0 of topic damaged is offline" in notice for notice in dirs.take_notices())
+    disk.room_bytes = None
+    disk.locked.clear()
+    dirs = opened(disk)
+    assert len(offsets(dirs.logs[DAMAGED])) > 40
+    (notice,) = dirs.take_notices()
+    assert f"has lost offsets {damaged + 1} to {bases(disk)[3] - 1}" in notice
+    assert offsets(dirs.logs[OTHER]) == list(range(50))
 
 
 def test_a_log_that_cannot_be_opened_is_offline_alone_and_not_begun_anew(tmp_path: Path) -> None:

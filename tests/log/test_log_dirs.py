@@ -228,6 +228,61 @@ def test_a_torn_recovery_checkpoint_costs_time_and_nothing_else(tmp_path: Path) 
     assert open_dirs(tmp_path).logs[("t", 0)].log_end_offset == 5
 
 
+def segments_after_a_kill(*, checkpointed: bool) -> MemoryDisk:
+    """A log of twenty batches in several segments, as a kill leaves it."""
+    disk = MemoryDisk(max_files=100)
+    dirs = small_segments(disk)
+    log = dirs.create(("t", 0), NOW_MS)
+    for _ in range(20):
+        append(log)
+    if checkpointed:
+        dirs.checkpoint({("t", 0): 20})
+    dirs._release()
+    return disk
+
+
+def small_segments(disk: MemoryDisk, retention_bytes: int = -1) -> LogDirs:
+    config = LogConfig(segment_bytes=300, retention_bytes=retention_bytes)
+    dirs = LogDirs(["/data"], disk, lambda topic: config)
+    dirs.open(1, "c", NOW_MS)
+    return dirs
+
+
+@pytest.mark.parametrize(
+    ("suffixes", "checkpointed"),
+    [((".log",), False), ((".log", ".index", ".timeindex"), True)],
+    ids=["its log file", "all its files"],
+)
+def test_a_first_segment_that_is_missing_after_a_kill_is_told(suffixes: tuple[str, ...], checkpointed: bool) -> None:
+    disk = segments_after_a_kill(checkpointed=checkpointed)
+    for suffix in suffixes:
+        disk.remove(f"/data/t-0/{0:020d}{suffix}")
+    dirs = small_segments(disk)
+    begins = dirs.logs["t", 0].log_start_offset
+    assert begins > 0
+    expected = f"partition 0 of topic t has lost offsets 0 to {begins - 1}: /data/t-0/{0:020d}.log is missing"
+    assert dirs.take_notices() == [expected]
+    # Once is enough.
+    dirs._release()
+    assert small_segments(disk).take_notices() == []
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["whose files are gone", "whose files wait to be removed"])
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_segments_that_retention_removed_before_a_kill_are_no_loss(checkpointed: bool, removed: bool) -> None:
+    disk = segments_after_a_kill(checkpointed=checkpointed)
+    dirs = small_segments(disk, retention_bytes=500)
+    assert dirs.delete_old_segments(NOW_MS, lambda log: log.log_end_offset) > 0
+    if removed:
+        for deletion in dirs.take_deletions():
+            deletion()
+    dirs._release()
+    for _ in range(2):
+        dirs = small_segments(disk)
+        assert dirs.take_notices() == [] and dirs.logs["t", 0].log_start_offset > 0
+        dirs._release()
+
+
 # --- from time to time
 
 
@@ -241,7 +296,7 @@ def test_checkpoints_say_where_logs_begin_and_how_far_they_are_safe(tmp_path: Pa
     dirs.checkpoint({("t", 0): 9, ("other", 0): 1})
     # The active segment is always recovered, so only what lies before it is claimed.
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n2\nt 0 0\nt 1 0\n"
-    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 4\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n2\nt 0 4\nt 1 0\n"
     assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 9\n"
     log.roll(NOW_MS)
     log.flush()

@@ -252,8 +252,28 @@ def test_two_logs_of_one_partition_without_a_word_of_a_move_are_refused() -> Non
     it.disk.mkdir("/b/t-0")
     for entry in it.disk.list("/a/t-0"):
         it.disk.open(f"/b/t-0/{entry.name}", create=True).write(it.disk.content(f"/a/t-0/{entry.name}"), 0)
-    with pytest.raises(DuplicateLog, match="/a/t-0 and /b/t-0"):
+    with pytest.raises(DuplicateLog, match="t-0 in both /a and /b"):
         it.restart()
+
+
+def test_all_partitions_that_lie_in_two_directories_are_named_at_once() -> None:
+    it = Broker("/a", "/b", "/c")
+    for number in range(7):
+        it.create(("t", number), T_ID, "/b", records=1)
+    it.create(U, U_ID, "/a", records=1)
+    it.take_away("/b")
+    # It is given up: what lay there begins anew, and then it comes back after all.
+    for path in ("/a", "/c"):
+        lines = bytes(it.disk.content(f"{path}/{DIRECTORY_SET}")).decode().splitlines()
+        kept = [line for line in lines if not line.endswith("=/b")]
+        it.disk.open(f"{path}/{DIRECTORY_SET}", empty=True).write("\n".join(kept).encode(), 0)
+    it.restart("/a", "/c")
+    for number in range(7):
+        it.create(("t", number), T_ID, "/c" if number else "/a", records=1)
+    it.bring_back("/b")
+    with pytest.raises(DuplicateLog) as refused:
+        it.restart("/a", "/b", "/c")
+    assert "t-0 in both /a and /b; t-1, t-2, t-3, t-4, t-5, t-6 in both /b and /c" in str(refused.value)
 
 
 # --- created again under the same name

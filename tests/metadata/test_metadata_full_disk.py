@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.metadata import embedded, journal
-from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, EmbeddedStore
+from tidelog.metadata import embedded, journal, reserve
+from tidelog.metadata.embedded import JOURNAL_NAME, RESERVE_NAME, SNAPSHOT_NAME, EmbeddedStore
 from tidelog.metadata.store import Committed, Create, NoRoom, SetData
 
 
@@ -29,12 +29,23 @@ class SmallDisk:
         self.room_bytes -= fits
         return os.write(fd, data[:fits])
 
+    def truncate(self, path: str, size_bytes: int) -> None:
+        self.room_bytes += os.path.getsize(path) - size_bytes
+        os.truncate(path, size_bytes)
+
+    def posix_fallocate(self, fd: int, at: int, size_bytes: int) -> None:
+        if size_bytes > self.room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room_bytes -= size_bytes
+        os.posix_fallocate(fd, at, size_bytes)
+
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
     small = SmallDisk()
     monkeypatch.setattr(journal, "os", small)
     monkeypatch.setattr(embedded, "os", small)
+    monkeypatch.setattr(reserve, "os", small)
     return small
 
 
@@ -97,6 +108,69 @@ def test_a_transaction_for_which_there_is_no_room_has_not_happened(tmp_path: Pat
         assert again.losses == []
         again.close()
         assert not list(directory.glob("*.tmp"))
+
+
+def test_a_reader_behind_a_transaction_for_which_there_is_no_room_sees_nothing_of_it(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    executor = Held()
+    store = EmbeddedStore(str(tmp_path), executor)
+    store.submit([Create("/there")], lambda result: None)
+    executor.run()
+    disk.room_bytes = 0
+    written, read = [], []
+    store.submit([Create("/refused")], written.append)
+    store.exists("/refused", read.append)
+    store.exists("/there", read.append)
+    executor.run()
+    assert isinstance(written[0], NoRoom)
+    assert read[0] is None and read[1] is not None
+    store.close()
+
+
+def submitted(store: EmbeddedStore, name: str, size_bytes: int = 200) -> object:
+    answers: list = []
+    store.submit([Create(name, b"x" * size_bytes)], answers.append)
+    return answers[0]
+
+
+def test_a_start_on_a_full_disk_writes_into_the_room_that_was_kept_for_it(tmp_path: Path, disk: SmallDisk) -> None:
+    store = EmbeddedStore(str(tmp_path))
+    store.started()
+    assert isinstance(submitted(store, "/before"), Committed)
+    store.close()
+    for life in range(8):
+        disk.room_bytes = 0
+        store = EmbeddedStore(str(tmp_path))
+        # As after a crash: several transactions, and one that is larger than a step of the reserve.
+        assert isinstance(submitted(store, f"/epoch{life}"), Committed)
+        assert isinstance(submitted(store, f"/leaders{life}", 10_000), Committed)
+        store.started()
+        disk.room_bytes = 0
+        assert isinstance(submitted(store, "/refused"), NoRoom)
+        store.close()
+    disk.room_bytes = 1 << 30
+    store = EmbeddedStore(str(tmp_path))
+    assert isinstance(submitted(store, "/room"), Committed)
+    assert os.path.getsize(tmp_path / RESERVE_NAME) < reserve.LEAST_BYTES
+    store.started()
+    assert os.path.getsize(tmp_path / RESERVE_NAME) >= reserve.LEAST_BYTES
+    store.close()
+
+
+def test_the_reserve_is_filled_with_whatever_room_there_is_and_never_a_reason_to_fail(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    store = EmbeddedStore(str(tmp_path))
+    assert isinstance(submitted(store, "/a"), Committed)
+    disk.room_bytes = 30_000
+    store.started()
+    assert os.path.getsize(tmp_path / RESERVE_NAME) == 24_576
+    assert isinstance(submitted(store, "/b"), Committed)
+    disk.room_bytes = 1 << 30
+    assert isinstance(submitted(store, "/c"), Committed)
+    assert os.path.getsize(tmp_path / RESERVE_NAME) >= reserve.LEAST_BYTES
+    store.close()
 
 
 def test_a_torn_last_entry_costs_that_entry_alone_and_is_told(tmp_path: Path) -> None:

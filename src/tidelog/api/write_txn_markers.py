@@ -5,9 +5,11 @@ Coordinators send it, and so does an operator who aborts a transaction that was 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -21,9 +23,21 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-def handle(body: messages.WriteTxnMarkersRequest, request: Request) -> messages.WriteTxnMarkersResponse:
+def handle(body: messages.WriteTxnMarkersRequest, request: Request) -> None:
     response = messages.WriteTxnMarkersResponse
-    results = []
+    results: list[messages.WriteTxnMarkersResponse.WritableTxnMarkerResult] = []
+    waiting = 1
+
+    def told(result: messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
+        result.error_code = int(code)
+        one_less()
+
+    def one_less() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            request.reply(response(markers=results))
+
     for asked in body.markers:
         marker = Marker(
             asked.producer_id,
@@ -32,18 +46,14 @@ def handle(body: messages.WriteTxnMarkersRequest, request: Request) -> messages.
             asked.transaction_result,
             asked.transaction_version,
         )
-        topics = [
-            response.WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    response.WritableTxnMarkerPartitionResult(
-                        partition_index=index,
-                        error_code=request.doors.markers.write(topic.name, index, marker),
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in asked.topics
-        ]
+        topics = []
+        for topic in asked.topics:
+            partitions = [
+                response.WritableTxnMarkerPartitionResult(partition_index=index) for index in topic.partition_indexes
+            ]
+            for each in partitions:
+                waiting += 1
+                request.doors.markers.write(topic.name, each.partition_index, marker, partial(told, each))
+            topics.append(response.WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         results.append(response.WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
-    return response(markers=results)
+    one_less()

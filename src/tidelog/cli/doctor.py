@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -50,13 +50,21 @@ class Finding(NamedTuple):
     ),
 )
 @click.option(
-    "--data-dir", metavar="DIR", default="tidelog-data", show_default=True, help="Where a broker here keeps data."
+    "--data-dir",
+    "data_dirs",
+    multiple=True,
+    metavar="DIR",
+    default=["tidelog-data"],
+    show_default=True,
+    help="Where a broker here keeps data; may be repeated.",
 )
 @click.option("--deep", is_flag=True, help="Read every record batch of the data directory and check it.")
 @output_option("table", "json", "yaml")
 @broker_options
 @click.pass_context
-def command(ctx: click.Context, data_dir: str, deep: bool, output: str, bootstrap: str, timeout: float) -> None:
+def command(
+    ctx: click.Context, data_dirs: tuple[str, ...], deep: bool, output: str, bootstrap: str, timeout: float
+) -> None:
     """Check this machine, a data directory and a broker, and say what to do.
 
     The data directory of a broker that does not run is only read: whatever a start would lose is told beforehand.
@@ -66,8 +74,8 @@ def command(ctx: click.Context, data_dir: str, deep: bool, output: str, bootstra
     """
     from tidelog.cli.failure import FAILED, UNREACHABLE
 
-    findings = list(check_machine(data_dir))
-    about_data = list(check_data_directory(data_dir, deep))
+    findings = list(check_machine(data_dirs))
+    about_data = [finding for each in data_dirs for finding in check_data_directory(each, deep, data_dirs)]
     findings += about_data
     reached, about_cluster = check_cluster(bootstrap, min(timeout, 10.0))
     findings += about_cluster
@@ -88,11 +96,11 @@ def command(ctx: click.Context, data_dir: str, deep: bool, output: str, bootstra
 # --- this machine -----------------------------------------------------------------------------------
 
 
-def check_machine(data_dir: str) -> Iterator[Finding]:
+def check_machine(data_dirs: Iterable[str]) -> Iterator[Finding]:
     yield _python()
     yield _kernels()
     yield _files()
-    yield _disk(data_dir)
+    yield from map(_disk, data_dirs)
     yield _java()
     yield _spark()
 
@@ -171,7 +179,7 @@ def _spark() -> Finding:
 # --- its data ---------------------------------------------------------------------------------------
 
 
-def check_data_directory(data_dir: str, deep: bool) -> Iterator[Finding]:
+def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) -> Iterator[Finding]:
     """What a start on the directory would find; nothing where there is none."""
     from tidelog.node.checkup import check_data, is_data_directory, is_in_use
 
@@ -182,7 +190,7 @@ def check_data_directory(data_dir: str, deep: bool) -> Iterator[Finding]:
         yield Finding(OK, "data", f"{path} is in use: the broker that runs on it has told what it found")
         return
     try:
-        found = check_data(path, deep)
+        found = check_data(path, deep, beside)
     except OSError as error:
         yield Finding(BAD, "data", f"{path} cannot be read: {error}", "look into the disk, or change the owner")
         return

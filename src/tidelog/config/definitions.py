@@ -125,6 +125,7 @@ OWN_DEFAULTS: dict[str, tuple[str | None, str]] = {
     "max.connections": ("2147483647", "a flood of connections must not take the broker down"),
     "node.id": (None, "a single broker is number 0"),
     "process.roles": (None, "a broker needs no separate controller"),
+    "socket.listen.backlog.size": ("50", "of clients that all connect at once, those that do not fit in wait a second"),
     "ssl.keystore.type": ("JKS", "keys are read as PEM; a Java key store cannot be read"),
     "ssl.truststore.type": ("JKS", "certificates are read as PEM; a Java trust store cannot be read"),
 }

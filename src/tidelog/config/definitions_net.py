@@ -19,7 +19,7 @@ socket.receive.buffer.bytes                  int      102400 - high read-only wo
     SO_RCVBUF of accepted sockets; -1 leaves it to the system.
 socket.request.max.bytes                     int      104857600 >=1 high read-only works
     Largest request; a connection that announces more is closed.
-socket.listen.backlog.size                   int      50 >=1 medium read-only works
+socket.listen.backlog.size                   int      1024 >=1 medium read-only works
     Connections that may wait to be accepted.
 socket.connection.setup.timeout.ms           long     10000 - medium read-only none:cluster
     How long an outgoing connection may take at first.

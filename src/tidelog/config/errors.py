@@ -51,12 +51,19 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was probably meant to be."""
     import difflib  # late: only a mistake needs it, and a broker's start does not
 
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.75)
     return matches[0] if matches else None
 
 
-def unknown_key(name: str, known: Iterable[str], what: str = "config") -> ConfigError:
+def meant(name: str, known: Iterable[str]) -> str | None:
+    """The question whether another name was meant, where there is one like it."""
     suggestion = nearest(name, known)
-    hint = f"did you mean {suggestion}?" if suggestion else None
+    if suggestion is None:
+        return None
+    return f"did you mean {suggestion}{', in lower case' if suggestion == name.lower() else ''}?"
+
+
+def unknown_key(name: str, known: Iterable[str], what: str = "config") -> ConfigError:
+    hint = meant(name, known)
     message = f"Unknown {what} name: {name}"
     return ConfigError(f"{message} ({hint})" if hint else message, name=name)

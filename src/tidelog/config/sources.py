@@ -24,7 +24,7 @@ from tidelog.config.definitions import (
     same_setting,
 )
 from tidelog.config.effects import told_without_effect, without_effect
-from tidelog.config.errors import ConfigError, nearest, unknown_key
+from tidelog.config.errors import ConfigError, meant, unknown_key
 from tidelog.config.properties import parse_properties
 from tidelog.config.units import plain_number
 
@@ -183,9 +183,10 @@ def _known(given: Iterable[Setting], settings: Settings) -> list[Setting]:
             known.append(setting)
             continue
         settings.ignored.append(setting)
-        suggestion = nearest(setting.name, _candidates(setting.name))
-        meant = f"; did you mean {suggestion}?" if suggestion else ""
-        settings.warnings.append(f"{setting.where}: unknown configuration {setting.name} is ignored{meant}")
+        question = meant(setting.name, _candidates(setting.name))
+        settings.warnings.append(
+            f"{setting.where}: unknown configuration {setting.name} is ignored{f'; {question}' if question else ''}"
+        )
     return known
 
 

@@ -101,7 +101,8 @@ def _find(settings: Mapping[str, Setting], ignored: Iterable[Setting]) -> list[_
 
 def _named(settings: Iterable[Setting], listeners: Collection[str]) -> Iterator[_Asked]:
     for setting in settings:
-        name = setting.name.removeprefix(_IMAGE_PREFIX)
+        # In capitals it means nothing to Kafka either; whoever wrote it relies on it all the same.
+        name = setting.name.removeprefix(_IMAGE_PREFIX).lower()
         what = None if name in _OF_QUORUM else _asks_for(name, setting.text, listeners)
         if what is not None:
             # Only the name: the value may be a password.

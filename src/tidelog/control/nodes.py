@@ -34,6 +34,7 @@ CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+TOPIC_CONFIGS: Final = "/config/topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 #: What must exist before anything else is written, parents first.
@@ -47,7 +48,7 @@ PERSISTENT_PATHS: Final = (
     DELETE_TOPICS,
     "/config",
     "/config/changes",
-    "/config/topics",
+    TOPIC_CONFIGS,
     "/config/brokers",
     "/config/clients",
     "/config/users",

@@ -2,6 +2,8 @@
 
     decision ─▶ append its records as one batch ─▶ replay each ─▶ set its timers ─▶ reply, once they are committed
 
+Where the topic is to be flushed before it acknowledges (`flush.messages`), what follows waits for the flush as well.
+
 A coordinator owns the partitions of its topic that this broker leads. Leading one, it first reads the partition from
 its start and replays it; until that is done the room answers COORDINATOR_LOAD_IN_PROGRESS. Reading happens on a
 worker, a chunk at a time, so that a long partition keeps nobody waiting.
@@ -32,6 +34,7 @@ D = TypeVar("D", bound=Decision)
 
 CHUNK_BYTES: Final = 1 << 20
 PATIENCE_MS: Final = 60_000
+FLUSH_AGAIN_MS: Final = 1_000
 #: of the records that become one batch where they need not be one
 PIECE_BYTES: Final = 1 << 18
 RECORD_OVERHEAD_BYTES: Final = 24
@@ -120,17 +123,43 @@ class Coordination(Generic[D]):
 
     def carry_out(self, decision: D, guard: int = NO_GUARD) -> None:
         """`guard` is what the verification of a transaction gave, where the records belong to one."""
+        flush_due = False
         if decision.records:
             try:
-                self._append(decision, guard)
+                flush_due = self._append(decision, guard)
             except (KafkaError, LogError, InvalidBatch, ProducerRefused) as error:
                 decision = self._room.append_failed(decision, ErrorCode.of(error.code), *self._now())
         self._set_timers(decision)
-        if decision.replies:
-            self._reply_when_committed(decision)
         effects = self._effects(decision)
+        if flush_due:
+            self._conclude_when_flushed(decision.partition, decision.replies, effects)
+        else:
+            self._conclude(decision.partition, decision.replies, effects)
+
+    def _conclude(self, index: int, replies: list[Reply], effects: Callable[[], None] | None) -> None:
+        if replies:
+            self._reply_when_committed(index, replies)
         if effects is not None:
-            self._when_committed(decision.partition, effects)
+            self._when_committed(index, effects)
+
+    def _conclude_when_flushed(self, index: int, replies: list[Reply], effects: Callable[[], None] | None) -> None:
+        partition = self._data.partition(self.topic, index)
+
+        def flushed(error_code: int) -> None:
+            nonlocal replies
+            if not error_code:
+                self._conclude(index, replies, effects)
+                return
+            self._send_failures(replies, ErrorCode.of(error_code))
+            replies = []
+            if effects is not None and self._data.replicas.partitions.get(partition.key) is partition:
+                # The records stay, and what follows from them must not come before they are safe.
+                self._host.timer.add(self._host.clock.monotonic_ms() + FLUSH_AGAIN_MS, flush)
+
+        def flush() -> None:
+            self._data.flushing.flush(partition.log, flushed)
+
+        flush()
 
     def _effects(self, decision: D) -> Callable[[], None] | None:
         """What follows from the records once they are committed, beside the replies."""
@@ -147,7 +176,9 @@ class Coordination(Generic[D]):
 
         self._data.when_committed((self.topic, index), PATIENCE_MS, settled)
 
-    def _append(self, decision: Decision, guard: int) -> None:
+    def _append(self, decision: Decision, guard: int) -> bool:
+        """Whether the log is to be flushed before anybody hears of it."""
+        flush_due = False
         partition = self._data.partition(self.topic, decision.partition)
         now_ms = self._host.clock.wall_ms()
         producer_id = decision.producer_id
@@ -161,7 +192,9 @@ class Coordination(Generic[D]):
             info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
             for offset, record in enumerate(records, info.first_offset):
                 self._room.replay(decision.partition, record, producer_id, offset)
+            flush_due = flush_due or info.flush_due
         self._data.appended(partition)
+        return flush_due
 
     def _set_timers(self, decision: Decision) -> None:
         for change in decision.timers:
@@ -178,17 +211,19 @@ class Coordination(Generic[D]):
 
         return due
 
-    def _reply_when_committed(self, decision: Decision) -> None:
+    def _reply_when_committed(self, index: int, replies: list[Reply]) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
-        replies = decision.replies
 
         def settled(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                _send([Reply(reply.ticket, self._room.failed(reply.message, error)) for reply in replies])
+                self._send_failures(replies, error)
             else:
                 _send(replies)
 
-        self._data.when_committed((self.topic, decision.partition), self._commit_timeout_ms(), settled)
+        self._data.when_committed((self.topic, index), self._commit_timeout_ms(), settled)
+
+    def _send_failures(self, replies: list[Reply], error: ErrorCode) -> None:
+        _send([Reply(reply.ticket, self._room.failed(reply.message, error)) for reply in replies])
 
     def _now(self) -> tuple[int, int]:
         """Monotonic and wall time, as the rooms take them."""

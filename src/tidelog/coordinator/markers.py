@@ -6,10 +6,12 @@ transaction visible, or drops them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.log.errors import LogError
+from tidelog.log.log import Log
 from tidelog.log.producers import AppendOrigin, ProducerRefused
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
@@ -43,26 +45,31 @@ class Markers:
         self._groups = groups
         self._host = host
 
-    def write(self, topic: str, index: int, ending: Ending) -> ErrorCode:
-        """Ends a transaction on a partition that this broker leads; NONE when the marker is in the log.
+    def write(self, topic: str, index: int, ending: Ending, done: Callable[[ErrorCode], None]) -> None:
+        """Ends a transaction on a partition that this broker leads.
 
-        A partition that is gone needs no marker.
+        `done` gets NONE when the marker is written, and flushed where that belongs to it. A partition that is gone
+        needs no marker.
         """
         try:
-            self._append(topic, index, ending)
+            log_to_flush = self._append(topic, index, ending)
         except KafkaError as error:
-            gone = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return ErrorCode.NONE if gone else ErrorCode.of(error.code)
+            done(ErrorCode.NONE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code)
         except (LogError, ProducerRefused, InvalidBatch) as error:
-            return ErrorCode.of(error.code)
-        return ErrorCode.NONE
+            done(ErrorCode.of(error.code))
+        else:
+            if log_to_flush is None:
+                done(ErrorCode.NONE)
+            else:
+                self._data.flushing.flush(log_to_flush, lambda error_code: done(ErrorCode.of(error_code)))
 
-    def _append(self, topic: str, index: int, ending: Ending) -> None:
+    def _append(self, topic: str, index: int, ending: Ending) -> Log | None:
+        """The log, where it is to be flushed before anybody hears of the marker."""
         partition = self._data.partition(topic, index)
         now_ms = self._host.clock.wall_ms()
         marker = EndTxnMarker(COMMIT if ending.commit else ABORT, ending.coordinator_epoch)
         batch = build_end_txn_marker(marker, ending.producer_id, ending.producer_epoch, now_ms)
-        partition.append(
+        info = partition.append(
             memoryview(batch),
             -1,
             now_ms,
@@ -72,3 +79,4 @@ class Markers:
         if topic == self._groups.topic:
             self._groups.room.transaction_ended(index, ending.producer_id, ending.commit)
         self._data.appended(partition)
+        return partition.log if info.flush_due else None

@@ -12,6 +12,7 @@ refused where it would be appended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from tidelog.config.broker_config import BrokerConfig
@@ -24,6 +25,7 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
 from tidelog.timer.host import Host
 from tidelog.txn.config import TxnConfig
+from tidelog.txn.transaction import TopicPartition
 from tidelog.txn.transactions import Transactions
 from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
@@ -74,8 +76,18 @@ class TransactionCoordination(Coordination[TxnDecision]):
 
     def _write_all(self, all_markers: Iterable[TxnMarkers]) -> None:
         for markers in all_markers:
-            results = {at: self._markers.write(at.topic, at.partition, markers) for at in markers.partitions}
-            self.carry_out(self.room.markers_written(markers, results, *self._now()))
+            self._write(markers)
+
+    def _write(self, markers: TxnMarkers) -> None:
+        results: dict[TopicPartition, ErrorCode] = {}
+
+        def written(at: TopicPartition, code: ErrorCode) -> None:
+            results[at] = code
+            if len(results) == len(markers.partitions):
+                self.carry_out(self.room.markers_written(markers, results, *self._now()))
+
+        for at in markers.partitions:
+            self._markers.write(at.topic, at.partition, markers, partial(written, at))
 
     # --- verification -------------------------------------------------------------------------------
 

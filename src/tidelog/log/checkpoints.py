@@ -3,7 +3,7 @@
 In every log directory:
 
     recovery-point-offset-checkpoint    "topic partition offset": what is known to be on the device
-    log-start-offset-checkpoint         "topic partition offset": where a log begins after DeleteRecords
+    log-start-offset-checkpoint         "topic partition offset": where each log begins
     replication-offset-checkpoint       "topic partition offset": high watermarks
     cleaner-offset-checkpoint           "topic partition offset": how far compaction has come
     meta.properties                     whose directory this is: cluster, node, directory

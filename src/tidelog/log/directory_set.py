@@ -77,6 +77,18 @@ def listed(keys: Iterable[TopicPartition], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
 
 
+def found_twice(places: Mapping[TopicPartition, tuple[str, str]]) -> str:
+    """What to say of partitions that lie in two log directories each, and not because of a move."""
+    together: dict[tuple[str, str], list[TopicPartition]] = {}
+    for key, pair in places.items():
+        together.setdefault(pair, []).append(key)
+    found = [f"{listed(keys, len(keys))} in both {one} and {other}" for (one, other), keys in together.items()]
+    return (
+        f"found twice: {'; '.join(found)}. Move one of each away, or leave the directory with those that are "
+        "out of date out of log.dirs"
+    )
+
+
 def read_directory_set(disk: Disk, paths: Iterable[str]) -> DirectorySet:
     """What the directories at these paths say together; a file that cannot be read says nothing."""
     known: dict[bytes, str] = {}

@@ -552,7 +552,10 @@ class Log:
         return 0 <= self._dirty_since_ms <= now_ms - self._config.flush_ms
 
     def flush_work(self) -> FlushWork | None:
-        """What must be synced for the whole log to be on the device; None if it is already."""
+        """What must be synced for the whole log to be on the device; None if it is already. Raises where a sync failed:
+        what it should have written may be dropped, and the next one succeed all the same."""
+        if self.directory.failure is not None:
+            raise self.directory.offline()
         self.directory.flushes.discard(self)
         self._dirty_since_ms = -1
         return collect(self)

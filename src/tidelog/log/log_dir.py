@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.log.checkpoints import (
     CHECKPOINTS,
     HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
     RECOVERY_POINTS,
     MalformedCheckpoint,
     TopicPartition,
@@ -86,6 +87,7 @@ class LogDir:
         "notices",
         "path",
         "recovery_points_stale",
+        "start_offsets",
         "unopened",
     )
 
@@ -104,6 +106,8 @@ class LogDir:
         self.recovery_points_stale = False
         #: as last written, None before that
         self.high_watermarks: Mapping[TopicPartition, int] | None = None
+        #: as last written, or found
+        self.start_offsets: Mapping[TopicPartition, int] = {}
         self.directory_id = bytes(16)
         #: what somebody should hear of: losses, files that are missing
         self.notices: list[str] = []
@@ -170,6 +174,13 @@ class LogDir:
             write_offsets(self.disk, f"{self.path}/{HIGH_WATERMARKS}", marks, sync)
             self.high_watermarks = marks
 
+    def checkpoint_start_offsets(self) -> None:
+        """Writes where each log begins, where that has changed: whoever misses a first segment compares."""
+        starts = {key: log.log_start_offset for key, log in self.logs.items()}
+        if starts != self.start_offsets:
+            write_offsets(self.disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
+            self.start_offsets = starts
+
     def read_offsets(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint. One that is torn counts as none: recovery then starts at 0 and loses nothing but time."""
         try:
@@ -187,4 +198,6 @@ class LogDir:
             left = {key: offset for key, offset in offsets.items() if key in self.logs}
             if len(left) < len(offsets):
                 write_offsets(self.disk, f"{self.path}/{name}", left)
+            if name == LOG_START_OFFSETS:
+                self.start_offsets = left
         self.departed.clear()

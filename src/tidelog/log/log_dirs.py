@@ -24,7 +24,6 @@ from tidelog.log.checkpoints import (
     CHECKPOINTS,
     CLEAN_SHUTDOWN,
     LOCK,
-    LOG_START_OFFSETS,
     META_PROPERTIES,
     NO_ID,
     MalformedCheckpoint,
@@ -32,7 +31,6 @@ from tidelog.log.checkpoints import (
     TopicPartition,
     format_clean_shutdown,
     parse_clean_shutdown,
-    write_offsets,
 )
 from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
@@ -40,6 +38,7 @@ from tidelog.log.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
     Placement,
+    found_twice,
     listed,
     read_directory_set,
     write_directory_set,
@@ -78,6 +77,7 @@ class LogDirs:
         "_moves",
         "_new_id",
         "_notices",
+        "_twice",
         "clean_broker_epoch",
         "cordoned",
         "dirs",
@@ -112,6 +112,8 @@ class LogDirs:
         self._config_for = config_for
         self._new_id = new_id
         self._notices: list[str] = []
+        #: partitions that were found in two directories: nobody knows which is the right one
+        self._twice: dict[TopicPartition, tuple[str, str]] = {}
         self._locks: list[Lock] = []
         #: the directories that belong together, with those that are missing
         self._known = DirectorySet({}, 0)
@@ -142,6 +144,7 @@ class LogDirs:
                     epochs.add(self._load(directory, now_ms, placement))
                 except OSError as error:
                     self._lose(directory, error)
+        self._refuse_duplicates()
         # Only now: a start that is refused has changed nothing.
         for directory in self.dirs:
             if directory.failure is None:
@@ -149,6 +152,8 @@ class LogDirs:
                     self._leave_clean_stop(directory)
                 except OSError as error:
                     self._lose(directory, error)
+            if directory.failure is None:
+                self._try_to_checkpoint_starts(directory)
         if all(directory.failure for directory in self.dirs):
             self._release()
             raise self.dirs[0].offline()
@@ -201,6 +206,7 @@ class LogDirs:
         stopped = read_clean_stop(disk, path) if clean else {}
         interrupted = disk.exists(f"{path}/{MENDING}")
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
+        directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.
         foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
         for entry in sorted(disk.list(path)):
@@ -223,7 +229,8 @@ class LogDirs:
             elif kind != STRAY:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
                 gaps = foreign or key in cleaned_offsets
-                claim = Claim(clean, *offsets, gaps, as_left, marks.get(key, 0))
+                begins = None if foreign else start_offsets.get(key)
+                claim = Claim(clean, *offsets, gaps, as_left, marks.get(key, 0), begins)
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, now_ms)
                 if found is not None:
                     self._add_found(found, placement)
@@ -249,6 +256,11 @@ class LogDirs:
             self.disk.remove(f"{directory.path}/{name}")
         self.disk.sync_dir(directory.path)
 
+    def _refuse_duplicates(self) -> None:
+        if self._twice:
+            self._release()
+            raise DuplicateLog(found_twice(self._twice))
+
     def _add_future(self, log: Log, placement: Placement | None) -> None:
         key = (log.topic, log.partition)
         if key in self.futures or self._fate(log, placement) is not None:
@@ -266,8 +278,8 @@ class LogDirs:
         other = self.logs.get((log.topic, log.partition))
         if other is not None:
             if other.notes.moves == log.notes.moves:
-                self._release()
-                raise DuplicateLog(f"{log.name} was found in both {other.path} and {log.path}: remove one of them")
+                self._twice[log.topic, log.partition] = other.directory.path, log.directory.path
+                return
             # A move was interrupted after the copy had taken the partition's place.
             older, log = sorted((other, log), key=lambda each: each.notes.moves)
             older.directory.logs.pop((log.topic, log.partition), None)
@@ -335,6 +347,7 @@ class LogDirs:
             replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
             self.disk.remove(f"{path}/{PROBE}")
             self._load(directory, now_ms, placement)
+            self._refuse_duplicates()
             self._leave_clean_stop(directory)
         except OSError as error:
             self._lose(directory, error)
@@ -518,10 +531,20 @@ class LogDirs:
 
     def take_deletions(self) -> list[PendingDeletion]:
         """Deletions to be run, on a worker, each after its delay."""
-        taken = [deletion for directory in self.dirs for deletion in directory.deletions]
+        taken = []
         for directory in self.dirs:
+            if directory.deletions and directory.failure is None:
+                self._try_to_checkpoint_starts(directory)
+            taken += directory.deletions
             directory.deletions.clear()
         return taken
+
+    def _try_to_checkpoint_starts(self, directory: LogDir) -> None:
+        """Before a segment goes: one that is missing, and from which the log should begin, was not removed by us."""
+        try:
+            directory.checkpoint_start_offsets()
+        except OSError as error:
+            self._note_old_checkpoints(directory, error)
 
     def delete_old_segments(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
         """Retention, over all logs; returns how many segments went. A log whose disk fails is passed over."""
@@ -618,12 +641,7 @@ class LogDirs:
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False
     ) -> None:
         directory.checkpoint_recovery_points(closed)
-        starts = {
-            key: log.log_start_offset
-            for key, log in directory.logs.items()
-            if log.log_start_offset > log.segments.first_base_offset
-        }
-        write_offsets(self.disk, f"{directory.path}/{LOG_START_OFFSETS}", starts)
+        directory.checkpoint_start_offsets()
         if high_watermarks is not None:
             directory.checkpoint_high_watermarks(high_watermarks)
 
@@ -644,13 +662,17 @@ class LogDirs:
     # --- closing
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """A clean stop: the next opening will not scan."""
+        """A clean stop: the next opening will not scan. Where that fails, `take_notices` tells."""
         for directory in self.dirs:
             if directory.failure is None:
                 try:
                     self._close(directory, broker_epoch, high_watermarks)
-                except (OSError, StorageError):
-                    continue
+                except (OSError, StorageError) as error:
+                    why = error.strerror if isinstance(error, OSError) else error
+                    self._notices.append(
+                        f"log directory {directory.path} could not be left in good order ({why}): "
+                        "the next start recovers its logs"
+                    )
         self._release()
 
     def _close(

@@ -38,7 +38,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
-from tidelog.log.disk import OF_ONE_FILE, PASSING, Disk, read_file
+from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.errors import LogError
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -71,6 +71,8 @@ class Claim(NamedTuple):
     stopped: Stopped | None = None
     #: offsets below it were replicated, and seen by consumers
     high_watermark: int = 0
+    #: where the log began when that was last written down; None where it is not known to have been
+    began_at: int | None = None
 
 
 def create_log(
@@ -127,8 +129,9 @@ def open_if_possible(
         except (LogError, InvalidBatch, CorruptIndex, ValueError) as error:
             why = error
         except OSError as error:
-            if error.errno not in OF_ONE_FILE:
+            if error.errno not in OF_ONE_FILE | NO_ROOM:
                 raise
+            # Where it cannot be mended for want of room, the next start tries again; the others need none.
             why = error
     directory.unopened[key] = str(why)
     directory.tell(f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}")
@@ -140,10 +143,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     disk = directory.disk
     log = Log(directory, path, key[0], key[1], config)
     log.cleaned_offset = claim.cleaned_offset
-    sizes = _settle(disk, path)
+    sizes, retired = _settle(disk, path)
     log.topic_id = read_topic_id(disk, path)
-    if PARTITION_NOTES in sizes:
-        log.notes = PartitionNotes.parse(read_file(disk, f"{path}/{PARTITION_NOTES}"))
+    log.notes = read_notes(disk, path)
     if claim.gaps:
         log.note(log.notes._replace(gaps=True), sync=False)
     if LEADER_EPOCH_FILE in sizes:
@@ -153,6 +155,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     found = _find_segments(disk, path, sizes, config, now_ms)
     segments = found.segments
     recovery = _recover_stopped(log, found, claim) if claim.clean else _recover(log, found, claim)
+    if not claim.clean:
+        recovery.losses[:0] = _lost_at_the_start(log, found, claim, retired)
     log_end_offset = recovery.end_offset
     if log_end_offset is None:
         log_end_offset = segments[-1].next_offset() if segments else 0
@@ -200,6 +204,14 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
         return None
 
 
+def read_notes(disk: Disk, path: str) -> PartitionNotes:
+    """What must be known of the partition in this directory besides what its files show."""
+    try:
+        return PartitionNotes.parse(read_file(disk, f"{path}/{PARTITION_NOTES}"))
+    except FileNotFoundError:
+        return PartitionNotes()
+
+
 def _restore_producers(
     log: Log, claim: Claim, recovered: list[Segment], after_holes: Iterable[int], now_ms: int
 ) -> None:
@@ -239,10 +251,12 @@ def _write_snapshot(log: Log) -> None:
         log.directory.refuse(error, log.name)
 
 
-def _settle(disk: Disk, path: str) -> dict[str, int]:
-    """Clears leftovers of interrupted work; returns the sizes of the files that remain, by name."""
+def _settle(disk: Disk, path: str) -> tuple[dict[str, int], set[int]]:
+    """Clears leftovers of interrupted work; returns the sizes of the files that remain, by name, and the base offsets
+    of segments that were on their way out."""
     sizes = {entry.name: entry.size_bytes for entry in disk.list(path) if not entry.is_dir}
     cleaned = [int(name[:20]) for name in sizes if name.endswith(CLEANED)]
+    retired = {int(name[:20]) for name in sizes if name.endswith(LOG + DELETED)}
     swaps = []
     for name in list(sizes):
         # A `.swap` file at or past a `.cleaned` one is part of a replacement that was not complete.
@@ -254,7 +268,7 @@ def _settle(disk: Disk, path: str) -> dict[str, int]:
             swaps.append(name)
     if swaps:
         _complete_swap(disk, path, sizes, swaps)
-    return sizes
+    return sizes, retired
 
 
 def _complete_swap(disk: Disk, path: str, sizes: dict[str, int], swaps: list[str]) -> None:
@@ -376,6 +390,21 @@ def _recover(log: Log, found: _Found, claim: Claim) -> _Recovery:
     for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
         losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
     return _Recovery(flushed.read + segments[first_unflushed:], losses, after_holes, [], [])
+
+
+def _lost_at_the_start(log: Log, found: _Found, claim: Claim, retired: set[int]) -> list[Loss]:
+    """What is missing before the first segment, where it was not removed by us: that is written down beforehand."""
+    if not found.segments:
+        return []
+    first = found.segments[0].base_offset
+    begins = claim.log_start_offset
+    orphans = sorted(orphan for orphan in found.orphans if orphan < first and orphan not in retired)
+    if claim.began_at is not None and not any(base < first for base in retired):
+        orphans = orphans or [begins]
+    if not orphans or begins >= first:
+        return []
+    lost = f"{log.path}/{offset_name(orphans[0])}{LOG}"
+    return [Loss(max(begins, orphans[0]), first, lost, "is missing")]
 
 
 def _ends_at(log: Log, segment: Segment, bound: int, losses: list[Loss]) -> bool:

@@ -5,6 +5,7 @@ Kafka passes over files it does not know there, but refuses to start on a direct
 
     tidelog-metadata.snapshot     the tree at some transaction; absent in a young store
     tidelog-metadata.journal      the transactions since
+    tidelog-metadata.reserve      room that a start may use where the disk has none left (`reserve`)
 
 Life of a transaction: it is applied to the tree at once, or refused at once; its bytes wait; the executor writes and
 syncs what waits, as one frame; then the callbacks run, in the order of the calls. While a sync is under way further
@@ -19,7 +20,8 @@ what it held was never acknowledged. Ephemeral nodes belong to a session, and th
 removed at opening, and this removal is written with the first sync.
 
 A full disk takes back what was to be written: the file is cut to where it ended, the tree is read again from it, and
-every transaction that waited is answered with `NoRoom`. The next one may find room.
+every transaction that waited is answered with `NoRoom`. The next one may find room. A start cannot do without: until
+`started` is called, the reserve gives way to what must be written.
 
 Any other write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the
 kernel may have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`;
@@ -46,6 +48,7 @@ from tidelog.metadata.journal import (
     replay,
     write_all,
 )
+from tidelog.metadata.reserve import Reserve
 from tidelog.metadata.store import (
     ChildrenResult,
     Committed,
@@ -68,6 +71,7 @@ from tidelog.metadata.watches import Watches
 
 SNAPSHOT_NAME: Final = "tidelog-metadata.snapshot"
 JOURNAL_NAME: Final = "tidelog-metadata.journal"
+RESERVE_NAME: Final = "tidelog-metadata.reserve"
 #: A journal below this size is not worth a snapshot.
 SNAPSHOT_AFTER_BYTES: Final = 1 << 20
 
@@ -158,6 +162,11 @@ class EmbeddedStore:
 
     def watch(self, path: str, callback: Callable[[WatchEvent], None]) -> Watch:
         return self._watches.add(path, callback)
+
+    def started(self) -> None:
+        """Whoever uses the store has begun its life: from here on a full disk refuses what can be asked again."""
+        self._files.starting = False
+        self._files.fill_reserve()
 
     def close(self, done: Callable[[], None] = lambda: None) -> None:
         """What was submitted is synced and answered first; then the files are released and `done` is called."""
@@ -304,10 +313,12 @@ class _Files:
         "_directory_fd",
         "_journal_bytes",
         "_journal_fd",
+        "_reserve",
         "_snapshot_bytes",
         "_threshold",
         "_zxid",
         "losses",
+        "starting",
     )
 
     def __init__(self, directory: str, snapshot_after_bytes: int) -> None:
@@ -319,6 +330,9 @@ class _Files:
         #: the transaction after which a journal would begin that is started now
         self._zxid = 0
         self.losses: list[str] = []
+        self._reserve = Reserve(self._name(RESERVE_NAME))
+        #: the reserve may be used, and is not filled
+        self.starting = True
         os.makedirs(directory, exist_ok=True)
         self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -351,6 +365,21 @@ class _Files:
 
     def append(self, transactions: bytes) -> None:
         framed = frame(transactions)
+        while True:
+            try:
+                self._append(framed)
+                break
+            except _Full:
+                if not self.starting or not self._reserve.give(len(framed)):
+                    raise
+        if not self.starting:
+            self.fill_reserve()
+
+    def fill_reserve(self) -> None:
+        """A start writes no more than is in the store: at the most, all partitions have new leader epochs."""
+        self._reserve.fill(self._snapshot_bytes + self._journal_bytes)
+
+    def _append(self, framed: bytes) -> None:
         if self._journal_fd < 0:
             with self._room_for(JOURNAL_NAME):
                 self._start_journal(self._zxid, framed)

@@ -80,6 +80,15 @@ def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int, whole: bool =
     return Placement(topic_ids, frozenset(known), version, whole)
 
 
+def topic_configs(tree: Iterable[tuple[str, Node]]) -> dict[str, dict[str, str]]:
+    """The configurations of topics that have any of their own."""
+    return {
+        path.rpartition("/")[2]: nodes.decode_config(node.data)
+        for path, node in tree
+        if path.rpartition("/")[0] == nodes.TOPIC_CONFIGS
+    }
+
+
 def new_cluster_id(new_id: Callable[[], bytes]) -> str:
     return nodes.to_base64(draw_id(new_id))
 

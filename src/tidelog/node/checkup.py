@@ -9,20 +9,22 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tidelog.control import nodes
-from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
+from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties, TopicPartition
 from tidelog.log.config import LogConfig
-from tidelog.log.directory_set import listed, read_directory_set
+from tidelog.log.directory_set import found_twice, listed, read_directory_set
+from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
+from tidelog.log.names import parse_name
 from tidelog.log.overlay_disk import OverlayDisk
+from tidelog.log.recovery import read_notes, read_topic_id
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
-from tidelog.node.adoption import placement_of, written_by
+from tidelog.node.adoption import placement_of, topic_configs, written_by
 from tidelog.wire.batch import crc_matches
 
 
@@ -53,8 +55,12 @@ def is_in_use(path: str) -> bool:
     return False
 
 
-def check_data(path: str, deep: bool = False) -> Checkup:
-    """Tries a start on the directory; `deep` reads every batch besides. May raise OSError."""
+def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Checkup:
+    """Tries a start on the directory; `deep` reads every batch besides. May raise OSError.
+
+    What belongs to one partition must not lie in two directories: `beside` are others that the broker uses, in addition
+    to those that this one names.
+    """
     clean = os.path.exists(f"{path}/{CLEAN_SHUTDOWN}")
     damages: list[str] = []
     policies: dict[str, tuple[str, ...]] = {}
@@ -65,14 +71,13 @@ def check_data(path: str, deep: bool = False) -> Checkup:
         damages += stored.losses
         known = stored.tree.zxid > 0 or os.path.exists(f"{path}/{PLACE_NAME}")
         tree = list(stored.tree.walk("/")) if stored.tree.zxid > 0 else None
-        for node_path, node in tree or ():
-            kind, _, topic = node_path.rpartition("/")
-            if kind == "/config/topics":
-                policy = nodes.decode_config(node.data).get("cleanup.policy", "delete")
-                policies[topic] = tuple(each.strip() for each in policy.split(","))
+        for topic, config in topic_configs(tree or ()).items():
+            policies[topic] = tuple(each.strip() for each in config.get("cleanup.policy", "delete").split(","))
     except CorruptMetadata as error:
         damages.append(f"the metadata is damaged, and a broker does not start: {error}")
     disk = OverlayDisk()
+    # As it is: the start that is tried knows of this directory only.
+    together = read_directory_set(disk, [path]).paths
     try:
         meta = written_by(disk, [path]) or MetaProperties("unknown", 0, bytes(16))
         logs = LogDirs([path], disk, lambda topic: LogConfig(cleanup_policy=policies.get(topic, ("delete",))))
@@ -80,7 +85,11 @@ def check_data(path: str, deep: bool = False) -> Checkup:
     except (LogError, MalformedCheckpoint) as error:
         return Checkup(0, clean, [*damages, str(error)])
     damages += logs.take_notices()
-    if tree is not None and len(read_directory_set(disk, [path]).paths) < 2:
+    others = {*map(os.path.abspath, beside), *together.values()} - {os.path.abspath(path)}
+    twice = {key: (path, other) for other in sorted(others) for key in _also_in(disk, other, logs)}
+    if twice:
+        damages.append(f"a broker on both directories does not start: {found_twice(twice)}")
+    if tree is not None and len(together) < 2:
         # With several directories they may lie in another one.
         absent = placement_of(tree, meta.node_id).topic_ids.keys() - logs.logs.keys() - logs.dirs[0].unopened.keys()
         if absent:
@@ -90,6 +99,23 @@ def check_data(path: str, deep: bool = False) -> Checkup:
     if deep:
         damages += [damage for log in logs.logs.values() for damage in damaged_batches(log)]
     return Checkup(len(logs.logs), clean, damages)
+
+
+def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
+    """The partitions that lie in another directory too, and that a start could not tell apart."""
+    try:
+        names = [entry.name for entry in disk.list(other) if entry.is_dir]
+    except OSError:
+        # It is missing, which a start tells.
+        return
+    for name in names:
+        key, kind = parse_name(name) or (("", 0), "")
+        log = logs.logs.get(key)
+        if log is None or kind:
+            continue
+        same = read_topic_id(disk, f"{other}/{name}") in (None, log.topic_id)
+        if same and read_notes(disk, f"{other}/{name}").moves == log.notes.moves:
+            yield key
 
 
 def damaged_batches(log: Log) -> Iterator[str]:

@@ -70,6 +70,8 @@ class ClusterView:
         )
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        #: while the logs are opened: the configurations of topics, which the image does not know yet
+        self.configs_found: Mapping[str, Mapping[str, str]] | None = None
         config.on_change(["unclean.leader.election.enable"], lambda names: self._refresh_settings())
 
     def _settings(self) -> Settings:
@@ -177,7 +179,10 @@ class ClusterView:
 
     def log_config(self, topic: str) -> LogConfig:
         """What a topic's logs are configured with: its own overrides over the broker's values."""
-        overrides: Mapping[str, str] = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
+        if self.configs_found is not None:
+            overrides: Mapping[str, str] = self.configs_found.get(topic, {})
+        else:
+            overrides = self.image.config(ConfigResource(ResourceType.TOPIC, topic))
         key = tuple(sorted(overrides.items()))
         found = self._log_configs.get(key)
         if found is None:

@@ -127,3 +127,5 @@ class DataPlane:
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
         self.logs.close(self._cluster.broker_epoch, self.replicas.high_watermarks())
+        for notice in self.logs.take_notices():
+            self._host.notice(notice)

@@ -267,6 +267,10 @@ class Broker:
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
 
+        def ready(error: ApiError) -> None:
+            self.carrying.others_are_served = True
+            done(error)
+
         def joined(error: ApiError) -> None:
             if error.is_failure:
                 done(error)
@@ -276,9 +280,9 @@ class Broker:
             if self.logs.clean_broker_epoch == NOT_CLEAN:
                 # What the logs lost in a crash must be told from what is written in its place: by a new leader epoch.
                 epoch = self.image.brokers[self.id].epoch
-                self.decide(lambda controller: controller.renew_leadership(self.id, epoch), done)
+                self.decide(lambda controller: controller.renew_leadership(self.id, epoch), ready)
             else:
-                done(error)
+                ready(error)
 
         self.driver.start(Registration(endpoints, self.config.get("broker.rack")), joined)
 

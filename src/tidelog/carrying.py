@@ -28,12 +28,14 @@ Turns: TypeAlias = Generator[None, None, None]
 
 
 class Carrying:
-    __slots__ = ("_broker", "_lane", "_slice_end_ms", "_unplaced")
+    __slots__ = ("_broker", "_lane", "_slice_end_ms", "_unplaced", "others_are_served")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._lane = Slices(broker.workers, broker.report, 0)
         self._slice_end_ms = 0
+        #: not while the broker starts: it serves nobody before it has taken up all that it is assigned
+        self.others_are_served = False
         #: names of topics some partitions of which are still to be made
         self._unplaced: set[str] = set()
 
@@ -84,7 +86,7 @@ class Carrying:
     def _let_others(self) -> Turns:
         """Others have their turn, where this one has taken its time."""
         clock = self._broker.clock
-        if clock.monotonic_ms() >= self._slice_end_ms:
+        if self.others_are_served and clock.monotonic_ms() >= self._slice_end_ms:
             yield
             self._slice_end_ms = clock.monotonic_ms() + SLICE_MS
 

@@ -135,6 +135,10 @@ class Broker:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
         cluster, logs = self.cluster, self.data.logs
 
+        def ready(error: ApiError) -> None:
+            self.assignments.others_are_served = True
+            done(error)
+
         def joined(error: ApiError) -> None:
             if error.is_failure:
                 done(error)
@@ -144,9 +148,9 @@ class Broker:
             if logs.clean_broker_epoch == NOT_CLEAN:
                 # What the logs lost in a crash must be told from what is written in its place: by a new leader epoch.
                 epoch = cluster.broker_epoch
-                cluster.decide(lambda controller: controller.renew_leadership(self.id, epoch), done)
+                cluster.decide(lambda controller: controller.renew_leadership(self.id, epoch), ready)
             else:
-                done(error)
+                ready(error)
 
         cluster.driver.start(Registration(endpoints, self.config.get("broker.rack")), joined)
 

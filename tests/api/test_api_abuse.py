@@ -469,6 +469,18 @@ def hurried(site: Site) -> Site:
     return site
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_takes_up_all_partitions_before_anybody_is_served(site: Site, clean: bool) -> None:
+    site.topic("t", 50)
+    site.stop(clean)
+    site.clock = HurryingClock()
+    site.clock.now_ms = 2_000_000
+    workers = PatientWorkers()
+    site.start(workers)
+    assert not workers.waiting
+    assert [site.produce("t", partition=index).error_code for index in (0, 49)] == [0, 0]
+
+
 def test_many_partitions_are_made_and_dropped_a_few_in_each_turn(hurried: Site) -> None:
     site, workers = hurried, hurried.workers
     wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}

@@ -85,3 +85,14 @@ def commit_of(group: str, topic: str) -> bytes:
     partition = of_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
     request = of_commit(group_id=group, topics=[of_commit.OffsetCommitRequestTopic(name=topic, partitions=[partition])])
     return framed(ApiKey.OFFSET_COMMIT, 8, request)
+
+
+def creation_of(names: list[str], partitions: int = 1) -> bytes:
+    of_topic = messages.CreateTopicsRequest.CreatableTopic
+    topics = [of_topic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+    return framed(ApiKey.CREATE_TOPICS, 5, messages.CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+
+
+def deletion_of(names: list[str]) -> bytes:
+    request = messages.DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
+    return framed(ApiKey.DELETE_TOPICS, 3, request)

@@ -323,6 +323,18 @@ def deleted_groups(host: str, port: int, ready: Event, stop: Event, count: int =
     stop.wait()
 
 
+def made_topics(host: str, port: int, ready: Event, stop: Event, count: int = 2_000) -> None:
+    """Topics that are made by one request, deleted by another, and made again at once."""
+    answers = Answers(host, port)
+    names = [f"topic-{number}" for number in range(count)]
+    ready.set()
+    for request in (abuse.creation_of(names), abuse.deletion_of(names), abuse.creation_of(names)):
+        if not stop.is_set():
+            answers.ask(request, size)
+    answers.tell()
+    stop.wait()
+
+
 def requests() -> dict[str, Callable[..., None]]:
     return {
         "a zstd bomb of 4 kB, 130 MB unpacked, refused": bombs("zstd", 130 * MIB, 30),
@@ -340,6 +352,7 @@ def requests() -> dict[str, Callable[..., None]]:
         "20 half-sent requests of 60 MB": half_sent,
         "2,000 half-sent requests of 1 MB": partial(half_sent, count=2_000, announced_bytes=MIB),
         "20,000 groups made and deleted": deleted_groups,
+        "2,000 topics made, deleted and made again": made_topics,
     }
 
 

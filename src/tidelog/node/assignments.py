@@ -66,6 +66,8 @@ class Assignments:
         self.placing = Placing(cluster, self._place, host)
         self._lane = Slices(host, 0)
         self._slice_end_ms = 0
+        #: not while the broker starts: it serves nobody before it has taken up all that it is assigned
+        self.others_are_served = False
 
     def carry_out(self, events: list[Event]) -> Callable[[Then], None] | None:
         """None where all is done; otherwise it goes on in the turns to come, and calls what is handed in at the end."""
@@ -111,7 +113,7 @@ class Assignments:
     def _let_others(self) -> Turns:
         """Others have their turn, where this one has taken its time."""
         clock = self._host.clock
-        if clock.monotonic_ms() >= self._slice_end_ms:
+        if self.others_are_served and clock.monotonic_ms() >= self._slice_end_ms:
             yield
             self._slice_end_ms = clock.monotonic_ms() + SLICE_MS
 

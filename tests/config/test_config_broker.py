@@ -16,10 +16,11 @@ from tidelog.config.broker_config import (
 )
 from tidelog.config.checks import connection_overrides
 from tidelog.config.definitions import BROKER_KEYS
-from tidelog.config.errors import INVALID_REQUEST, ConfigError
+from tidelog.config.errors import ConfigError
 from tidelog.config.listeners import advertised_listeners, bound_listeners, inter_broker_listener
 from tidelog.config.sources import load
 from tidelog.server import limits_of
+from tidelog.wire.errors import ErrorCode
 
 
 def test_defaults_are_typed() -> None:
@@ -128,7 +129,7 @@ def test_what_may_not_be_altered_is_refused_as_an_invalid_request(
     config = BrokerConfig()
     with pytest.raises(ConfigError, match=message) as caught:
         config.check_dynamic(texts, per_broker=per_broker)
-    assert caught.value.error_code == INVALID_REQUEST
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
     assert config.names_set() == []
 
 

@@ -22,9 +22,10 @@ from tidelog.config.alter import (
 )
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.definitions import TOPIC_KEYS
-from tidelog.config.errors import INVALID_CONFIG, INVALID_REQUEST, ConfigError
+from tidelog.config.errors import ConfigError
 from tidelog.config.group_config import check_client_metrics, check_group, effective_group
 from tidelog.config.topic_config import check_overrides, effective, fields
+from tidelog.wire.errors import ErrorCode
 
 
 def test_a_topic_has_the_brokers_values_and_its_own_over_them() -> None:
@@ -86,7 +87,7 @@ def test_overrides_that_another_release_stored_do_not_stop_a_log() -> None:
 def test_overrides_that_cannot_be_are_an_invalid_config(overrides: dict[str, str | None], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         check_overrides(overrides, BrokerConfig())
-    assert caught.value.error_code == INVALID_CONFIG
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 
 def test_an_override_may_contradict_what_the_broker_gives() -> None:
@@ -135,17 +136,17 @@ def test_a_groups_session_is_longer_than_its_heartbeat() -> None:
 @pytest.mark.parametrize(
     ("overrides", "code"),
     [
-        ({"interval.ms": "99"}, INVALID_REQUEST),
-        ({"intervall.ms": "100"}, INVALID_REQUEST),
-        ({"match": "client_id"}, INVALID_CONFIG),
-        ({"match": "client_id=[a"}, INVALID_CONFIG),
-        ({"match": "colour=red"}, INVALID_CONFIG),
+        ({"interval.ms": "99"}, ErrorCode.INVALID_REQUEST),
+        ({"intervall.ms": "100"}, ErrorCode.INVALID_REQUEST),
+        ({"match": "client_id"}, ErrorCode.INVALID_CONFIG),
+        ({"match": "client_id=[a"}, ErrorCode.INVALID_CONFIG),
+        ({"match": "colour=red"}, ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_client_metrics_that_cannot_be_are_refused(overrides: dict[str, str | None], code: int) -> None:
     with pytest.raises(ConfigError) as caught:
         check_client_metrics(overrides)
-    assert caught.value.error_code == code
+    assert caught.value.code == code
     check_client_metrics({"interval.ms": "100", "match": "client_id=a.*,client_software_name=x", "metrics": "*"})
 
 
@@ -180,17 +181,17 @@ def test_appending_and_subtracting_the_same_items_restores_a_list_without_them(
 @pytest.mark.parametrize(
     ("operations", "code"),
     [
-        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], INVALID_REQUEST),
-        ([("retention.ms", SET, None)], INVALID_REQUEST),
-        ([("retention.ms", 9, "1")], INVALID_REQUEST),
-        ([("retention.ms", APPEND, "1")], INVALID_CONFIG),
-        ([("no.such", SUBTRACT, "1")], INVALID_CONFIG),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("no.such", SUBTRACT, "1")], ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_operations_that_make_no_sense_are_refused(operations: list[tuple[str, int, str | None]], code: int) -> None:
     with pytest.raises(ConfigError) as caught:
         incremental(TOPIC, {}, operations)
-    assert caught.value.error_code == code
+    assert caught.value.code == code
 
 
 def test_the_older_alteration_replaces_everything() -> None:
@@ -203,18 +204,18 @@ def test_the_older_alteration_replaces_everything() -> None:
 @pytest.mark.parametrize(
     ("resource", "name", "texts", "code"),
     [
-        (TOPIC, "", {}, INVALID_REQUEST),
-        (TOPIC, "t", {"x": "1"}, INVALID_CONFIG),
-        (BROKER, "nobody", {}, INVALID_REQUEST),
-        (BROKER, "8", {}, INVALID_REQUEST),
-        (BROKER, "7", {"num.partitions": "2"}, INVALID_REQUEST),
-        (GROUP, "", {}, INVALID_REQUEST),
-        (GROUP, "g", {"consumer.session.timeout.ms": "1"}, INVALID_CONFIG),
-        (CLIENT_METRICS, "", {}, INVALID_REQUEST),
-        (CLIENT_METRICS, "s", {"interval.ms": "1"}, INVALID_REQUEST),
-        (BROKER_LOGGER, "7", {}, INVALID_REQUEST),
-        (99, "x", {}, INVALID_REQUEST),
-        (CLIENT_METRICS, "s", {"metrics": "x" * 40000}, INVALID_CONFIG),
+        (TOPIC, "", {}, ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", {"x": "1"}, ErrorCode.INVALID_CONFIG),
+        (BROKER, "nobody", {}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "8", {}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "7", {"num.partitions": "2"}, ErrorCode.INVALID_REQUEST),
+        (GROUP, "", {}, ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", {"consumer.session.timeout.ms": "1"}, ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "", {}, ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "s", {"interval.ms": "1"}, ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "7", {}, ErrorCode.INVALID_REQUEST),
+        (99, "x", {}, ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "s", {"metrics": "x" * 40000}, ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_each_kind_of_resource_is_checked_by_its_own_rules(
@@ -222,7 +223,7 @@ def test_each_kind_of_resource_is_checked_by_its_own_rules(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         check(resource, name, texts, BrokerConfig.of({"broker.id": "7"}))
-    assert caught.value.error_code == code
+    assert caught.value.code == code
 
 
 def test_valid_texts_of_each_kind_of_resource_pass() -> None:

@@ -139,7 +139,7 @@ def test_values_outside_the_valid_ones_are_refused(name: str, good: list[str], b
     for text in bad:
         with pytest.raises(ConfigError) as caught:
             parse(TOPIC_KEYS[name], text)
-        assert caught.value.name == name and caught.value.error_code == 40
+        assert caught.value.name == name and caught.value.code == 40
         assert caught.value.hint and caught.value.hint.startswith(f"{name} takes ")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tidelog.control.configs import ConfigOp, IncrementalChange, OpType, Replacement
 from tidelog.control.controller import Controller, Registration
 from tidelog.control.driver import Driver
-from tidelog.control.errors import INVALID_CONFIG, ApiError
+from tidelog.control.errors import ApiError
 from tidelog.control.events import (
     BrokerRegistered,
     BrokerUnregistered,
@@ -34,6 +34,7 @@ from tidelog.control.settings import Settings
 from tidelog.control.topics import NewPartitions, NewTopic, TopicRef
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
 from tidelog.metadata.store import Create
+from tidelog.wire.errors import ErrorCode
 
 
 class FewRules:
@@ -42,7 +43,7 @@ class FewRules:
     def validate(self, resource: ConfigResource, values: dict[str, str], before: dict[str, str]) -> ApiError | None:
         for name in values:
             if name not in ("cleanup.policy", "retention.ms", "unclean.leader.election.enable"):
-                return ApiError(INVALID_CONFIG, f"Unknown config name: {name}")
+                return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
         return None
 
     def is_list(self, resource: ConfigResource, name: str) -> bool:

@@ -12,20 +12,12 @@ from tidelog.control import nodes
 from tidelog.control.configs import ConfigOp, IncrementalChange
 from tidelog.control.controller import Controller, Registration
 from tidelog.control.driver import Driver
-from tidelog.control.errors import (
-    DUPLICATE_BROKER_REGISTRATION,
-    KAFKA_STORAGE_ERROR,
-    NONE,
-    NOT_CONTROLLER,
-    REQUEST_TIMED_OUT,
-    TOPIC_ALREADY_EXISTS,
-    UNKNOWN_SERVER_ERROR,
-)
 from tidelog.control.events import TopicCreated
 from tidelog.control.nodes import Endpoint
 from tidelog.control.topics import NewTopic, TopicRef
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
 from tidelog.metadata.store import ConnectionLoss, Create, Delete, Op, Refusal, SetData, StoreFailed, SubmitResult
+from tidelog.wire.errors import ErrorCode
 
 HERE = Registration([Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)])
 
@@ -75,7 +67,7 @@ class Broker:
 def started() -> tuple[MemoryEnsemble, Broker]:
     ensemble = MemoryEnsemble()
     broker = Broker(ensemble)
-    assert broker.start() == NONE
+    assert broker.start() == ErrorCode.NONE
     broker.log.clear()
     return ensemble, broker
 
@@ -103,7 +95,7 @@ def test_events_come_before_the_reply_and_plans_one_after_the_other() -> None:
         "a answered 0",
         "late created",
         "late answered 0",
-        f"a again answered {TOPIC_ALREADY_EXISTS}",
+        f"a again answered {ErrorCode.TOPIC_ALREADY_EXISTS}",
     ]
 
 
@@ -116,7 +108,7 @@ def test_a_caller_that_raises_does_not_stop_the_queue() -> None:
     with pytest.raises(LookupError):
         broker.driver.request(lambda: broker.controller.create_topics([NewTopic("a")]), fail)
     broker.create("b")
-    assert broker.codes() == [NONE]
+    assert broker.codes() == [ErrorCode.NONE]
 
 
 def test_a_long_queue_does_not_grow_the_stack() -> None:
@@ -139,7 +131,7 @@ def test_a_request_is_planned_again_when_someone_wrote_past_the_controller() -> 
     change = [IncrementalChange(2, "a", [ConfigOp("cleanup.policy", 0, "compact")])]
     answers: list[Any] = []
     broker.driver.request(lambda: broker.controller.incremental_alter_configs(change), answers.append)
-    assert answers[0][0].error.code == NONE
+    assert answers[0][0].error.code == ErrorCode.NONE
     node = ensemble.tree.get(nodes.config_path("topics", "a"))
     assert node is not None
     assert nodes.decode_config(node.data) == {"retention.ms": "1", "cleanup.policy": "compact"}
@@ -149,10 +141,10 @@ def test_metadata_that_changes_again_and_again_ends_in_an_error() -> None:
     _, broker = started()
     broker.store.refusals = [Refusal("/x", 1)] * 50
     broker.create("a")
-    assert broker.codes() == [UNKNOWN_SERVER_ERROR]
+    assert broker.codes() == [ErrorCode.UNKNOWN_SERVER_ERROR]
     broker.store.refusals = []
     broker.create("b")
-    assert broker.codes() == [UNKNOWN_SERVER_ERROR, NONE]
+    assert broker.codes() == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
 
 
 def test_a_controller_that_was_replaced_changes_nothing_and_says_so() -> None:
@@ -169,7 +161,7 @@ def test_a_controller_that_was_replaced_changes_nothing_and_says_so() -> None:
         )
         assert broker.controller.is_active
         broker.create("a", "b")
-    assert broker.codes() == [NOT_CONTROLLER, NOT_CONTROLLER]
+    assert broker.codes() == [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER]
     assert ensemble.tree.get(nodes.topic_path("a")) is None
     assert not broker.controller.is_active
     # The usurper goes: the first one is elected again, in a higher epoch.
@@ -177,22 +169,22 @@ def test_a_controller_that_was_replaced_changes_nothing_and_says_so() -> None:
     assert broker.controller.is_active
     assert broker.controller.image.controller_epoch == 3
     broker.create("c")
-    assert broker.codes()[-1] == NONE
+    assert broker.codes()[-1] == ErrorCode.NONE
 
 
 def test_a_broker_that_is_not_the_controller_refuses_requests() -> None:
     ensemble, _ = started()
     other = Broker(ensemble, 2)
-    assert other.start() == NONE
+    assert other.start() == ErrorCode.NONE
     other.create("a")
-    assert other.codes() == [NOT_CONTROLLER]
+    assert other.codes() == [ErrorCode.NOT_CONTROLLER]
 
 
 def test_a_second_broker_with_the_same_id_is_refused() -> None:
     ensemble, _ = started()
     twin = Broker(ensemble, 2)
     twin.controller.broker_id = 1
-    assert twin.start() == DUPLICATE_BROKER_REGISTRATION
+    assert twin.start() == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert not twin.controller.is_active
 
 
@@ -200,20 +192,20 @@ def test_after_a_lost_answer_the_image_is_right_and_the_client_is_told_to_look()
     _, broker = started()
     broker.store.lose_answer = True
     broker.create("a")
-    assert broker.codes() == [REQUEST_TIMED_OUT]
+    assert broker.codes() == [ErrorCode.REQUEST_TIMED_OUT]
     assert "a" in broker.controller.image.topics
     broker.create("a")
-    assert broker.codes() == [REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS]
+    assert broker.codes() == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
 def test_an_election_whose_answer_was_lost_is_recognised() -> None:
     broker = Broker(MemoryEnsemble())
     broker.store.lose_answer = True
-    assert broker.start() == NONE
+    assert broker.start() == ErrorCode.NONE
     assert broker.controller.is_active
     assert broker.controller.image.controller_epoch == 1
     broker.create("a")
-    assert broker.codes() == [NONE]
+    assert broker.codes() == [ErrorCode.NONE]
 
 
 def test_a_store_that_fails_is_reported_once_and_every_request_is_answered() -> None:
@@ -221,7 +213,7 @@ def test_a_store_that_fails_is_reported_once_and_every_request_is_answered() -> 
     broker.store.refusals = [StoreFailed("disk full")] * 3
     broker.create("a", "b")
     assert broker.failures == [StoreFailed("disk full")]
-    assert broker.codes() == [KAFKA_STORAGE_ERROR, NOT_CONTROLLER]
+    assert broker.codes() == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER]
     assert not broker.controller.is_active
 
 
@@ -257,7 +249,7 @@ def test_a_store_that_takes_few_operations_gets_big_topics_in_steps() -> None:
     cluster.start(1)
     cluster.ask(lambda c: c.create_topics([NewTopic("big", 100, 1)]))
     assert [p.leader for p in cluster.leader.image.topics["big"].partitions] == [1] * 100
-    assert cluster.ask(lambda c: c.delete_topics([TopicRef("big")]))[0].error.code == NONE
+    assert cluster.ask(lambda c: c.delete_topics([TopicRef("big")]))[0].error.code == ErrorCode.NONE
     assert cluster.leader.image.topics == {}
     assert cluster.ensemble.tree.children(nodes.TOPICS) == []
     assert cluster.ensemble.tree.children(nodes.DELETE_TOPICS) == []

@@ -10,8 +10,9 @@ from control_cluster import NoChance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.control.errors import INVALID_REPLICATION_FACTOR, Rejected
+from tidelog.control.errors import Rejected
 from tidelog.control.placement import alternate_racks, place_replicas
+from tidelog.wire.errors import ErrorCode
 
 
 def test_followers_shift_with_every_round() -> None:
@@ -48,7 +49,7 @@ def test_more_partitions_go_on_where_the_first_ended() -> None:
 def test_more_replicas_than_brokers_are_refused(brokers: int, factor: int) -> None:
     with pytest.raises(Rejected) as caught:
         place_replicas(dict.fromkeys(range(brokers)), 1, factor, NoChance())
-    assert caught.value.error.code == INVALID_REPLICATION_FACTOR
+    assert caught.value.error.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 2**32), st.data())

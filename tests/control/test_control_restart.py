@@ -11,11 +11,11 @@ from control_cluster import FewRules
 from tidelog.control.configs import ConfigOp, IncrementalChange, OpType
 from tidelog.control.controller import Controller, Registration
 from tidelog.control.driver import Driver
-from tidelog.control.errors import NONE
 from tidelog.control.events import Event, TopicCreated
 from tidelog.control.nodes import Endpoint
 from tidelog.control.topics import NewPartitions, NewTopic, TopicRef
 from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.wire.errors import ErrorCode
 
 
 class Broker:
@@ -27,7 +27,7 @@ class Broker:
         self.driver = Driver(self.controller, self.store, lambda: 0, self.events.extend)
         answers: list[Any] = []
         self.driver.start(Registration([Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)]), answers.append)
-        assert answers[0].code == NONE
+        assert answers[0].code == ErrorCode.NONE
         assert self.controller.is_active
 
     def ask(self, decide: Any) -> Any:
@@ -66,7 +66,7 @@ def test_topics_configurations_and_ids_survive_a_restart(tmp_path: Path) -> None
     assert {e.topic.name for e in broker.events if isinstance(e, TopicCreated)} == {"a", "b"}
     assert [p.leader_epoch for p in second.topics["a"].partitions] == [0] * 5
     assert broker.ask(lambda c: c.allocate_producer_ids(0, -1)).first == 1000
-    assert broker.ask(lambda c: c.renew_leadership(0, second.brokers[0].epoch)).code == NONE
+    assert broker.ask(lambda c: c.renew_leadership(0, second.brokers[0].epoch)).code == ErrorCode.NONE
     broker.stop()
     assert [p.leader_epoch for p in Broker(tmp_path).controller.image.topics["a"].partitions] == [1] * 5
 

@@ -13,6 +13,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from tidelog.wire import batch as b
 from tidelog.wire.batch import BatchHeader, InvalidBatch, iter_headers, patch_place, patch_timestamps, read_header
+from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import EndTxnMarker, build_batch, build_end_txn_marker
 
 
@@ -128,17 +129,17 @@ def test_iterating_can_begin_and_end_inside_a_larger_buffer() -> None:
 @pytest.mark.parametrize(
     ("length", "magic", "code"),
     [
-        (-1, 2, b.CORRUPT_MESSAGE),
-        (0, 2, b.CORRUPT_MESSAGE),
-        (13, 2, b.CORRUPT_MESSAGE),
-        (14, 2, b.CORRUPT_MESSAGE),
-        (48, 2, b.CORRUPT_MESSAGE),
-        (-(2**31), 2, b.CORRUPT_MESSAGE),
-        (49, 3, b.CORRUPT_MESSAGE),
-        (49, 0xFF, b.CORRUPT_MESSAGE),
-        (49, 0, b.INVALID_RECORD),
-        (49, 1, b.INVALID_RECORD),
-        (22, 1, b.INVALID_RECORD),
+        (-1, 2, ErrorCode.CORRUPT_MESSAGE),
+        (0, 2, ErrorCode.CORRUPT_MESSAGE),
+        (13, 2, ErrorCode.CORRUPT_MESSAGE),
+        (14, 2, ErrorCode.CORRUPT_MESSAGE),
+        (48, 2, ErrorCode.CORRUPT_MESSAGE),
+        (-(2**31), 2, ErrorCode.CORRUPT_MESSAGE),
+        (49, 3, ErrorCode.CORRUPT_MESSAGE),
+        (49, 0xFF, ErrorCode.CORRUPT_MESSAGE),
+        (49, 0, ErrorCode.INVALID_RECORD),
+        (49, 1, ErrorCode.INVALID_RECORD),
+        (22, 1, ErrorCode.INVALID_RECORD),
     ],
 )
 def test_what_cannot_be_a_batch_is_refused_with_kafkas_code(length: int, magic: int, code: int) -> None:

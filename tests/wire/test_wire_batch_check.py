@@ -26,6 +26,7 @@ from tidelog.wire.check import (
     check_replicated,
 )
 from tidelog.wire.compression import GZIP, NONE, compress
+from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
 NOW = 1_700_000_000_000
@@ -72,26 +73,26 @@ def test_a_read_only_batch_is_copied_so_that_it_can_be_patched() -> None:
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"base_offset": 1}, b.INVALID_RECORD),
-        ({"record_count": 0}, b.INVALID_RECORD),
-        ({"record_count": -1}, b.INVALID_RECORD),
-        ({"record_count": 2}, b.INVALID_RECORD),
-        ({"record_count": 4}, b.INVALID_RECORD),
-        ({"last_offset_delta": -1}, b.INVALID_RECORD),
-        ({"last_offset_delta": 5}, b.INVALID_RECORD),
-        ({"last_offset_delta": 2**31 - 1}, b.INVALID_RECORD),
-        ({"last_offset_delta": 1, "record_count": 2}, b.INVALID_RECORD),
-        ({"last_offset_delta": 3, "record_count": 4}, b.INVALID_RECORD),
-        ({"last_offset_delta": 2**31 - 2, "record_count": 2**31 - 1}, b.INVALID_RECORD),
-        ({"attributes": b.CONTROL_FLAG}, b.INVALID_RECORD),
-        ({"producer_id": 7, "producer_epoch": 0, "base_sequence": -1}, b.INVALID_RECORD),
-        ({"attributes": 5}, b.UNSUPPORTED_COMPRESSION_TYPE),
-        ({"attributes": 7}, b.UNSUPPORTED_COMPRESSION_TYPE),
-        ({"attributes": 1}, b.INVALID_RECORD),
-        ({"attributes": 2}, b.INVALID_RECORD),
-        ({"attributes": 3}, b.INVALID_RECORD),
-        ({"attributes": 4}, b.INVALID_RECORD),
-        ({"base_timestamp": 2**63 - 2}, b.INVALID_RECORD),
+        ({"base_offset": 1}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 0}, ErrorCode.INVALID_RECORD),
+        ({"record_count": -1}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 2}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 4}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": -1}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 5}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 2**31 - 1}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 1, "record_count": 2}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 3, "record_count": 4}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 2**31 - 2, "record_count": 2**31 - 1}, ErrorCode.INVALID_RECORD),
+        ({"attributes": b.CONTROL_FLAG}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 7, "producer_epoch": 0, "base_sequence": -1}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"attributes": 7}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"attributes": 1}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 2}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 3}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 4}, ErrorCode.INVALID_RECORD),
+        ({"base_timestamp": 2**63 - 2}, ErrorCode.INVALID_RECORD),
     ],
 )
 def test_a_client_batch_with_a_wrong_header_is_refused(fields: dict[str, int], code: int) -> None:
@@ -99,9 +100,9 @@ def test_a_client_batch_with_a_wrong_header_is_refused(fields: dict[str, int], c
 
 
 def test_a_message_set_must_hold_exactly_one_batch() -> None:
-    assert refused(b"")[0] == b.INVALID_RECORD
-    assert refused(bytes(made())[:-1])[0] == b.INVALID_RECORD
-    assert refused(made() + made())[0] == b.INVALID_RECORD
+    assert refused(b"")[0] == ErrorCode.INVALID_RECORD
+    assert refused(bytes(made())[:-1])[0] == ErrorCode.INVALID_RECORD
+    assert refused(made() + made())[0] == ErrorCode.INVALID_RECORD
 
 
 def test_a_cut_batch_after_the_first_is_not_part_of_the_set() -> None:
@@ -113,7 +114,7 @@ def test_a_cut_batch_after_the_first_is_not_part_of_the_set() -> None:
 def test_old_message_formats_are_refused() -> None:
     for magic in (0, 1):
         message = struct.pack(">qiIbb", 0, 22, 0, magic, 0) + bytes(16)
-        assert refused(message)[0] == b.INVALID_RECORD
+        assert refused(message)[0] == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -122,25 +123,25 @@ def test_a_flipped_bit_is_refused_wherever_it_is(codec: int) -> None:
     for at in range(b.CRC_AT, len(sent)):
         bad = bytearray(sent)
         bad[at] ^= 1 << (at % 8)
-        assert refused(bad)[0] == b.CORRUPT_MESSAGE
+        assert refused(bad)[0] == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_batch_larger_than_the_topic_allows_is_refused_unless_the_broker_wrote_it() -> None:
     sent = made()
-    assert refused(sent, AppendRules(max_message_bytes=len(sent) - 1))[0] == b.MESSAGE_TOO_LARGE
+    assert refused(sent, AppendRules(max_message_bytes=len(sent) - 1))[0] == ErrorCode.MESSAGE_TOO_LARGE
     check_produced(memoryview(sent), AppendRules(max_message_bytes=len(sent)), NOW)
     check_produced(memoryview(sent), AppendRules(max_message_bytes=1), NOW, ignore_size=True)
 
 
 def test_a_batch_that_outgrows_the_topics_limit_by_recompression_is_refused() -> None:
     sent = build_batch([(NOW, b"k", b"v" * 5000, None)], codec=4)
-    assert refused(sent, AppendRules(max_message_bytes=1000, codec=NONE))[0] == b.MESSAGE_TOO_LARGE
+    assert refused(sent, AppendRules(max_message_bytes=1000, codec=NONE))[0] == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", (1, 2, 3, 4))
 def test_records_that_unpack_beyond_the_limit_are_refused(codec: int) -> None:
     sent = build_batch([(NOW, b"k", bytes(100_000), None)], codec=codec)
-    assert refused(sent, AppendRules(max_unpacked_bytes=50_000))[0] == b.MESSAGE_TOO_LARGE
+    assert refused(sent, AppendRules(max_unpacked_bytes=50_000))[0] == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -157,7 +158,7 @@ def test_damaged_records_under_a_good_crc_never_escape_as_another_error(codec: i
     try:
         checked = check_produced(memoryview(sent), AppendRules(timestamp_after_max_ms=2**63 - 1), NOW)
     except InvalidBatch as e:
-        assert e.code == b.INVALID_RECORD
+        assert e.code == ErrorCode.INVALID_RECORD
     else:
         assert [r.offset for r in read_records(checked.batch)] == [0, 1, 2, 3, 4]
 
@@ -168,7 +169,7 @@ def test_offset_deltas_must_count_up_from_zero(codec: int) -> None:
     for delta in (0, 2, 1):
         check.kernel.append_record(payload, delta, 0, b"k", b"v", None)
     header = read_header(made(3))._replace(attributes=codec)
-    assert refused(pack_batch(header, compress(codec, bytes(payload))))[0] == b.INVALID_RECORD
+    assert refused(pack_batch(header, compress(codec, bytes(payload))))[0] == ErrorCode.INVALID_RECORD
 
 
 def test_a_compacted_topic_names_every_record_without_a_key() -> None:
@@ -176,7 +177,7 @@ def test_a_compacted_topic_names_every_record_without_a_key() -> None:
         [(NOW, b"k", b"v", None), (NOW, None, b"v", None), (NOW, b"", b"v", None), (NOW, None, None, None)]
     )
     code, errors = refused(sent, AppendRules(compacted=True))
-    assert code == b.INVALID_RECORD
+    assert code == ErrorCode.INVALID_RECORD
     assert [index for index, _ in errors] == [1, 3]
     check_produced(memoryview(sent), RULES, NOW)
 
@@ -199,7 +200,7 @@ def test_timestamps_out_of_bounds_are_named(before: int, after: int, times: tupl
     rules = AppendRules(timestamp_before_max_ms=before, timestamp_after_max_ms=after)
     if wrong:
         code, errors = refused(sent, rules)
-        assert code == b.INVALID_TIMESTAMP
+        assert code == ErrorCode.INVALID_TIMESTAMP
         assert tuple(index for index, _ in errors) == wrong
     else:
         check_produced(memoryview(sent), rules, NOW)
@@ -211,7 +212,7 @@ def test_timestamps_out_of_bounds_are_named(before: int, after: int, times: tupl
 def test_a_wrong_time_weighs_more_than_a_missing_key() -> None:
     sent = build_batch([(NOW, None, b"v", None), (NOW + 2 * HOUR, b"k", b"v", None)])
     code, errors = refused(sent, AppendRules(compacted=True))
-    assert code == b.INVALID_TIMESTAMP
+    assert code == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in errors] == [0, 1]
 
 
@@ -238,7 +239,7 @@ def test_append_time_is_stamped_in_place(codec: int) -> None:
 def test_a_client_that_stamps_append_time_itself_is_refused_where_the_broker_stamps() -> None:
     sent = resealed(made(), attributes=b.LOG_APPEND_TIME_FLAG)
     code, errors = refused(sent, AppendRules(log_append_time=True))
-    assert code == b.INVALID_TIMESTAMP
+    assert code == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in errors] == [0, 1, 2]
 
 
@@ -248,7 +249,7 @@ def test_a_claim_of_append_time_is_struck_out_where_records_keep_their_own() -> 
     assert check_produced(memoryview(sent), RULES, NOW).batch == plain
     late = build_batch([(NOW + 2 * HOUR, b"k", b"v", None)])
     hidden = resealed(late, attributes=b.LOG_APPEND_TIME_FLAG, max_timestamp=NOW)
-    assert refused(hidden)[0] == b.INVALID_TIMESTAMP
+    assert refused(hidden)[0] == ErrorCode.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("source", range(5))
@@ -271,7 +272,7 @@ def test_the_topics_codec_replaces_the_producers(source: int, target: int, stamp
 
 def test_the_broker_may_write_control_batches_and_they_are_never_compressed() -> None:
     marker = build_end_txn_marker(EndTxnMarker(1, 3), 9, 0, NOW)
-    assert refused(marker)[0] == b.INVALID_RECORD
+    assert refused(marker)[0] == ErrorCode.INVALID_RECORD
     rules = AppendRules(codec=4, compacted=True)
     assert check_produced(memoryview(marker), rules, NOW, from_client=False).batch == marker
 
@@ -296,7 +297,7 @@ def test_a_follower_refuses_damage_and_offsets_that_go_back() -> None:
     bad[-1] ^= 1
     with pytest.raises(InvalidBatch) as e:
         check_replicated(memoryview(bad))
-    assert e.value.code == b.CORRUPT_MESSAGE
+    assert e.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_what_takes_long_to_unpack_or_pack_is_left_to_others() -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.log.errors import LogError
 from tidelog.wire import messages
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError, ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -48,7 +47,7 @@ def _move(topic: str, index: int, path: str, request: Request) -> int:
         doors.data.logs.directory(path)
         doors.data.partition(topic, index)
         doors.moves.begin((topic, index), path)
-    except (KafkaError, LogError) as error:
+    except CodedError as error:
         # Older clients know this error only.
         missing = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.REPLICA_NOT_AVAILABLE if missing else error.code

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.control.names import INTERNAL_TOPICS
-from tidelog.log.errors import LogError
 from tidelog.wire import messages
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -30,7 +29,7 @@ def handle(body: messages.DeleteRecordsRequest, request: Request) -> messages.De
             result = response.DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             try:
                 result.low_watermark = _delete(name, index, offset, request)
-            except (KafkaError, LogError) as error:
+            except CodedError as error:
                 result.error_code = error.code
             results.append(result)
         topics.append(response.DeleteRecordsTopicResult(name=name, partitions=results))

@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from tidelog.log.errors import LogError
 from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
 from tidelog.replica.partition import READ_COMMITTED, Partition, PartitionRead
 from tidelog.wire import messages
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -141,7 +140,7 @@ class PendingFetch:
                     wanted.last_fetched_epoch,
                     self.to_log_end,
                 )
-            except (KafkaError, LogError) as error:
+            except CodedError as error:
                 reads.append((wanted, partition, None, error.code))
                 answer_now = True
                 continue

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tidelog.log.errors import LogError
 from tidelog.replica.partition import CONSUMER_REPLICA, DEBUG_REPLICA, READ_COMMITTED
 from tidelog.wire import messages
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -43,7 +42,7 @@ def handle(body: messages.ListOffsetsRequest, request: Request) -> messages.List
                 if asked[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 answer.timestamp, answer.offset, answer.leader_epoch = _look_up(body, topic.name, partition, request)
-            except (KafkaError, LogError) as error:
+            except CodedError as error:
                 answer.error_code = error.code
             answers.setdefault(topic.name, {})[index] = answer
     return response(

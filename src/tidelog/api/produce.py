@@ -14,18 +14,17 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
 from tidelog.control.names import INTERNAL_TOPICS
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
-from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
-from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
+from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, NotOneBatch, read_header
 from tidelog.wire.check import MEDIUM_BYTES, CheckedBatch, TakesLong, check_produced
-from tidelog.wire.errors import ErrorCode, KafkaError, untraced
+from tidelog.wire.errors import CodedError, ErrorCode, KafkaError, untraced
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -62,7 +61,6 @@ WITHOUT_LOG_START: Final = frozenset(
     )
 )
 _REPLIES: Final = ProduceReplies()
-Refused: TypeAlias = KafkaError | LogError | ProducerRefused | InvalidBatch
 
 
 def handle(body: messages.ProduceRequest, request: Request) -> None:
@@ -101,7 +99,7 @@ def _append_single(
         info = partition.append(data.records, acks, doors.host.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
     except TakesLong:
         return False
-    except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
+    except CodedError as error:
         # Not to be tried a second time: a write that failed has left its offset in the batch.
         produce = PendingProduce(request, body)
         produce.refusals[partition.key] = untraced(error)
@@ -159,7 +157,7 @@ class PendingProduce:
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
         self.guards: dict[tuple[str, int], int] = {}
-        self.refusals: dict[tuple[str, int], Refused] = {}
+        self.refusals: dict[tuple[str, int], CodedError] = {}
         self.unverified: set[tuple[str, int]] = set()
         self.parked: Parked | None = None
 
@@ -313,7 +311,7 @@ class PendingProduce:
                     except TakesLong as long:
                         checked = yield from self._check(name, data, now_ms, long.expected_bytes)
                         answer = self._append(name, data, now_ms, checked)
-                except (KafkaError, LogError, ProducerRefused, InvalidBatch) as error:
+                except CodedError as error:
                     answer = self._refuse(name, data.index, error)
                 partitions.append(answer)
                 if doors.host.clock.monotonic_ms() >= slice_end_ms:
@@ -396,7 +394,7 @@ class PendingProduce:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(doors.cluster.why_missing(name, index))
 
-    def _refuse(self, name: str, index: int, error: Refused) -> Answer:
+    def _refuse(self, name: str, index: int, error: CodedError) -> Answer:
         self.failed = True
         response = messages.ProduceResponse
         code = error.code
@@ -418,7 +416,7 @@ class PendingProduce:
                 refusal.current_leader = response.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return refusal
 
-    def _log_start_offset(self, name: str, index: int, error: Refused) -> int:
+    def _log_start_offset(self, name: str, index: int, error: CodedError) -> int:
         """Where the log begins, told with a refusal that came from the log; -1 with one that came before it."""
         partition = self.request.doors.data.replicas.partitions.get((name, index))
         before_log = isinstance(error, NotOneBatch) or error.code in WITHOUT_LOG_START

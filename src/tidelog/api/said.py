@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.wire.errors import ErrorCode
-
 if TYPE_CHECKING:
     from tidelog.control.errors import ApiError
 
 
 def said(error: ApiError) -> str | None:
-    return (error.message or ErrorCode.of(error.code).message) if error.is_failure else None
+    return (error.message or error.code.message) if error.is_failure else None

@@ -408,7 +408,7 @@ def damaged(name: str, header: BatchHeader, error: InvalidBatch) -> ClientError:
     """The error for a batch of partition `name` that cannot be read."""
     return ClientError(
         f"the batch at offset {header.base_offset} of {name} is damaged: {error}",
-        ErrorCode.of(error.code),
+        error.code,
         f"go on after it, from offset {header.next_offset}",
     )
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.definitions import CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, broker_key
-from tidelog.config.errors import INVALID_REQUEST, ConfigError
+from tidelog.config.errors import ConfigError
 from tidelog.config.group_config import check_client_metrics, check_group
 from tidelog.config.topic_config import MAX_TEXT_LENGTH, check_overrides
+from tidelog.wire.errors import ErrorCode
 
 # Resource types as the protocol numbers them.
 TOPIC = 2
@@ -37,15 +38,15 @@ def incremental(
     seen: set[str] = set()
     for name, operation, value in operations:
         if name in seen:
-            raise ConfigError("Error due to duplicate config keys", name=name, error_code=INVALID_REQUEST)
+            raise ConfigError("Error due to duplicate config keys", name=name, code=ErrorCode.INVALID_REQUEST)
         seen.add(name)
         if operation == DELETE:
             texts.pop(name, None)
             continue
         if operation not in (SET, APPEND, SUBTRACT):
-            raise ConfigError(f"Unknown operations type {operation}", name=name, error_code=INVALID_REQUEST)
+            raise ConfigError(f"Unknown operations type {operation}", name=name, code=ErrorCode.INVALID_REQUEST)
         if value is None:
-            raise ConfigError(f"Null value not supported for : {name}", name=name, error_code=INVALID_REQUEST)
+            raise ConfigError(f"Null value not supported for : {name}", name=name, code=ErrorCode.INVALID_REQUEST)
         texts[name] = value if operation == SET else _with_items(resource_type, name, operation, value, texts)
     return texts
 
@@ -55,9 +56,9 @@ def replacement(items: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, value in items:
         if name in texts:
-            raise ConfigError("Error due to duplicate config keys", name=name, error_code=INVALID_REQUEST)
+            raise ConfigError("Error due to duplicate config keys", name=name, code=ErrorCode.INVALID_REQUEST)
         if value is None:
-            raise ConfigError(f"Null value not supported for : {name}", name=name, error_code=INVALID_REQUEST)
+            raise ConfigError(f"Null value not supported for : {name}", name=name, code=ErrorCode.INVALID_REQUEST)
         texts[name] = value
     return texts
 
@@ -69,21 +70,21 @@ def check(resource_type: int, resource_name: str, texts: Mapping[str, str], conf
             raise ConfigError(f"The value of {name} is longer than {MAX_TEXT_LENGTH} bytes.", name=name)
     if resource_type == TOPIC:
         if not resource_name:
-            raise ConfigError("Default topic resources are not allowed.", error_code=INVALID_REQUEST)
+            raise ConfigError("Default topic resources are not allowed.", code=ErrorCode.INVALID_REQUEST)
         check_overrides(texts, config)
     elif resource_type == BROKER:
         check_broker_name(resource_name, config)
         config.check_dynamic(texts, per_broker=bool(resource_name))
     elif resource_type == GROUP:
         if not resource_name:
-            raise ConfigError("Default group resources are not allowed.", error_code=INVALID_REQUEST)
+            raise ConfigError("Default group resources are not allowed.", code=ErrorCode.INVALID_REQUEST)
         check_group(texts, config)
     elif resource_type == CLIENT_METRICS:
         if not resource_name:
-            raise ConfigError("Subscription name can't be empty", error_code=INVALID_REQUEST)
+            raise ConfigError("Subscription name can't be empty", code=ErrorCode.INVALID_REQUEST)
         check_client_metrics(texts)
     else:
-        raise ConfigError(f"Unknown resource type {resource_type}", error_code=INVALID_REQUEST)
+        raise ConfigError(f"Unknown resource type {resource_type}", code=ErrorCode.INVALID_REQUEST)
 
 
 def check_broker_name(name: str, config: BrokerConfig) -> None:
@@ -91,10 +92,10 @@ def check_broker_name(name: str, config: BrokerConfig) -> None:
     if not name:
         return
     if not name.lstrip("-").isdecimal():
-        raise ConfigError(f"Node id must be an integer, but it is: {name}", error_code=INVALID_REQUEST)
+        raise ConfigError(f"Node id must be an integer, but it is: {name}", code=ErrorCode.INVALID_REQUEST)
     if int(name) != config.broker_id:
         message = f"Unexpected broker id, expected {config.broker_id}, but received {name}"
-        raise ConfigError(message, error_code=INVALID_REQUEST)
+        raise ConfigError(message, code=ErrorCode.INVALID_REQUEST)
 
 
 def _with_items(resource_type: int, name: str, operation: int, value: str, texts: Mapping[str, str]) -> str:

@@ -35,10 +35,11 @@ from tidelog.config.definitions import (
     same_setting,
 )
 from tidelog.config.effects import told_without_effect, without_effect
-from tidelog.config.errors import INVALID_REQUEST, ConfigError, unknown_key
+from tidelog.config.errors import ConfigError, unknown_key
 from tidelog.config.sources import DEFAULT, START, Setting, Settings
 from tidelog.config.unkept import refuse_unkept_change
 from tidelog.config.values import Value, default_value, parse
+from tidelog.wire.errors import ErrorCode
 
 # Sources as DescribeConfigs numbers them.
 DYNAMIC_TOPIC_CONFIG = 1
@@ -247,7 +248,7 @@ class BrokerConfig:
             check_altered(self._trial(self._static, *layers))
         except ConfigError as error:
             # Kafka answers INVALID_REQUEST to every refusal of a broker's change, and clients know it so.
-            error.error_code = INVALID_REQUEST
+            error.code = ErrorCode.INVALID_REQUEST
             raise
 
     def load_dynamic(self, texts: Mapping[str, str], *, per_broker: bool) -> list[str]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-INVALID_CONFIG = 40
-INVALID_REQUEST = 42
+from tidelog.wire.errors import CodedError, ErrorCode
 
 
-class ConfigError(Exception):
-    """A setting that cannot be used. `error_code` is the protocol's, `where` the source's own words for its place."""
+class ConfigError(CodedError):
+    """A setting that cannot be used; `where` is the source's own words for its place."""
 
     def __init__(
         self,
@@ -22,14 +21,13 @@ class ConfigError(Exception):
         name: str | None = None,
         hint: str | None = None,
         where: str | None = None,
-        error_code: int = INVALID_CONFIG,
+        code: ErrorCode = ErrorCode.INVALID_CONFIG,
     ) -> None:
         super().__init__(message)
-        self.message = message
         self.name = name
         self.hint = hint
         self.where = where
-        self.error_code = error_code
+        self.code = code
 
     def at(self, where: str | None) -> ConfigError:
         """The same error with its place, unless it already has one."""

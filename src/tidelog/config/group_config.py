@@ -12,8 +12,9 @@ from typing import Any
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.definitions import CLIENT_METRICS_KEYS, GROUP_KEYS, GROUP_SYNONYMS, ConfigKey
-from tidelog.config.errors import INVALID_REQUEST, ConfigError, unknown_key
+from tidelog.config.errors import ConfigError, unknown_key
 from tidelog.config.values import Value, default_value, parse
+from tidelog.wire.errors import ErrorCode
 
 _MATCH_NAMES = frozenset(
     (
@@ -72,7 +73,7 @@ def check_client_metrics(overrides: Mapping[str, str | None]) -> None:
         key = CLIENT_METRICS_KEYS.get(name)
         if key is None:
             error = unknown_key(name, CLIENT_METRICS_KEYS, "client metrics config")
-            error.error_code = INVALID_REQUEST
+            error.code = ErrorCode.INVALID_REQUEST
             raise error
         _check_subscription(key, parse(key, text))
 
@@ -82,7 +83,7 @@ def _check_subscription(key: ConfigKey, value: Value) -> None:
         message = (
             f"Invalid value {value} for interval.ms, interval must be between {MIN_INTERVAL_MS} and {MAX_INTERVAL_MS}"
         )
-        raise ConfigError(message, name=key.name, error_code=INVALID_REQUEST)
+        raise ConfigError(message, name=key.name, code=ErrorCode.INVALID_REQUEST)
     if key.name == "match" and isinstance(value, tuple):
         for item in value:
             name, equals, pattern = item.partition("=")

@@ -51,7 +51,7 @@ def fields(overrides: Mapping[str, str], config: BrokerConfig, names: Container[
 
 
 def check_overrides(overrides: Mapping[str, str | None], config: BrokerConfig) -> None:
-    """Whether these may be a topic's overrides; ConfigError (INVALID_CONFIG) where not."""
+    """Whether these may be a topic's overrides; ConfigError (ErrorCode.INVALID_CONFIG) where not."""
     nulls = [name for name, text in overrides.items() if text is None]
     if nulls:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(nulls)}", name=nulls[0])

@@ -11,18 +11,11 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.control.draft import Draft
-from tidelog.control.errors import (
-    INVALID_CONFIG,
-    INVALID_REQUEST,
-    INVALID_TOPIC_EXCEPTION,
-    NO_ERROR,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-    Rejected,
-)
+from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.names import why_invalid
+from tidelog.wire.errors import ErrorCode
 
 MAX_VALUE_LENGTH = 32767
 
@@ -82,7 +75,7 @@ def check_config(
     for value in values.values():
         if len(value) > MAX_VALUE_LENGTH:
             raise Rejected(
-                INVALID_CONFIG,
+                ErrorCode.INVALID_CONFIG,
                 "The configuration value cannot be added because it exceeds the maximum value size of "
                 f"{MAX_VALUE_LENGTH} bytes.",
             )
@@ -114,7 +107,7 @@ class Configs:
             key = (request.resource_type, request.resource_name)
             try:
                 if times[key] > 1:
-                    raise Rejected(INVALID_REQUEST, "Each resource must appear at most once.")
+                    raise Rejected(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 resource = self._resource(*key)
                 before = self._image.config(resource)
                 values = values_of(request, resource, before)
@@ -130,20 +123,22 @@ class Configs:
         try:
             resource = ConfigResource(ResourceType(resource_type), name)
         except ValueError:
-            raise Rejected(INVALID_REQUEST, f"Unknown resource type {resource_type}") from None
+            raise Rejected(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}") from None
         if resource.type is ResourceType.TOPIC:
             if not name:
-                raise Rejected(INVALID_REQUEST, "Default topic resources are not allowed.")
+                raise Rejected(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             reason = why_invalid(name)
             if reason is not None:
-                raise Rejected(INVALID_TOPIC_EXCEPTION, reason)
+                raise Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
             if name not in self._image.topics or name in self._image.deleting:
-                raise Rejected(UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+                raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         elif resource.type is ResourceType.BROKER:
             if name and not (name.isascii() and name.isdigit()):
-                raise Rejected(INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+                raise Rejected(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         elif not name:
-            raise Rejected(INVALID_REQUEST, f"Default {resource.type.name.lower()} resources are not allowed.")
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST, f"Default {resource.type.name.lower()} resources are not allowed."
+            )
         return resource
 
     def _replaced(self, request: Replacement, resource: ConfigResource, before: Mapping[str, str]) -> dict[str, str]:
@@ -161,7 +156,7 @@ class Configs:
             try:
                 kind = OpType(op.type)
             except ValueError:
-                raise Rejected(INVALID_REQUEST, f"Unknown operations type {op.type}") from None
+                raise Rejected(ErrorCode.INVALID_REQUEST, f"Unknown operations type {op.type}") from None
             if kind is OpType.SET and op.value is not None:
                 values[op.name] = op.value
             elif kind is OpType.DELETE:
@@ -174,7 +169,7 @@ class Configs:
         self, kind: OpType, name: str, value: str, resource: ConfigResource, values: Mapping[str, str]
     ) -> str:
         if not self._rules.is_list(resource, name):
-            raise Rejected(INVALID_CONFIG, f"Can't {kind.name} to key {name} because its type is not LIST.")
+            raise Rejected(ErrorCode.INVALID_CONFIG, f"Can't {kind.name} to key {name} because its type is not LIST.")
         present = values.get(name)
         if present is None:
             present = self._rules.default(resource, name) or ""
@@ -191,9 +186,9 @@ class Configs:
 def _refuse_nulls(names: Iterable[str]) -> None:
     nulls = list(names)
     if nulls:
-        raise Rejected(INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+        raise Rejected(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _refuse_duplicates(names: list[str]) -> None:
     if len(set(names)) != len(names):
-        raise Rejected(INVALID_REQUEST, "Error due to duplicate config keys")
+        raise Rejected(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

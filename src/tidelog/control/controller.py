@@ -19,14 +19,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigResult, ConfigRules, Configs, IncrementalChange, Replacement
 from tidelog.control.draft import Draft
-from tidelog.control.errors import (
-    BROKER_NOT_AVAILABLE,
-    DUPLICATE_BROKER_REGISTRATION,
-    NO_ERROR,
-    STALE_BROKER_EPOCH,
-    UNKNOWN_SERVER_ERROR,
-    ApiError,
-)
+from tidelog.control.errors import NO_ERROR, ApiError
 from tidelog.control.events import (
     BrokerRegistered,
     BrokerUnregistered,
@@ -53,6 +46,7 @@ from tidelog.control.topics import (
     Topics,
 )
 from tidelog.metadata.store import Committed, Create, Delete, Node, Op, SetData
+from tidelog.wire.errors import ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
@@ -207,7 +201,7 @@ class Controller:
         image = self.image
         if self.broker_id in image.brokers and not is_registered:
             error = ApiError(
-                DUPLICATE_BROKER_REGISTRATION,
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                 f"Another broker is registered with broker id {self.broker_id}, or its session has not expired yet.",
             )
             return Plan([], error, lambda failure: failure)
@@ -382,7 +376,7 @@ class Controller:
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker_epoch not in (-1, broker.epoch):
             known = "not registered" if broker is None else f"registered with epoch {broker.epoch}"
-            return ApiError(STALE_BROKER_EPOCH, f"Broker {broker_id} with epoch {broker_epoch} is {known}.")
+            return ApiError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} with epoch {broker_epoch} is {known}.")
         return None
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Plan[ShutdownReply]:
@@ -390,7 +384,9 @@ class Controller:
         whatever becomes of the plan: it is a fact about the broker, not about the store."""
         draft = Draft(self.image)
         if broker_id not in self.image.brokers:
-            reply = ShutdownReply(error=ApiError(BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist."))
+            reply = ShutdownReply(
+                error=ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist.")
+            )
         elif (stale := self._broker_error(broker_id, broker_epoch)) is not None:
             reply = ShutdownReply(error=stale)
         else:
@@ -434,7 +430,9 @@ class Controller:
         if stale is not None:
             reply = ProducerIdBlock(error=stale)
         elif last > MAX_PRODUCER_ID:
-            reply = ProducerIdBlock(error=ApiError(UNKNOWN_SERVER_ERROR, "All producer ids have been given out."))
+            reply = ProducerIdBlock(
+                error=ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out.")
+            )
         else:
             draft = Draft(image)
             data = nodes.encode_producer_id_block(broker_id, first, last)

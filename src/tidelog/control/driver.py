@@ -20,13 +20,7 @@ from typing import TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.controller import Controller, Registration
-from tidelog.control.errors import (
-    KAFKA_STORAGE_ERROR,
-    NOT_CONTROLLER,
-    REQUEST_TIMED_OUT,
-    UNKNOWN_SERVER_ERROR,
-    ApiError,
-)
+from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
 from tidelog.control.image import NodeChange
 from tidelog.control.plan import Plan
@@ -46,6 +40,7 @@ from tidelog.metadata.store import (
     Watch,
     WatchEvent,
 )
+from tidelog.wire.errors import ErrorCode
 
 R = TypeVar("R")
 Then = Callable[[], None]
@@ -103,7 +98,7 @@ class Driver:
             if self._controller.is_active:
                 self._run(decide, done, self._load)
             else:
-                self._finish(done, decide().refuse(ApiError(NOT_CONTROLLER)))
+                self._finish(done, decide().refuse(ApiError(ErrorCode.NOT_CONTROLLER)))
 
         self._enqueue(run)
 
@@ -150,7 +145,7 @@ class Driver:
             self._work(lambda: self._finish(done, plan.reply))
             return
 
-        def refuse(code: int, message: str | None = None) -> None:
+        def refuse(code: ErrorCode, message: str | None = None) -> None:
             self._finish(done, plan.refuse(ApiError(code, message)))
 
         def submitted(result: SubmitResult) -> None:
@@ -161,19 +156,21 @@ class Driver:
                 )
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
-                refuse(KAFKA_STORAGE_ERROR)
+                refuse(ErrorCode.KAFKA_STORAGE_ERROR)
             elif isinstance(result, NoRoom):
-                refuse(KAFKA_STORAGE_ERROR, f"The metadata store has no room ({result.path}): try again later.")
+                refuse(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store has no room ({result.path}): try again later."
+                )
             elif isinstance(result, ConnectionLoss) and was_active:
-                refresh(lambda: refuse(REQUEST_TIMED_OUT))
+                refresh(lambda: refuse(ErrorCode.REQUEST_TIMED_OUT))
             elif attempt == MAX_ATTEMPTS:
-                refuse(UNKNOWN_SERVER_ERROR, f"The metadata changed again and again at {result.path}.")
+                refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata changed again and again at {result.path}.")
             else:
                 refresh(again)
 
         def again() -> None:
             if was_active and not self._controller.is_active:
-                refuse(NOT_CONTROLLER)
+                refuse(ErrorCode.NOT_CONTROLLER)
             else:
                 self._run(decide, done, refresh, attempt + 1)
 

@@ -7,26 +7,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tidelog.control.draft import Draft
-from tidelog.control.errors import (
-    ELECTION_NOT_NEEDED,
-    ELIGIBLE_LEADERS_NOT_AVAILABLE,
-    FENCED_LEADER_EPOCH,
-    INELIGIBLE_REPLICA,
-    INVALID_REQUEST,
-    INVALID_UPDATE_VERSION,
-    NEW_LEADER_ELECTED,
-    NO_ERROR,
-    NOT_CONTROLLER,
-    PREFERRED_LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-    Rejected,
-)
+from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
 from tidelog.control.partitions import Election, change_partition, first_state
 from tidelog.control.settings import Settings
+from tidelog.wire.errors import ErrorCode
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
 
@@ -124,7 +110,7 @@ class Leadership:
         try:
             kind = ElectionType(election_type)
         except ValueError:
-            error = ApiError(INVALID_REQUEST, f"Unknown election type {election_type}")
+            error = ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
             return [ElectionResult(topic, index, error) for topic, index in partitions or ()]
         everything = partitions is None
         if partitions is None:
@@ -132,24 +118,24 @@ class Leadership:
         results = []
         for topic, index in partitions:
             error = self._elect_one(kind, topic, index, draft)
-            if not everything or error.code != ELECTION_NOT_NEEDED:
+            if not everything or error.code != ErrorCode.ELECTION_NOT_NEEDED:
                 results.append(ElectionResult(topic, index, error))
         return results
 
     def _elect_one(self, kind: ElectionType, topic: str, index: int, draft: Draft) -> ApiError:
         partition = self._image.partition(topic, index)
         if topic not in self._image.topics:
-            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
         if partition is None:
-            return ApiError(UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
         if kind is ElectionType.PREFERRED:
             if partition.leader == partition.replicas[0]:
-                return ApiError(ELECTION_NOT_NEEDED)
-            election, otherwise = Election.PREFERRED, ApiError(PREFERRED_LEADER_NOT_AVAILABLE)
+                return ApiError(ErrorCode.ELECTION_NOT_NEEDED)
+            election, otherwise = Election.PREFERRED, ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
         else:
             if partition.leader != NO_LEADER:
-                return ApiError(ELECTION_NOT_NEEDED)
-            election, otherwise = Election.UNCLEAN, ApiError(ELIGIBLE_LEADERS_NOT_AVAILABLE)
+                return ApiError(ErrorCode.ELECTION_NOT_NEEDED)
+            election, otherwise = Election.UNCLEAN, ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
             after = change_partition(partition, self.may_lead(partition), election)
@@ -207,7 +193,7 @@ class Leadership:
                 draft.change(after)
             if after is not None and after.leader != broker_id:
                 # The change completed a reassignment that took the leader out: it must hear who leads now.
-                results.append(IsrResult(*key, ApiError(NEW_LEADER_ELECTED)))
+                results.append(IsrResult(*key, ApiError(ErrorCode.NEW_LEADER_ELECTED)))
             else:
                 results.append(IsrResult(*key, NO_ERROR, after or partition))
         return results
@@ -215,30 +201,30 @@ class Leadership:
     def _checked(self, broker_id: int, change: IsrChange) -> Partition:
         topic = self._image.topic_by_id(change.topic_id)
         if topic is None:
-            raise Rejected(UNKNOWN_TOPIC_ID)
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._image.partition(topic.name, change.partition)
         if partition is None:
-            raise Rejected(UNKNOWN_TOPIC_OR_PARTITION)
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
             # It knows of a later state than this controller: so there is a later controller.
-            raise Rejected(NOT_CONTROLLER)
+            raise Rejected(ErrorCode.NOT_CONTROLLER)
         if change.leader_epoch < partition.leader_epoch:
-            raise Rejected(FENCED_LEADER_EPOCH)
+            raise Rejected(ErrorCode.FENCED_LEADER_EPOCH)
         if broker_id != partition.leader:
-            raise Rejected(INVALID_REQUEST)
+            raise Rejected(ErrorCode.INVALID_REQUEST)
         if change.partition_epoch < partition.partition_epoch:
-            raise Rejected(INVALID_UPDATE_VERSION)
+            raise Rejected(ErrorCode.INVALID_UPDATE_VERSION)
         members = [broker for broker, _ in change.new_isr]
         if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
-            raise Rejected(INVALID_REQUEST)
+            raise Rejected(ErrorCode.INVALID_REQUEST)
         if partition.leader not in members:
-            raise Rejected(INVALID_REQUEST)
+            raise Rejected(ErrorCode.INVALID_REQUEST)
         if change.recovering and (len(members) > 1 or not partition.recovering):
-            raise Rejected(INVALID_REQUEST)
+            raise Rejected(ErrorCode.INVALID_REQUEST)
         for broker, epoch in change.new_isr:
             registered = self._image.brokers.get(broker)
             if registered is None or not self._is_active(broker) or epoch not in (-1, registered.epoch):
-                raise Rejected(INELIGIBLE_REPLICA)
+                raise Rejected(ErrorCode.INELIGIBLE_REPLICA)
         return partition
 
     # Shutdown

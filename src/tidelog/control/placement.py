@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from tidelog.control.errors import INVALID_REPLICATION_FACTOR, Rejected
+from tidelog.control.errors import Rejected
+from tidelog.wire.errors import ErrorCode
 
 
 def place_replicas(
@@ -25,13 +26,13 @@ def place_replicas(
     """Replicas of `partitions` partitions from `first_partition` on, over the brokers that are the keys of `racks`."""
     if not racks:
         raise Rejected(
-            INVALID_REPLICATION_FACTOR,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced or in "
             "controlled shutdown.",
         )
     if replication_factor > len(racks):
         raise Rejected(
-            INVALID_REPLICATION_FACTOR,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
             f"{replication_factor} cannot be reached because only {len(racks)} broker(s) are registered.",
         )

@@ -6,20 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tidelog.control.draft import Draft
-from tidelog.control.errors import (
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REPLICATION_FACTOR,
-    NO_ERROR,
-    NO_REASSIGNMENT_IN_PROGRESS,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-    Rejected,
-)
+from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.leadership import Leadership
 from tidelog.control.model import NO_STATE, Partition
 from tidelog.control.partitions import Election, change_partition, revert_reassignment, start_reassignment
 from tidelog.control.topics import Topics
+from tidelog.wire.errors import ErrorCode
 
 
 class Move(NamedTuple):
@@ -68,10 +61,12 @@ class Reassignment:
 
     def _find(self, move: Move) -> Partition:
         if move.topic not in self._image.topics:
-            raise Rejected(UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {move.topic}.")
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {move.topic}.")
         partition = self._image.partition(move.topic, move.partition)
         if partition is None or partition.partition_epoch == NO_STATE:
-            raise Rejected(UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {move.topic}:{move.partition}.")
+            raise Rejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {move.topic}:{move.partition}."
+            )
         return partition
 
     def _started(self, partition: Partition, target: tuple[int, ...], factor_may_change: bool) -> Partition | None:
@@ -79,13 +74,14 @@ class Reassignment:
         factor = len(partition.replicas) - len(partition.removing)
         if not factor_may_change and len(target) != factor:
             raise Rejected(
-                INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {factor} to {len(target)}"
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {factor} to {len(target)}",
             )
         replicas, adding, removing = start_reassignment(partition, target)
         isr = tuple(r for r in partition.isr if r in replicas)
         if not isr:
             raise Rejected(
-                INVALID_REPLICA_ASSIGNMENT,
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to change the assignment of {partition.topic}:{partition.partition_index}: every replica in "
                 "sync was being added by the move that this one replaces.",
             )
@@ -94,12 +90,12 @@ class Reassignment:
 
     def _cancelled(self, partition: Partition) -> Partition | None:
         if not partition.is_reassigning:
-            raise Rejected(NO_REASSIGNMENT_IN_PROGRESS)
+            raise Rejected(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         replicas, isr, unclean = revert_reassignment(partition)
         unclean_allowed = self._leadership.unclean_allowed(partition.topic)
         if unclean and not unclean_allowed:
             raise Rejected(
-                INVALID_REPLICA_ASSIGNMENT,
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to revert partition assignment for {partition.topic}:{partition.partition_index} because it "
                 "would require an unclean leader election.",
             )

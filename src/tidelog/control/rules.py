@@ -31,7 +31,7 @@ class Rules:
         try:
             alter.check(resource.type, resource.name, values, self._config)
         except ConfigError as error:
-            return ApiError(error.error_code, str(error))
+            return ApiError(error.code, str(error))
         return None
 
     def is_list(self, resource: ConfigResource, name: str) -> bool:

@@ -15,22 +15,7 @@ from typing import Final, NamedTuple
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigRules, check_config
 from tidelog.control.draft import Draft, encode_topic
-from tidelog.control.errors import (
-    INVALID_CONFIG,
-    INVALID_PARTITIONS,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REPLICATION_FACTOR,
-    INVALID_REQUEST,
-    INVALID_TOPIC_EXCEPTION,
-    NO_ERROR,
-    POLICY_VIOLATION,
-    TOPIC_ALREADY_EXISTS,
-    TOPIC_DELETION_DISABLED,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    ApiError,
-    Rejected,
-)
+from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, Partition, ResourceType, Topic
 from tidelog.control.names import CLUSTER_METADATA, collision_key, why_invalid
@@ -38,6 +23,7 @@ from tidelog.control.partitions import first_state
 from tidelog.control.placement import place_replicas
 from tidelog.control.settings import Settings
 from tidelog.metadata.store import Create, Delete, SetData
+from tidelog.wire.errors import ErrorCode
 
 NO_ID: Final = bytes(16)
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
@@ -114,7 +100,7 @@ class Topics:
     def create(self, requests: Sequence[NewTopic], draft: Draft) -> list[TopicCreation]:
         asked = sum(self._partitions_asked(request) for request in requests)
         if asked > MAX_PARTITIONS_PER_REQUEST:
-            error = ApiError(POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            error = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
             return [TopicCreation(name, error) for name in dict.fromkeys(r.name for r in requests)]
         times = Counter(request.name for request in requests)
         #: names that this request creates: they collide as existing ones do
@@ -125,7 +111,7 @@ class Topics:
                 continue
             try:
                 if times[request.name] > 1:
-                    raise Rejected(INVALID_REQUEST, "Duplicate topic name.")
+                    raise Rejected(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 results[request.name] = self._create_one(request, taken, draft)
             except Rejected as rejected:
                 results[request.name] = TopicCreation(request.name, rejected.error)
@@ -157,24 +143,26 @@ class Topics:
 
     def _check_name(self, name: str, taken: Mapping[str, str]) -> None:
         if name == CLUSTER_METADATA:
-            raise Rejected(INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+            raise Rejected(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         reason = why_invalid(name)
         if reason is not None:
-            raise Rejected(INVALID_TOPIC_EXCEPTION, reason)
+            raise Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if name in self._image.topics:
-            raise Rejected(TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if name in self._image.deleting:
-            raise Rejected(TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+            raise Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
         key = collision_key(name)
         if key is not None:
             other = next(iter(sorted(self._image.collisions.get(key, ()))), None) or taken.get(key)
             if other is not None:
-                raise Rejected(INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+                raise Rejected(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
 
     def _checked_configs(self, request: NewTopic) -> dict[str, str]:
         nulls = [name for name, value in request.configs.items() if value is None]
         if nulls:
-            raise Rejected(INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+            raise Rejected(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
         values = {name: value for name, value in request.configs.items() if value is not None}
         check_config(self._rules, ConfigResource(ResourceType.TOPIC, request.name), values, {})
         return values
@@ -182,10 +170,13 @@ class Topics:
     def _placed(self, request: NewTopic) -> list[tuple[int, ...]]:
         if request.replication_factor < -1 or request.replication_factor == 0:
             raise Rejected(
-                INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
             )
         if request.num_partitions < -1 or request.num_partitions == 0:
-            raise Rejected(INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+            raise Rejected(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
         count = self._settings.num_partitions if request.num_partitions == -1 else request.num_partitions
         factor = (
             self._settings.default_replication_factor
@@ -204,42 +195,46 @@ class Topics:
         ):
             if value != -1:
                 raise Rejected(
-                    INVALID_REQUEST, f"A manual partition assignment was specified, but {name} was not set to -1."
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {name} was not set to -1.",
                 )
         by_index: dict[int, tuple[int, ...]] = {}
         factor: int | None = None
         for index, brokers in request.assignments:
             if index in by_index:
                 raise Rejected(
-                    INVALID_REPLICA_ASSIGNMENT, f"Found multiple manual partition assignments for partition {index}"
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Found multiple manual partition assignments for partition {index}",
                 )
             self.check_assignment(brokers, factor)
             factor = len(brokers)
             by_index[index] = tuple(brokers)
         if set(by_index) != set(range(len(by_index))):
-            raise Rejected(INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+            raise Rejected(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+            )
         return [by_index[index] for index in range(len(by_index))]
 
     def check_assignment(self, brokers: Sequence[int], factor: int | None) -> None:
         """Brokers that a client chose by hand: all registered, none twice, as many as in the other partitions."""
         if not brokers:
             raise Rejected(
-                INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
             )
         for broker in sorted(brokers):
             if broker not in self._image.brokers:
                 raise Rejected(
-                    INVALID_REPLICA_ASSIGNMENT,
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"The manual partition assignment includes broker {broker}, but no such broker is registered.",
                 )
             if brokers.count(broker) > 1:
                 raise Rejected(
-                    INVALID_REPLICA_ASSIGNMENT,
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"The manual partition assignment includes the broker {broker} more than once.",
                 )
         if factor is not None and len(brokers) != factor:
             raise Rejected(
-                INVALID_REPLICA_ASSIGNMENT,
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"The manual partition assignment includes a partition with {len(brokers)} replica(s), but this is not "
                 f"consistent with previous partitions, which have {factor} replica(s).",
             )
@@ -253,12 +248,12 @@ class Topics:
             if partition is None:
                 if by_hand:
                     raise Rejected(
-                        INVALID_REPLICA_ASSIGNMENT,
+                        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                         f"All brokers specified in the manual partition assignment for partition {index} are fenced or "
                         "in controlled shutdown.",
                     )
                 raise Rejected(
-                    INVALID_REPLICATION_FACTOR,
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
                     f"Unable to replicate the partition {len(brokers)} time(s): All brokers are currently fenced or in "
                     "controlled shutdown.",
                 )
@@ -269,7 +264,7 @@ class Topics:
 
     def delete(self, refs: Sequence[TopicRef], draft: Draft) -> list[TopicDeletion]:
         if not self._settings.delete_topic_enable:
-            error = ApiError(TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+            error = ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             return [TopicDeletion(ref.name, ref.topic_id, error) for ref in refs]
         times = Counter(refs)
         found: dict[str, Topic] = {}
@@ -279,7 +274,7 @@ class Topics:
             try:
                 if times[ref] > 1:
                     kind = "name" if ref.name is not None else "id"
-                    raise Rejected(INVALID_REQUEST, f"Duplicate topic {kind}.")
+                    raise Rejected(ErrorCode.INVALID_REQUEST, f"Duplicate topic {kind}.")
                 topic = self._find(ref)
             except Rejected as rejected:
                 results[ref] = TopicDeletion(ref.name, ref.topic_id, rejected.error)
@@ -287,7 +282,9 @@ class Topics:
             if topic.name in results:
                 # Whoever says it twice in different words may mean two topics: neither is deleted.
                 found.pop(topic.name, None)
-                error = ApiError(INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
+                error = ApiError(
+                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+                )
                 results[topic.name] = TopicDeletion(topic.name, topic.topic_id, error)
             else:
                 found[topic.name] = topic
@@ -299,12 +296,12 @@ class Topics:
     def _find(self, ref: TopicRef) -> Topic:
         has_id = ref.topic_id != NO_ID
         if ref.name is None and not has_id:
-            raise Rejected(INVALID_REQUEST, "Neither topic name nor id were specified.")
+            raise Rejected(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         if ref.name is not None and has_id:
-            raise Rejected(INVALID_REQUEST, "You may not specify both topic name and topic id.")
+            raise Rejected(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
         topic = self._image.topics.get(ref.name) if ref.name is not None else self._image.topic_by_id(ref.topic_id)
         if topic is None or topic.name in self._image.deleting:
-            raise Rejected(UNKNOWN_TOPIC_ID if has_id else UNKNOWN_TOPIC_OR_PARTITION)
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
     def delete_one(self, topic: Topic, draft: Draft) -> None:
@@ -338,7 +335,7 @@ class Topics:
                 continue
             try:
                 if times[request.name] > 1:
-                    raise Rejected(INVALID_REQUEST, "Duplicate topic name.")
+                    raise Rejected(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 self._add_to_one(request, draft)
                 results[request.name] = TopicResult(request.name)
             except Rejected as rejected:
@@ -349,18 +346,18 @@ class Topics:
         name = request.name
         topic = self._image.topics.get(name)
         if topic is None or name in self._image.deleting:
-            raise Rejected(UNKNOWN_TOPIC_OR_PARTITION)
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
         if request.num_partitions == present:
-            raise Rejected(INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+            raise Rejected(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
         if request.num_partitions < present:
             raise Rejected(
-                INVALID_PARTITIONS,
+                ErrorCode.INVALID_PARTITIONS,
                 f"The topic {name} currently has {present} partition(s); {request.num_partitions} would not be an "
                 "increase.",
             )
         if request.num_partitions - present > MAX_PARTITIONS_PER_REQUEST:
-            raise Rejected(POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            raise Rejected(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         replicas = self._new_replicas(request, topic)
         fresh = self._first_states(name, replicas, present, request.assignments is not None)
         after = [*topic.partitions, *fresh]
@@ -376,7 +373,7 @@ class Topics:
             return place_replicas(self._racks(), more, factor, self._random, present)
         if len(request.assignments) != more:
             raise Rejected(
-                INVALID_REPLICA_ASSIGNMENT,
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Attempted to add {more} additional partition(s), but only {len(request.assignments)} assignment(s) "
                 "were specified.",
             )

@@ -21,13 +21,12 @@ from tidelog.coordinator.loading import NO_PRODUCER, Loaded, parse
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, TimerKey
 from tidelog.deciding.room import Room
 from tidelog.log.errors import LogError
-from tidelog.log.producers import NO_GUARD, AppendOrigin, ProducerRefused
+from tidelog.log.producers import NO_GUARD, AppendOrigin
 from tidelog.node.data_plane import DataPlane
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
-from tidelog.wire.batch import InvalidBatch
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.records import build_batch
 
 D = TypeVar("D", bound=Decision)
@@ -127,8 +126,8 @@ class Coordination(Generic[D]):
         if decision.records:
             try:
                 flush_due = self._append(decision, guard)
-            except (KafkaError, LogError, InvalidBatch, ProducerRefused) as error:
-                decision = self._room.append_failed(decision, ErrorCode.of(error.code), *self._now())
+            except CodedError as error:
+                decision = self._room.append_failed(decision, error.code, *self._now())
         self._set_timers(decision)
         effects = self._effects(decision)
         if flush_due:

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidelog.coordinator.groups import GroupCoordination
-from tidelog.log.errors import LogError
 from tidelog.log.log import Log
-from tidelog.log.producers import AppendOrigin, ProducerRefused
+from tidelog.log.producers import AppendOrigin
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
-from tidelog.wire.batch import InvalidBatch
-from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
 
 
@@ -53,10 +51,8 @@ class Markers:
         """
         try:
             log_to_flush = self._append(topic, index, ending)
-        except KafkaError as error:
+        except CodedError as error:
             done(ErrorCode.NONE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code)
-        except (LogError, ProducerRefused, InvalidBatch) as error:
-            done(ErrorCode.of(error.code))
         else:
             if log_to_flush is None:
                 done(ErrorCode.NONE)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.wire.classes import Message
-from tidelog.wire.errors import ErrorCode
+from tidelog.wire.errors import CodedError, ErrorCode
 
 
 class RequestContext(NamedTuple):
@@ -28,13 +28,16 @@ class RequestContext(NamedTuple):
     api_version: int
 
 
-class Refusal(Exception):
-    """A request that the coordinator turns down; the room shapes it as an answer of the right API."""
+class Refusal(CodedError):
+    """A request that the coordinator turns down; the room shapes it as an answer of the right API.
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message or code.name)
+    `detail` is what the client is told beside the code, where there is more to say.
+    """
+
+    def __init__(self, code: ErrorCode, detail: str | None = None) -> None:
+        super().__init__(detail or code.name)
         self.code = code
-        self.message = message
+        self.detail = detail
 
 
 #: what takes soft state back when the records beside it could not be appended

@@ -322,7 +322,7 @@ class Groups:
             return shard.close(turn)
         except Refusal as refusal:
             failure = messages.ConsumerGroupHeartbeatResponse(
-                error_code=int(refusal.code), error_message=refusal.message or refusal.code.message
+                error_code=int(refusal.code), error_message=refusal.detail or refusal.code.message
             )
             return _refused(turn, ticket, failure)
 
@@ -415,7 +415,7 @@ class Groups:
                     raise Refusal(_E.INVALID_GROUP_ID)
                 described.append(admin.describe_consumer(self._shards.of(group_id), group_id))
             except Refusal as refusal:
-                code, message = int(refusal.code), refusal.message
+                code, message = int(refusal.code), refusal.detail
                 described.append(of_group(group_id=group_id, error_code=code, error_message=message))
         return _answered(now_ms, wall_ms, ticket, messages.ConsumerGroupDescribeResponse(groups=described))
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+from tidelog.wire.errors import CodedError, ErrorCode
 
-class LogError(Exception):
-    """`code` is the number that a client is answered with."""
 
-    code: int = -1
+class LogError(CodedError):
+    """What the log room refuses or cannot do."""
 
 
 class OffsetOutOfRange(LogError):
-    code = 1
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class CorruptMessage(LogError):
-    code = 2
+    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class MessageTooLarge(LogError):
-    code = 10
+    code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class RecordListTooLarge(LogError):
-    code = 18
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class InvalidTimestamp(LogError):
-    code = 32
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class StorageError(LogError):
     """The disk failed; the log is offline until its directory is opened again."""
 
-    code = 56
+    code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class WriteRefused(StorageError):
@@ -42,19 +42,19 @@ class WriteRefused(StorageError):
 class LogDirCordoned(LogError):
     """A log directory takes no new partitions (`cordoned.log.dirs`)."""
 
-    code = 39
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 class LogDirNotFound(LogError):
-    code = 57
+    code = ErrorCode.LOG_DIR_NOT_FOUND
 
 
 class InvalidRecord(LogError):
-    code = 87
+    code = ErrorCode.INVALID_RECORD
 
 
 class InconsistentTopicId(LogError):
-    code = 103
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 class UnexpectedAppendOffset(LogError):

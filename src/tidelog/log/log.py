@@ -39,16 +39,10 @@ from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
 from tidelog.log.txn_index import AbortedTxn, CorruptIndex
-from tidelog.wire.batch import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    UNSUPPORTED_COMPRESSION_TYPE,
-    BatchHeader,
-    InvalidBatch,
-    patch_place,
-)
+from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, InvalidBatch, patch_place
 from tidelog.wire.check import SHORT_BYTES, AppendRules, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
+from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
 _ANY_EPOCH: Final = (1 << 31) - 1
@@ -177,7 +171,9 @@ class Log:
                 checked = check_built(records, self._rules, now_ms)
         batch, header = checked.batch, checked.header
         if header.attributes & CODEC_MASK == ZSTD and not zstd_allowed:
-            raise InvalidBatch(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request")
+            raise InvalidBatch(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request"
+            )
         if len(batch) > self._config.segment_bytes:
             raise RecordListTooLarge(f"{len(batch)} bytes exceed segment.bytes = {self._config.segment_bytes}")
         marker = None

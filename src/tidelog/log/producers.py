@@ -52,12 +52,8 @@ from tidelog.wire.batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
+from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.records import ABORT, EndTxnMarker
-
-OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
-INVALID_PRODUCER_EPOCH: Final = 47
-INVALID_TXN_STATE: Final = 48
-TRANSACTION_COORDINATOR_FENCED: Final = 52
 
 RETAINED_BATCHES: Final = 5
 NO_GUARD: Final = 0
@@ -77,13 +73,12 @@ class AppendOrigin(enum.Enum):
     REPLICATION = 3
 
 
-class ProducerRefused(Exception):
-    """A batch that its producer must not write; `code` is Kafka's."""
+class ProducerRefused(CodedError):
+    """A batch that its producer must not write."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
 
 
 class BatchMetadata(NamedTuple):
@@ -242,7 +237,8 @@ class Producers:
             verification = self._verifications.get(header.producer_id)
             if guard == NO_GUARD or verification is None or verification.guard != guard:
                 raise ProducerRefused(
-                    INVALID_TXN_STATE, f"producer {header.producer_id} has no transaction here that was verified"
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"producer {header.producer_id} has no transaction here that was verified",
                 )
 
     def _check_data(self, header: BatchHeader, producer: Producer | None, origin: AppendOrigin) -> None:
@@ -252,7 +248,7 @@ class Producers:
             self._check_sequence(header, producer)
         if producer is not None and producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
             raise ProducerRefused(
-                INVALID_TXN_STATE, f"producer {header.producer_id} wrote outside the transaction it has open"
+                ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} wrote outside the transaction it has open"
             )
 
     def _check_sequence(self, header: BatchHeader, producer: Producer | None) -> None:
@@ -285,7 +281,7 @@ class Producers:
             raise _fenced(header.producer_id, epoch, producer.epoch)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise ProducerRefused(
-                TRANSACTION_COORDINATOR_FENCED,
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {marker.coordinator_epoch} is older than {producer.coordinator_epoch}, "
                 f"which last ended a transaction of producer {header.producer_id}",
             )
@@ -491,12 +487,12 @@ def _last_batch(entry: ProducerSnapshotEntry) -> BatchMetadata:
 
 def _fenced(producer_id: int, epoch: int, current: int) -> ProducerRefused:
     return ProducerRefused(
-        INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id} is fenced by epoch {current}"
+        ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id} is fenced by epoch {current}"
     )
 
 
 def _out_of_order(header: BatchHeader, reason: str) -> ProducerRefused:
     return ProducerRefused(
-        OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"sequence {header.base_sequence} of producer {header.producer_id}, epoch {header.producer_epoch}: {reason}",
     )

@@ -39,7 +39,6 @@ from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
-from tidelog.log.errors import LogError
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
@@ -52,7 +51,8 @@ from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_I
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.txn_index import CorruptIndex
-from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, InvalidBatch, crc_matches
+from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
+from tidelog.wire.errors import CodedError
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -126,7 +126,7 @@ def open_if_possible(
     for each in (claim, closer):
         try:
             return open_log(directory, path, key, config, each, now_ms)
-        except (LogError, InvalidBatch, CorruptIndex, ValueError) as error:
+        except (CodedError, CorruptIndex, ValueError) as error:
             why = error
         except OSError as error:
             if error.errno not in OF_ONE_FILE | NO_ROOM:

@@ -32,8 +32,6 @@ from tidelog.wire.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_FLAG,
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
     Buffer,
     InvalidBatch,
     crc32c,
@@ -41,6 +39,7 @@ from tidelog.wire.batch import (
     read_header,
 )
 from tidelog.wire.check import unpack
+from tidelog.wire.errors import ErrorCode
 
 MAX_ROWS: Final = 32 * 1024
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -201,7 +200,7 @@ class ArrowDecoder:
                 filler.use_batch(batches, payload)
                 while (stop := filler.fill()) != kernel.DONE:
                     if stop > kernel.TOO_LARGE:
-                        raise InvalidBatch(INVALID_RECORD, f"record {filler.index}: {kernel.REASONS[stop]}")
+                        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"record {filler.index}: {kernel.REASONS[stop]}")
                     if columns is not None and filler.row:
                         columns.end_run(filler)
                         yield self._batch(span, filler, columns)
@@ -223,7 +222,7 @@ class ArrowDecoder:
         while batches.next():
             pos, end = batches.pos, batches.end
             if self._check_crcs and crc32c(view[pos + ATTRIBUTES_AT : end]) != batches.crc:
-                raise InvalidBatch(CORRUPT_MESSAGE, "its checksum does not match")
+                raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
             attributes = batches.attributes
             if aborted is not None:
                 if aborted.hides(read_header(view, pos), view[pos:end]):
@@ -247,7 +246,7 @@ class ArrowDecoder:
             raise ClientError(
                 f"byte {batches.end} of what was fetched from offset {chunk.start} of {span.topic}-{span.partition} "
                 f"begins no batch: {error}",
-                CORRUPT_MESSAGE,
+                ErrorCode.CORRUPT_MESSAGE,
             ) from error
 
     def _room(self, filler: kernel.Filler, hint_bytes: int) -> _Columns:

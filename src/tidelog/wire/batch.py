@@ -33,6 +33,8 @@ from typing import Final, NamedTuple
 
 from fastcrc.crc32 import iscsi as _crc32c
 
+from tidelog.wire.errors import CodedError, ErrorCode
+
 HEADER_SIZE: Final = 61
 #: base offset + batch length: what must be read to know where a batch ends
 LOG_OVERHEAD: Final = 12
@@ -71,23 +73,15 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
 _PLACE: Final = struct.Struct(">qii")
 
-# Kafka's error codes, as numbers: `errors` has the names and the words.
-CORRUPT_MESSAGE: Final = 2
-MESSAGE_TOO_LARGE: Final = 10
-INVALID_TIMESTAMP: Final = 32
-UNSUPPORTED_COMPRESSION_TYPE: Final = 76
-INVALID_RECORD: Final = 87
-
 Buffer = bytes | bytearray | memoryview
 
 
-class InvalidBatch(Exception):
-    """A batch that must not be stored; `code` is Kafka's, `record_errors` the faulty records as (index, reason)."""
+class InvalidBatch(CodedError):
+    """A batch that must not be stored; `record_errors` are the faulty records as (index, reason)."""
 
-    def __init__(self, code: int, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
         self.record_errors = record_errors
 
 
@@ -174,18 +168,20 @@ def next_header(view: Buffer, pos: int, end: int) -> BatchHeader | None:
         return None
     (length,) = _LENGTH.unpack_from(view, pos + LENGTH_AT)
     if length < _LEAST_LENGTH:
-        raise InvalidBatch(CORRUPT_MESSAGE, f"batch length {length} is below the smallest possible, {_LEAST_LENGTH}")
+        raise InvalidBatch(
+            ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is below the smallest possible, {_LEAST_LENGTH}"
+        )
     if end - pos <= MAGIC_AT:
         return None
     magic = view[pos + MAGIC_AT]
     if magic > MAGIC:
-        raise InvalidBatch(CORRUPT_MESSAGE, f"magic {magic} is unknown")
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is unknown")
     if end - pos < LOG_OVERHEAD + length:
         return None
     if magic != MAGIC:
-        raise InvalidBatch(INVALID_RECORD, f"message format v{magic} is no longer supported, only v2 is")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"message format v{magic} is no longer supported, only v2 is")
     if length < HEADER_SIZE - LOG_OVERHEAD:
-        raise InvalidBatch(CORRUPT_MESSAGE, f"batch length {length} is below the size of a header")
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is below the size of a header")
     return BatchHeader._make(HEADER.unpack_from(view, pos))
 
 

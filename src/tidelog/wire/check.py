@@ -35,17 +35,12 @@ from tidelog.wire.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_FLAG,
-    CORRUPT_MESSAGE,
     HEADER,
     HEADER_SIZE,
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
-    MESSAGE_TOO_LARGE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
-    UNSUPPORTED_COMPRESSION_TYPE,
     BatchHeader,
     Buffer,
     InvalidBatch,
@@ -70,6 +65,7 @@ from tidelog.wire.compression import (
     expected_bytes,
     said_by_gzip,
 )
+from tidelog.wire.errors import ErrorCode
 
 _unpack_header: Final = HEADER.unpack_from
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
@@ -173,12 +169,15 @@ def check_produced(
     size = LOG_OVERHEAD + header.length
     batch = records[:size]
     if from_client and header.base_offset != 0:
-        raise InvalidBatch(INVALID_RECORD, f"the base offset of a produced batch must be 0, not {header.base_offset}")
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD, f"the base offset of a produced batch must be 0, not {header.base_offset}"
+        )
     if size > rules.max_message_bytes and not ignore_size:
         raise _too_large(size, rules)
     if not crc_matches(batch, 0, header):
         raise InvalidBatch(
-            CORRUPT_MESSAGE, f"the batch says CRC {header.crc:08x}, its bytes {computed_crc(batch, 0, size):08x}"
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch says CRC {header.crc:08x}, its bytes {computed_crc(batch, 0, size):08x}",
         )
     if from_client:
         _check_client_header(header)
@@ -253,13 +252,13 @@ def unpack(batch: memoryview, header: BatchHeader, limit_bytes: int = DEFAULT_LI
     if codec == NONE:
         return payload
     if codec > ZSTD:
-        raise InvalidBatch(UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} does not exist")
+        raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} does not exist")
     try:
         return decompress(codec, payload, limit_bytes)
     except TooLarge as e:
-        raise InvalidBatch(MESSAGE_TOO_LARGE, str(e)) from None
+        raise InvalidBatch(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from None
     except BadCompression as e:
-        raise InvalidBatch(INVALID_RECORD, f"the records do not unpack: {e}") from None
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"the records do not unpack: {e}") from None
 
 
 def _unpack_little(batch: memoryview, header: BatchHeader, rules: AppendRules, most_bytes: int) -> Buffer:
@@ -273,7 +272,7 @@ def _unpack_little(batch: memoryview, header: BatchHeader, rules: AppendRules, m
     try:
         payload = unpack(batch, header, min(rules.max_unpacked_bytes, most_bytes))
     except InvalidBatch as refused:
-        if refused.code == MESSAGE_TOO_LARGE and may_be_more:
+        if refused.code == ErrorCode.MESSAGE_TOO_LARGE and may_be_more:
             raise TakesLong(expected_bytes(codec, packed)) from None
         raise
     if rules.codec not in (None, NONE, codec) and len(payload) > most_bytes // PACKING:
@@ -291,9 +290,9 @@ def check_replicated(records: memoryview) -> tuple[int, list[tuple[int, BatchHea
     last_offset = -1
     while (header := next_header(records, pos, len(records))) is not None:
         if not crc_matches(records, pos, header):
-            raise InvalidBatch(CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its CRC")
+            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its CRC")
         if header.last_offset_delta < 0 or header.base_offset <= last_offset:
-            raise InvalidBatch(CORRUPT_MESSAGE, f"offset {header.base_offset} does not follow {last_offset}")
+            raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} does not follow {last_offset}")
         last_offset = header.last_offset
         headers.append((pos, header))
         pos += LOG_OVERHEAD + header.length
@@ -302,46 +301,49 @@ def check_replicated(records: memoryview) -> tuple[int, list[tuple[int, BatchHea
 
 def _too_large(size: int, rules: AppendRules) -> InvalidBatch:
     return InvalidBatch(
-        MESSAGE_TOO_LARGE, f"the batch is {size} bytes, the topic allows {rules.max_message_bytes} (max.message.bytes)"
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch is {size} bytes, the topic allows {rules.max_message_bytes} (max.message.bytes)",
     )
 
 
 def _only_batch(records: memoryview) -> BatchHeader:
     header = next_header(records, 0, len(records))
     if header is None:
-        raise NotOneBatch(INVALID_RECORD, "the message set holds no whole batch")
+        raise NotOneBatch(ErrorCode.INVALID_RECORD, "the message set holds no whole batch")
     size = LOG_OVERHEAD + header.length
     if size != len(records) and next_header(records, size, len(records)) is not None:
-        raise NotOneBatch(INVALID_RECORD, "a produce request may hold one batch per partition, not more")
+        raise NotOneBatch(ErrorCode.INVALID_RECORD, "a produce request may hold one batch per partition, not more")
     return header
 
 
 def _check_client_header(header: BatchHeader) -> None:
     if header.last_offset_delta < 0:
-        raise InvalidBatch(INVALID_RECORD, f"last offset delta {header.last_offset_delta} is negative")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"last offset delta {header.last_offset_delta} is negative")
     if header.record_count <= 0:
-        raise InvalidBatch(INVALID_RECORD, f"record count {header.record_count} is not positive")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"record count {header.record_count} is not positive")
     if header.last_offset_delta + 1 != header.record_count:
         raise InvalidBatch(
-            INVALID_RECORD,
+            ErrorCode.INVALID_RECORD,
             f"{header.record_count} records do not fit last offset delta {header.last_offset_delta}",
         )
     if header.attributes & CONTROL_FLAG:
-        raise InvalidBatch(INVALID_RECORD, "clients may not write control batches")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.producer_id >= 0 and header.base_sequence < 0:
-        raise InvalidBatch(INVALID_RECORD, f"producer {header.producer_id} sent sequence number {header.base_sequence}")
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sent sequence number {header.base_sequence}"
+        )
 
 
 def _check_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now_ms: int) -> int:
     """Walks the records; the largest timestamp among them."""
     count = header.record_count
     if count < 0 or count * kernel.MIN_RECORD_SIZE > len(payload):
-        raise InvalidBatch(INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
     smallest, largest, null_keys = _walk(payload, count)
     earliest = header.base_timestamp + smallest
     latest = header.base_timestamp + largest
     if latest > _MAX_INT64 or earliest < _MIN_INT64:
-        raise InvalidBatch(INVALID_RECORD, "a timestamp leaves 64 bits")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "a timestamp leaves 64 bits")
     if (
         (null_keys and rules.compacted)
         or (rules.log_append_time and header.attributes & LOG_APPEND_TIME_FLAG)
@@ -374,7 +376,7 @@ def _walk(payload: Buffer, count: int) -> tuple[int, int, int]:
         if outcome == kernel.OK and first < count:
             outcome, index = kernel.BAD_COUNT, part
         if outcome != kernel.OK:
-            raise InvalidBatch(INVALID_RECORD, f"record {first - part + index}: {kernel.REASONS[outcome]}")
+            raise InvalidBatch(ErrorCode.INVALID_RECORD, f"record {first - part + index}: {kernel.REASONS[outcome]}")
         return min(extremes), max(extremes), null_keys
 
 
@@ -405,9 +407,9 @@ def _name_faulty_records(header: BatchHeader, payload: Buffer, rules: AppendRule
     many = "or more " if len(errors) == NAMED_RECORDS else ""
     if untimely:
         why = f"{len(errors)} {many}records have a timestamp that is refused"
-        raise InvalidBatch(INVALID_TIMESTAMP, why, tuple(errors))
+        raise InvalidBatch(ErrorCode.INVALID_TIMESTAMP, why, tuple(errors))
     if errors:
-        raise InvalidBatch(INVALID_RECORD, f"{len(errors)} {many}records are refused", tuple(errors))
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{len(errors)} {many}records are refused", tuple(errors))
 
 
 def _places(header: BatchHeader, payload: Buffer) -> Iterator[tuple[int, int, int]]:

@@ -165,13 +165,22 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, "the broker holds as many share sessions as it may", _RETRIABLE
 
 
-class KafkaError(Exception):
-    """An error that the protocol has a code for; `message` says more than the code does, where there is more."""
+class CodedError(Exception):
+    """Anything that a client can be told of with a code of the protocol; `str(error)` says what is wrong."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class KafkaError(CodedError):
+    """An error that has no class of its own; `message` says more than the code does, where there is more."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.message)
         self.code = code
-        self.message = message or code.message
 
     def __repr__(self) -> str:
         return f"KafkaError({self.code.name}, {self.message!r})"

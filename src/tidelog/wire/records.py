@@ -25,7 +25,6 @@ from tidelog.wire.batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     HEADER_SIZE,
-    INVALID_RECORD,
     LOG_APPEND_TIME_FLAG,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -42,6 +41,7 @@ from tidelog.wire.batch import (
 )
 from tidelog.wire.check import unpack
 from tidelog.wire.compression import DEFAULT_LIMIT_BYTES, NONE, compress
+from tidelog.wire.errors import ErrorCode
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -81,13 +81,13 @@ class RecordIndex:
         self.payload = payload = unpack(view, header, limit_bytes)
         self.count = count = header.record_count
         if count < 0 or count * kernel.MIN_RECORD_SIZE > len(payload):
-            raise InvalidBatch(INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
+            raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
         self.columns = array("q", bytes(8 * kernel.COLUMNS * count))
         # An empty array would reach the compiled kernel as a buffer without an address.
         out = self.columns if count else None
         outcome, index, *_ = kernel.walk_records(payload, 0, len(payload), count, False, out)
         if outcome != kernel.OK:
-            raise InvalidBatch(INVALID_RECORD, f"record {index}: {kernel.REASONS[outcome]}")
+            raise InvalidBatch(ErrorCode.INVALID_RECORD, f"record {index}: {kernel.REASONS[outcome]}")
 
     def column(self, which: int) -> array[int]:
         return self.columns[which * self.count : (which + 1) * self.count]
@@ -243,17 +243,17 @@ def read_end_txn_marker(batch: Buffer) -> EndTxnMarker | None:
     if record is None:
         return None
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
-        raise InvalidBatch(INVALID_RECORD, "a control record's key is cut short")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "a control record's key is cut short")
     version, kind = _CONTROL_KEY.unpack_from(record.key)
     if version < 0:
-        raise InvalidBatch(INVALID_RECORD, f"control record version {version} is negative")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"control record version {version} is negative")
     if kind not in (ABORT, COMMIT):
         return None
     if record.value is None or len(record.value) < _END_TXN_VALUE.size:
-        raise InvalidBatch(INVALID_RECORD, "a transaction marker's value is cut short")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "a transaction marker's value is cut short")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(record.value)
     if version < 0:
-        raise InvalidBatch(INVALID_RECORD, f"transaction marker version {version} is negative")
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"transaction marker version {version} is negative")
     return EndTxnMarker(kind, coordinator_epoch)
 
 

@@ -23,6 +23,7 @@ from bench.cases import (
 )
 from bench.measure import Benchmark, Scale
 from bench.systems.java import classpath
+from bench.systems.tidelog import EarlierTidelog
 
 ALL: tuple[Benchmark, ...] = tuple(
     case.BENCHMARK
@@ -50,6 +51,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds per benchmark (default 3; 1 with --quick)")
     parser.add_argument("--quick", action="store_true", help="less of everything: to see that it works, not to quote")
     parser.add_argument("--systems", default="kafka,tidelog", help="which systems to measure (default both)")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        help="another checkout of Tidelog, after `make setup`, in place of Kafka",
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out", help="where the results go")
     parser.add_argument("--dir", type=Path, help="where the brokers keep their data (default: the temporary directory)")
     return parser.parse_args()
@@ -60,6 +66,9 @@ def main() -> None:
     wanted = options.only.split(",") if options.only else [one.id for one in ALL]
     benchmarks = [one for one in ALL if one.id in wanted]
     systems = [name for name in options.systems.split(",") if name]
+    if options.before is not None:
+        EarlierTidelog.checkout = options.before.resolve()
+        systems = ["before", "tidelog"]
     unknown = [*set(wanted) - {one.id for one in ALL}, *set(systems) - set(runner.SYSTEMS)]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}")

@@ -68,6 +68,8 @@ class Series:
     better: Better
     goal: float | None
     goal_of: GoalOf
+    #: the system that Tidelog is measured beside
+    beside: str = "kafka"
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def median(self, system: str) -> float | None:
@@ -80,8 +82,8 @@ class Series:
 
     @property
     def ratio(self) -> float | None:
-        """Tidelog ÷ Kafka, of the medians; none for a value that is judged by itself."""
-        ours, theirs = self.median("tidelog"), self.median("kafka")
+        """Tidelog ÷ the other system, of the medians; none for a value that is judged by itself."""
+        ours, theirs = self.median("tidelog"), self.median(self.beside)
         if self.goal_of == "value" or ours is None or not theirs:
             return None
         return ours / theirs
@@ -89,6 +91,8 @@ class Series:
     @property
     def reached(self) -> bool | None:
         """Whether the goal was reached; None where there is none, or not enough was measured to say."""
+        if self.beside != "kafka":
+            return None
         judged = self.ratio if self.goal_of == "ratio" else self.median("tidelog")
         if judged is None or self.goal is None:
             return None

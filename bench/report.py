@@ -41,7 +41,7 @@ def number(value: float | None) -> str:
 
 def row(series: Series) -> str:
     cells = [f"{series.benchmark:4} {series.variant:46}"]
-    for system in ("kafka", "tidelog"):
+    for system in (series.beside, "tidelog"):
         spread = series.spread(system)
         band = f"[{number(spread[0])}–{number(spread[1])}]" if spread else ""
         cells.append(f"{number(series.median(system)):>9} {band:19}")
@@ -74,7 +74,8 @@ def summary(all_series: list[Series], median_goals: dict[str, float]) -> list[st
 
 def table(results: Iterable[Series], limits: dict[str, float], median_goals: dict[str, float]) -> str:
     all_series = list(results)
-    lines = [f"{'':51}{'kafka':>9} {'[min–max]':19}{'tidelog':>9} {'[min–max]':19}{'unit':10} ratio  goal"]
+    beside = all_series[0].beside if all_series else "kafka"
+    lines = [f"{'':51}{beside:>9} {'[min–max]':19}{'tidelog':>9} {'[min–max]':19}{'unit':10} ratio  goal"]
     lines += [row(series) for series in all_series]
     lines += ["", *summary(all_series, median_goals), ""]
     lines.append("limits of the machine: " + ", ".join(f"{name} {value:,.0f} MB/s" for name, value in limits.items()))

@@ -16,20 +16,21 @@ from pathlib import Path
 from bench.measure import Benchmark, Sample, Scale, Series
 from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
+from bench.systems.tidelog import EarlierTidelog, Tidelog
 
-SYSTEMS: dict[str, type[BrokerProcess]] = {"kafka": ApacheKafka, "tidelog": Tidelog}
+SYSTEMS: dict[str, type[BrokerProcess]] = {"kafka": ApacheKafka, "tidelog": Tidelog, "before": EarlierTidelog}
 
 
 class Results:
-    def __init__(self) -> None:
+    def __init__(self, beside: str) -> None:
+        self.beside = beside
         self.series: dict[tuple[str, str], Series] = {}
 
     def add(self, benchmark: str, system: str, sample: Sample) -> None:
         key = (benchmark, sample.variant)
         if key not in self.series:
             described = (sample.variant, sample.unit, sample.better, sample.goal, sample.goal_of)
-            self.series[key] = Series(benchmark, *described)
+            self.series[key] = Series(benchmark, *described, self.beside)
         self.series[key].values.setdefault(system, []).append(sample.value)
 
     def __iter__(self) -> Iterator[Series]:
@@ -58,7 +59,7 @@ def measure_once(benchmark: Benchmark, system: str, scale: Scale, parent: Path, 
 
 
 def run(benchmarks: list[Benchmark], systems: list[str], rounds: int, scale: Scale, parent: Path) -> Results:
-    results = Results()
+    results = Results("before" if "before" in systems else "kafka")
     for benchmark in benchmarks:
         for number in range(rounds):
             began = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from bench.systems.java import REPOSITORY
 from bench.systems.process import BrokerProcess
@@ -11,14 +12,33 @@ from bench.systems.process import BrokerProcess
 
 class Tidelog(BrokerProcess):
     name = "tidelog"
+    checkout = REPOSITORY
+    python = sys.executable
 
     def command(self) -> list[str]:
         settings = [part for name, value in self.config.items() for part in ("-X", f"{name}={value}")]
         where = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
-        return [sys.executable, "-m", "tidelog.cli.main", "serve", *where, *settings]
+        return [self.python, "-m", "tidelog.cli.main", "serve", *where, *settings]
 
     def launch(self) -> None:
         # A checkout is measured as it stands, installed or not.
-        paths = [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
-        super().launch()
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = str(self.checkout / "src")
+        try:
+            super().launch()
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before
+
+
+class EarlierTidelog(Tidelog):
+    """Another checkout, to see what a change costs."""
+
+    name = "before"
+    checkout = Path()
+
+    def command(self) -> list[str]:
+        python = self.checkout / ".venv" / "bin" / "python"
+        return [str(python), *super().command()[1:]]

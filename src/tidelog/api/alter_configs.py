@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.control.configs import ConfigResult, Replacement
+from tidelog.control.parts import in_parts
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ def handle(body: messages.AlterConfigsRequest, request: Request) -> None:
         for r in body.resources
     ]
     response = messages.AlterConfigsResponse
-    request.doors.cluster.decide(
-        lambda controller: controller.alter_configs(wanted, validate_only=body.validate_only),
+    request.doors.cluster.decide_in_parts(
+        in_parts(wanted, lambda replacement: (replacement.resource_type, replacement.resource_name)),
+        lambda controller, some: controller.alter_configs(some, validate_only=body.validate_only),
         altered(request, response.AlterConfigsResourceResponse, lambda answers: response(responses=answers)),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.control.parts import in_parts
 from tidelog.control.topics import NewPartitions, TopicResult
 from tidelog.wire import messages
 
@@ -36,6 +37,8 @@ def handle(body: messages.CreatePartitionsRequest, request: Request) -> None:
             return result.error
         return request.doors.topics.why_refused(result.name) or result.error
 
-    request.doors.cluster.decide(
-        lambda controller: controller.create_partitions(wanted, validate_only=body.validate_only), request.guard(answer)
+    request.doors.cluster.decide_in_parts(
+        in_parts(wanted, lambda topic: topic.name),
+        lambda controller, some: controller.create_partitions(some, validate_only=body.validate_only),
+        request.guard(answer),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.said import said
+from tidelog.control.parts import in_parts
 from tidelog.control.topics import TopicDeletion, TopicRef
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -37,4 +38,9 @@ def handle(body: messages.DeleteTopicsRequest, request: Request) -> None:
         ]
         request.reply_with_many(response(responses=answers), len(answers))
 
-    request.doors.cluster.decide(lambda controller: controller.delete_topics(wanted), request.guard(answer))
+    # A topic that is named by both its name and its id counts as named twice: only what is named in one way is parted.
+    named_alike = len({ref.name is None for ref in wanted}) == 1
+    parts = in_parts(wanted, lambda ref: ref) if named_alike else [wanted]
+    request.doors.cluster.decide_in_parts(
+        parts, lambda controller, some: controller.delete_topics(some), request.guard(answer)
+    )

@@ -8,6 +8,7 @@ from tidelog.api import broker_loggers
 from tidelog.api.alter_configs import altered
 from tidelog.api.broker_loggers import BROKER_LOGGER
 from tidelog.control.configs import ConfigOp, IncrementalChange
+from tidelog.control.parts import in_parts
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def handle(body: messages.IncrementalAlterConfigsRequest, request: Request) -> N
     if done and not wanted:
         answer(done)
         return
-    request.doors.cluster.decide(
-        lambda controller: controller.incremental_alter_configs(wanted, validate_only=body.validate_only),
+    request.doors.cluster.decide_in_parts(
+        in_parts(wanted, lambda change: (change.resource_type, change.resource_name)),
+        lambda controller, some: controller.incremental_alter_configs(some, validate_only=body.validate_only),
         lambda results: answer([*results, *done]),
     )

@@ -33,6 +33,7 @@ from tidelog.control.events import (
 from tidelog.control.image import Image, NodeChange, changes_of_commit, changes_of_tree
 from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, IsrChange, IsrResult, Leadership
 from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
+from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
 from tidelog.control.reassignment import Move, MoveResult, Reassignment
 from tidelog.control.settings import Settings
@@ -292,6 +293,12 @@ class Controller:
             results,
             lambda error: [TopicCreation(r.name, r.error if r.error.is_failure else error) for r in results],
         )
+
+    def creation_parts(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Sequence[NewTopic]]:
+        """The parts in which topics may be created one after the other."""
+        # What is only validated is not there when the next part is looked at, and names may collide.
+        whole = validate_only or self._topics.asks_too_much(requests)
+        return [requests] if whole else in_parts(requests, lambda request: request.name)
 
     def delete_topics(self, refs: Sequence[TopicRef]) -> Plan[list[TopicDeletion]]:
         draft = Draft(self.image)

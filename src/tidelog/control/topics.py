@@ -98,8 +98,7 @@ class Topics:
     # Creating
 
     def create(self, requests: Sequence[NewTopic], draft: Draft) -> list[TopicCreation]:
-        asked = sum(self._partitions_asked(request) for request in requests)
-        if asked > MAX_PARTITIONS_PER_REQUEST:
+        if self.asks_too_much(requests):
             error = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
             return [TopicCreation(name, error) for name in dict.fromkeys(r.name for r in requests)]
         times = Counter(request.name for request in requests)
@@ -116,6 +115,9 @@ class Topics:
             except Rejected as rejected:
                 results[request.name] = TopicCreation(request.name, rejected.error)
         return list(results.values())
+
+    def asks_too_much(self, requests: Sequence[NewTopic]) -> bool:
+        return sum(map(self._partitions_asked, requests)) > MAX_PARTITIONS_PER_REQUEST
 
     def _partitions_asked(self, request: NewTopic) -> int:
         if request.assignments:

@@ -6,7 +6,8 @@ controller (`decide`), and comes back as events once the store has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -27,6 +28,7 @@ from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
 
 R = TypeVar("R")
+Item = TypeVar("Item")
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
 MAX_LOG_CONFIGS: Final = 1_000
 NO_EPOCH: Final = -1
@@ -57,6 +59,7 @@ class ClusterView:
     def __init__(self, config: BrokerConfig, store: MetadataStore, host: Host, random: Random) -> None:
         self.id = config.broker_id
         self.config = config
+        self._host = host
         self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
         #: told of everything that the store has committed; see `Driver`
@@ -163,6 +166,29 @@ class ClusterView:
     def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
         """Has the controller decide and the decision carried out; `done` gets what to answer."""
         self.driver.request(lambda: plan(self.controller), done)
+
+    def decide_in_parts(
+        self,
+        parts: Sequence[Sequence[Item]],
+        plan: Callable[[Controller, Sequence[Item]], Plan[list[R]]],
+        done: Callable[[list[R]], None],
+    ) -> None:
+        """As `decide`, one part after the other; others have their turn in between. `done` gets all results."""
+        results: list[R] = []
+        left = deque(parts)
+
+        def decide_next() -> None:
+            part = left.popleft()
+            self.decide(lambda controller: plan(controller, part), decided)
+
+        def decided(some: list[R]) -> None:
+            results.extend(some)
+            if left:
+                self._host.workers.call_soon(decide_next)
+            else:
+                done(results)
+
+        decide_next()
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
         epoch = self.broker_epoch

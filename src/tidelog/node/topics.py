@@ -33,7 +33,11 @@ class Topics:
             else:
                 done(answers)
 
-        self._cluster.decide(lambda controller: controller.create_topics(wanted, validate_only=validate_only), created)
+        self._cluster.decide_in_parts(
+            self._cluster.controller.creation_parts(wanted, validate_only),
+            lambda controller, some: controller.create_topics(some, validate_only=validate_only),
+            created,
+        )
 
     def _judge(self, result: TopicCreation) -> TopicCreation:
         why = None if result.error.is_failure else self._placing.why_refused(result.name)

@@ -21,7 +21,7 @@ from values_records import Decode, offsets, records
 from tidelog.pipeline.values import DecodeStopped, decoder_for, infer_schema, join_schemas
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
-from tidelog.pipeline.values.room import MAX_DEPTH, MAX_FIELDS, Room, count_fields
+from tidelog.pipeline.values.room import MAX_DEPTH, MAX_FIELDS, MAX_NAME, Room, count_fields
 
 
 @pytest.fixture(params=FACES)
@@ -141,6 +141,32 @@ def test_reasons_name_the_field_what_was_found_and_what_was_wanted(face: str) ->
     assert dict(zip(dead.column("value").to_pylist(), dead.column("reason").to_pylist(), strict=True)) == cases
 
 
+def test_a_string_column_takes_numbers_and_booleans_as_they_are_written(face: str) -> None:
+    texts = ["7", "-0", "1.50", "1e3", "123456789012345678901234567890", "true", "false", '"n/a"', "null"]
+    made = decoder("s STRING, l ARRAY<STRING>, day DATE")
+    rows, dead, _ = made.decode(records([f'{{"s":{text},"l":[{text}]}}'.encode() for text in texts]))
+    landed = [None if text == "null" else text.strip('"') for text in texts]
+    assert rows.column("s").to_pylist() == landed and rows.column("l").to_pylist() == [[text] for text in landed]
+    assert dead.num_rows == 0
+    unfit = [
+        b'{"s":{"a":1}}',
+        b'{"s":[1]}',
+        b'{"s":01}',
+        b'{"s":tru}',
+        b'{"s":falsy}',
+        b'{"s":-}',
+        b'{"day":1}',
+        b'{"s":t',
+    ]
+    assert made.decode(records(unfit)).dead.num_rows == len(unfit)
+
+
+def test_one_string_among_integers_makes_no_dead_letter_of_them(face: str) -> None:
+    values = [b'{"n":1}', b'{"n":"n/a"}', b'{"n":3}', b'{"n":2.5}', b'{"n":true}']
+    rows, dead, _ = decoder_for(Decode(), infer_schema(values, evolve=True)).decode(records(values))
+    assert rows.column("n").to_pylist() == ["1", "n/a", "3", "2.5", "true"] and dead.num_rows == 0
+
+
 def test_a_tombstone_is_a_row_of_nulls_unless_a_field_must_not_be_null(face: str) -> None:
     assert decoder("i INT").decode(records([None])).rows.column("i").to_pylist() == [None]
     assert decoder("i INT NOT NULL").decode(records([None])).dead.num_rows == 1
@@ -237,6 +263,17 @@ def test_a_record_that_nests_deeper_than_a_schema_grows_is_a_dead_letter(face: s
     assert offsets(decoded.dead) == [101, 102, 104, 105]
     assert all(reason.endswith(" is nested more than 16 deep") for reason in decoded.dead.column("reason").to_pylist())
     assert [field.name for field in decoded.wider] == ["id", "x", "l"]
+
+
+def test_a_record_with_a_name_longer_than_columns_have_is_a_dead_letter(face: str) -> None:
+    names = ["n" * MAX_NAME, "n" * (MAX_NAME + 1), "n" * 70_000]
+    values = [json.dumps(value).encode() for name in names for value in ({name: 1}, {"o": {name: 1}}, {name: None})]
+    decoded = decoder("id INT", evolve=True).decode(records(values))
+    assert offsets(decoded.dead) == [103, 104, 106, 107] and decoded.wider.names == ["id", names[0], "o"]
+    assert decoded.dead.column("reason").to_pylist()[2] == (
+        f"field {'n' * 77}... has a name of 70000 characters: columns have at most 255"
+    )
+    assert infer_schema(values, evolve=True).names == [names[0], "o"]
 
 
 def test_a_schema_grows_to_so_many_fields_and_what_asks_for_more_is_a_dead_letter(face: str) -> None:

@@ -8,8 +8,9 @@ The rules:
 - A value is one JSON object (RFC 8259), in UTF-8, with whitespace around it at most, nested at most `MAX_DEPTH` deep.
 - A missing field is null. Null fits every field but NOT NULL. A field named twice fits nothing.
 - Numbers fit integers if they are written as integers and in range, doubles if finite, decimals if exact.
-- Strings are text, dates `2026-01-31`, timestamps ISO 8601 (`2026-01-31T12:00:00.5+02:00`, UTC where no zone is given,
-  digits beyond microseconds cut off), decimals, or base64 of binary. Nothing is converted that is not listed.
+- A string column takes strings, and numbers and booleans as they are written.
+- Other strings are dates `2026-01-31`, timestamps ISO 8601 (`2026-01-31T12:00:00.5+02:00`, UTC where no zone is given,
+  digits beyond microseconds cut off), decimals, or base64 of binary. Nothing else is converted.
 - Objects are structs or maps with string keys, arrays are arrays.
 - Fields that the schema lacks must be JSON, and are not looked at otherwise; unless the table evolves: see `json.py`.
 """
@@ -198,6 +199,12 @@ def read_text(kind: Any, value: Any, path: str) -> str:
     return value
 
 
+def _read_scalar(kind: Any, value: Any, path: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, Whole | Fraction) else read_text(kind, value, path)
+
+
 def _read_binary(kind: Any, value: Any, path: str) -> bytes:
     text = read_text(kind, value, path)
     if not _BASE64.fullmatch(text):
@@ -285,7 +292,7 @@ _READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any, str], Any]], ..
     (pa.types.is_boolean, _read_boolean),
     (pa.types.is_signed_integer, _read_integer),
     (pa.types.is_floating, _read_float),
-    (pa.types.is_string, read_text),
+    (pa.types.is_string, _read_scalar),
     (pa.types.is_binary, _read_binary),
     (pa.types.is_decimal, read_decimal),
     (pa.types.is_date32, read_date),

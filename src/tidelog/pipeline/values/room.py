@@ -1,8 +1,8 @@
-"""How far the schema of an evolving table may grow: so many fields, so many levels deep, and not inside maps.
+"""How far the schema of an evolving table may grow: in number, depth and names of its fields, and not inside maps.
 
 Whoever may write to a topic decides what is in a record, and so which columns a table gets. Readers of Delta bear some
 forty levels of nesting, and become slow with thousands of columns; a table that was once given more cannot be opened
-by anybody. What grows by itself is therefore bounded far below that. A record that asks for more is a dead letter, with
+by anybody, and catalogues refuse names of hundreds of characters. What grows by itself is therefore bounded far below that. A record that asks for more is a dead letter, with
 the reason; a schema that a person writes down is not bounded here.
 
 Inside a map a struct does not grow at all: readers cannot give older files the fields that their maps lack.
@@ -24,6 +24,8 @@ from tidelog.pipeline.values.json_rules import Object, has_substance
 MAX_FIELDS = 2000
 #: levels of a column, itself included
 MAX_DEPTH = 16
+#: characters of a field's name
+MAX_NAME = 255
 _ITEM, _MAP = "[]", "{}"
 Path = tuple[str, ...]
 
@@ -57,6 +59,8 @@ class Room:
                 return f"field {_shown(path)} is new inside a map, where older files cannot be given it"
             if len(path) > MAX_DEPTH:
                 return f"field {_shown(path)} is nested more than {MAX_DEPTH} deep"
+            if len(path[-1]) > MAX_NAME:
+                return f"field {_shown(path)} has a name of {len(path[-1])} characters: columns have at most {MAX_NAME}"
             if path[-1] != _ITEM and path not in self._asked:
                 new.add(path)
                 if len(self._asked) + len(new) > self._left:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from kill_points import KILLED, run_until
 from pipeline_site import Site
 
@@ -22,6 +22,7 @@ from tidelog.pipeline.changes import Keyed, resolve
 from tidelog.pipeline.checking import findings
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.executor import InProcess
+from tidelog.pipeline.graves import Graves
 from tidelog.pipeline.progress import Event, Step, StepReached
 from tidelog.pipeline.replay import Replay
 from tidelog.pipeline.spec import Pipeline, SpecError
@@ -113,6 +114,60 @@ def test_late_changes_do_not_win_against_later_ones_nor_bring_back_what_was_dele
         site.run(pipeline=keyed(site, ORDERED))
         assert changes.found() == changes.state
     assert changes.state == {"b": 4, "c": 4}
+
+
+def test_a_deletion_is_remembered_for_as_long_as_the_file_says(site: Site, changes: Changes) -> None:
+    for kept, late_row_is_back in (("1h", False), ("1ms", True)):
+        pipeline = keyed(site, f'{ORDERED}\nkeep_deleted = "{kept}"')
+        for change in (("a", 1, 5, "d"), ("z", 1, 9, None), ("a", 2, 4, "u")):
+            changes.send(change)
+            site.run(pipeline=pipeline)
+        assert ("a" in changes.found()) == late_row_is_back
+
+
+def test_what_was_deleted_is_forgotten_when_its_time_is_over_and_takes_up_no_room(tmp_path: Path) -> None:
+    now_ms = 1_000_000
+    graves, version = Graves(str(tmp_path), "p", keep_ms=100, now_ms=lambda: now_ms), None
+    for turn in range(60):
+        version = graves.add(version, pa.table({"key0": [f"k{turn}"], "order": [turn]}))
+        now_ms += 10
+        found = graves.read(version)
+        assert found is not None and found.schema.names == ["key0", "order"]
+        assert sorted(found["order"].to_pylist()) == list(range(max(0, turn - 8), turn + 1))
+    (directory,) = (tmp_path / "_tidelog" / "deleted").iterdir()
+    assert DeltaTable(directory).to_pyarrow_table().num_rows <= 22
+
+
+def test_graves_that_do_not_say_since_when_count_as_new(tmp_path: Path) -> None:
+    path = tmp_path / "_tidelog" / "deleted" / "p"
+    write_deltalake(str(path), pa.table({"key0": ["old"], "order": [1]}))
+    graves = Graves(str(tmp_path), "p", keep_ms=100)
+    version = graves.add(0, pa.table({"key0": ["new"], "order": [2]}))
+    found = graves.read(version)
+    assert found is not None and sorted(found["key0"].to_pylist()) == ["new", "old"]
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "STRING"])
+def test_a_merge_reads_no_file_whose_keys_are_not_among_the_batch(site: Site, kind: str) -> None:
+    pipeline = keyed(site, 'keys = ["k"]', decode=f'format = "json"\nschema = "k {kind}, n BIGINT"')
+    quote = '"' if kind == "STRING" else ""
+    for first in (1000, 3000, 5000, 3000):
+        values = [f'{{"k": {quote}{first + n}{quote}, "n": {n}}}'.encode() for n in (1, 2)]
+        site.produce_values(site.topic, values, partitions=1)
+        site.run(pipeline=pipeline)
+    assert len(site.rows()) == 6
+    metrics = next(e["operationMetrics"] for e in site.table.history() if e["operation"] == "MERGE")
+    assert metrics["num_target_files_scanned"] == 1 and metrics["num_target_files_skipped_during_scan"] == 2
+
+
+@pytest.mark.parametrize("key", ["it's", 'a"b', "ä\\n\U0001f600", "'; --", "`", ""])
+def test_keys_with_any_character_are_found_again(site: Site, changes: Changes, key: str) -> None:
+    for number in (1, 2):
+        with Client(site.bootstrap) as client:
+            value = json.dumps({"n": number, "at": 1}).encode()
+            client.produce(site.topic, [Message(value, key=key.encode())], partition=0)
+        site.run(pipeline=keyed(site))
+    assert changes.found() == {key: 2}
 
 
 def test_a_record_that_lacks_its_key_is_a_dead_letter(site: Site, changes: Changes) -> None:

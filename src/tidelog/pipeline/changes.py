@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.spec import DELETED
+from tidelog.pipeline.spec import DELETED, KEEP_DELETED_MS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -45,6 +45,8 @@ class Keyed:
     order_by: str | None = None
     #: a column that is true, or `column=value`
     deletes: str | None = None
+    #: how long a deletion is known, so that no older change than it brings the row back
+    keep_deleted_ms: int = KEEP_DELETED_MS
 
     @property
     def key_names(self) -> list[str]:
@@ -111,10 +113,32 @@ def merge(delta: DeltaTable, changes: Changes, keyed: Keyed, properties: CommitP
     if keyed.order_by is not None:
         there = f"{_TARGET}.{_path(keyed.order_by)}"
         later = f" AND ({there} IS NULL OR {_SOURCE}.{_ORDER} >= {there})"
-    merged = delta.merge(changes.rows, same, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=properties)
+    wanted = " AND ".join([same, *_within(changes.rows, keyed)])
+    merged = delta.merge(changes.rows, wanted, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=properties)
     merged = merged.when_matched_delete(f"{_SOURCE}.{_GONE}{later}")
     merged = merged.when_matched_update(columns, f"NOT {_SOURCE}.{_GONE}{later}")
     merged.when_not_matched_insert(columns, f"NOT {_SOURCE}.{_GONE}").execute()
+
+
+def _within(rows: pa.Table, keyed: Keyed) -> list[str]:
+    """What keys lie between, for the statistics of files to tell which of them can be left unread.
+
+    Numbers with a fraction are left out (no range has a NaN), and so is what cannot be written down as it is.
+    """
+    found = []
+    for key in keyed.keys:
+        kind = rows.schema.field(key).type if key in rows.schema.names else None
+        if kind is None or not (pa.types.is_integer(kind) or pa.types.is_string(kind)) or not len(rows):
+            continue
+        if not rows[key].null_count:
+            ends = pc.min_max(rows[key]).as_py()
+            least, greatest = (str(end) if isinstance(end, int) else _literal(end) for end in ends.values())
+            found.append(f"{_TARGET}.{quoted(key)} BETWEEN {least} AND {greatest}")
+    return found
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def orders_of(delta: DeltaTable, keyed: Keyed) -> pa.Table:

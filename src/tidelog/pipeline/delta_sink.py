@@ -9,8 +9,8 @@ Tasks write Parquet files; the driver commits them together with the number of t
     update mode     Spark does not offer it to sinks in Python; `upsert` is a function for foreachBatch instead
 
 Options: path, partitionBy (names with commas between), mode (append | upsert), keys, orderBy (which of several rows for
-a key is the latest), deletes (which rows take theirs out), targetFileSize, compression. A batch job (`df.write`)
-appends or overwrites.
+a key is the latest), deletes (which rows take theirs out), keepDeleted (how long that is remembered), targetFileSize,
+compression. A batch job (`df.write`) appends or overwrites.
 
 Spark makes these objects in several processes: the driver's Python makes a writer and pickles it, tasks call `write`,
 and for each batch another process beside the driver calls `commit`. The id of the query is among the properties of a
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from tidelog.pipeline.query_table import QueryTable
 
 MIB: Final = 1024 * 1024
-_OPTIONS: Final = ("path", "partitionBy", "mode", "keys", "orderBy", "deletes", "targetFileSize", "compression")
+DEFAULT_KEEP_DELETED: Final = "30d"
+_OPTIONS: Final = (
+    *("path", "partitionBy", "mode", "keys", "orderBy", "deletes", "keepDeleted", "targetFileSize", "compression"),
+)
 #: what Spark puts beside them
 _SPARKS_OWN: Final = {"queryname", "checkpointlocation"}
 _MAX_BUFFERED_BYTES: Final = 32 * MIB
@@ -59,6 +62,7 @@ class SinkOptions:
     keys: tuple[str, ...]
     order_by: str | None
     deletes: str | None
+    keep_deleted_ms: int
     target_bytes: int
     compression: str
 
@@ -87,6 +91,7 @@ class SinkOptions:
             keys=keys,
             order_by=found.get("orderby"),
             deletes=found.get("deletes"),
+            keep_deleted_ms=_duration_ms(found.get("keepdeleted", DEFAULT_KEEP_DELETED)),
             target_bytes=_size(found.get("targetfilesize", "128MB")),
             compression=found.get("compression", "snappy"),
         )
@@ -158,7 +163,9 @@ class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
         options = self._options
         if not table.has(query, batch):
             rows = _read(options.path, [file.path for file in files], self._schema)
-            table.merge(query, batch, rows, Keyed(options.keys, options.order_by, options.deletes))
+            table.merge(
+                query, batch, rows, Keyed(options.keys, options.order_by, options.deletes, options.keep_deleted_ms)
+            )
         _clear_staging(options.path, query, batch, {file.path for file in files})
 
 
@@ -181,6 +188,7 @@ def upsert(
     *,
     order_by: str | None = None,
     deletes: str | None = None,
+    keep_deleted: str = DEFAULT_KEEP_DELETED,
     partition_by: Sequence[str] = (),
 ) -> Callable[[DataFrame, int], None]:
     """For `foreachBatch`: rows take the place of those with their key, each batch once. For update mode.
@@ -204,7 +212,8 @@ def upsert(
             return
         found = rows.toArrow().cast(schema)
         if len(found):
-            table.merge(query, batch, found, Keyed(tuple(keys), order_by, deletes))
+            keyed = Keyed(tuple(keys), order_by, deletes, _duration_ms(keep_deleted))
+            table.merge(query, batch, found, keyed)
 
     return batch_into_table
 
@@ -298,4 +307,20 @@ def _names(text: str) -> tuple[str, ...]:
 def _size(text: str) -> int:
     from tidelog.pipeline.toml_keys import size_bytes
 
-    return int(size_bytes(text, ""))
+    return _read_option("targetFileSize", size_bytes, text)
+
+
+def _duration_ms(text: str) -> int:
+    from tidelog.pipeline.toml_keys import duration_ms
+
+    return _read_option("keepDeleted", duration_ms, text)
+
+
+def _read_option(name: str, read: Callable[[str, str], int], text: str) -> int:
+    from tidelog.pipeline.errors import PipelineError
+    from tidelog.pipeline.toml_keys import Wrong
+
+    try:
+        return int(read(text, ""))
+    except Wrong as error:
+        raise PipelineError(f"tidelog-delta: {name}: {error.message}", error.hint) from error

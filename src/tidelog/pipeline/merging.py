@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 
 def keyed_of(pipeline: Pipeline) -> Keyed:
-    return Keyed(pipeline.table.keys, pipeline.table.order_by, pipeline.table.deletes)
+    return Keyed(pipeline.table.keys, pipeline.table.order_by, pipeline.table.deletes, pipeline.table.keep_deleted_ms)
 
 
 def merge_rows(
     pipeline: Pipeline, table: PipelineTable, epoch: int, batch: Batch, files: Sequence[WrittenFile]
 ) -> None:
-    keyed, graves = keyed_of(pipeline), Graves(table.path, table.writer)
+    keyed = keyed_of(pipeline)
+    graves = Graves(table.path, table.writer, keyed.keep_deleted_ms)
     rows = landed_rows(pipeline, table.path, files)
 
     def change(delta: DeltaTable, committing: Committing) -> dict[str, int]:
@@ -99,10 +100,12 @@ class Rebuilding:
         files = write_rows(
             self._tables.rows_sink(0, 0), (batch.cast(self._state.schema) for batch in rows.to_batches())
         )
-        buried = self._state.graves(GRAVES)
+        keep_ms = self._pipeline.table.keep_deleted_ms
+        buried = self._state.graves(GRAVES, keep_ms)
         if buried is None:
             return list(files), {GRAVES: NO_GRAVES} if self._tables.table.mark(GRAVES) is not None else {}
-        return list(files), {GRAVES: Graves(self._tables.table.path, self._tables.table.writer).add(None, buried)}
+        graves = Graves(self._tables.table.path, self._tables.table.writer, keep_ms)
+        return list(files), {GRAVES: graves.add(None, buried)}
 
     def clear(self) -> None:
         """Removes it, and what replays left that died."""

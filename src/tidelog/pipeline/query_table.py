@@ -96,7 +96,7 @@ class QueryTable:
                 f"{twice} rows of a batch have the key ({', '.join(keyed.keys)}) of another one",
                 "say by orderBy which of them is the latest, for example by the offset",
             )
-        graves = Graves(self.path, query)
+        graves = Graves(self.path, query, keyed.keep_deleted_ms)
 
         def change() -> None:
             delta_features.check(self._delta, self.path, Door.UPSERT)
@@ -114,9 +114,9 @@ class QueryTable:
 
         self._once(query, batch, change)
 
-    def graves(self, query: str) -> pa.Table | None:
+    def graves(self, query: str, keep_ms: int) -> pa.Table | None:
         """Keys and orders of what a query has deleted, and might come back."""
-        return Graves(self.path, query).read(self._delta.transaction_version(_graves_entry(query)))
+        return Graves(self.path, query, keep_ms).read(self._delta.transaction_version(_graves_entry(query)))
 
     def write_job(self, files: Sequence[WrittenFile], overwrite: bool) -> None:
         """The rows of a batch job, which has no number and is not tried again."""

@@ -59,6 +59,8 @@ METADATA: Final = {
 }
 #: the column of decoded rows that says that a record had no value: of a table with keys, which does not keep it
 DELETED: Final = "_deleted"
+#: how long a table with keys knows of a deletion, unless it is said otherwise
+KEEP_DELETED_MS: Final = 30 * 86_400_000
 #: the rows of a batch are merged in the driver's memory where the table has keys
 MAX_KEYED_RECORDS: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -271,6 +273,14 @@ class Table:
         text,
         'with keys: which rows are deletions as well, by a column that is true ("gone") or has a value ("op=d")',
         default=None,
+    )
+    keep_deleted_ms: int = key(
+        duration_ms,
+        "with order_by: how long a deletion is remembered; a change from before it that is read later than that brings "
+        "the row back",
+        default=KEEP_DELETED_MS,
+        shown='"30d"',
+        named="keep_deleted",
     )
 
 

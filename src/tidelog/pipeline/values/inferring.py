@@ -3,7 +3,8 @@
 Inferred types are boolean, long, double, string, and arrays and structs of these. Types join: long and double make
 double, structs join field by field, arrays element by element, and any other two make string. Joining is associative
 and commutative with string on top, so that it does not matter which task saw what. A string column takes numbers and
-booleans as they are written; an object or an array in it is a dead letter, like any other value that does not fit. Nulls, and objects and arrays that hold nothing but such, say nothing.
+booleans as they are written; an object or an array in it is a dead letter, like any other value that does not fit.
+Nulls, and objects and arrays that hold nothing but such, say nothing.
 
 How a table evolves, exactly once
     1. Tasks decode with the pinned schema. A record that fits it and has fields beside it is a row, and its further

@@ -2,8 +2,9 @@
 
 Whoever may write to a topic decides what is in a record, and so which columns a table gets. Readers of Delta bear some
 forty levels of nesting, and become slow with thousands of columns; a table that was once given more cannot be opened
-by anybody, and catalogues refuse names of hundreds of characters. What grows by itself is therefore bounded far below that. A record that asks for more is a dead letter, with
-the reason; a schema that a person writes down is not bounded here.
+by anybody, and catalogues refuse names of hundreds of characters. What grows by itself is therefore bounded far below
+that. A record that asks for more is a dead letter, with the reason; a schema that a person writes down is not bounded
+here.
 
 Inside a map a struct does not grow at all: readers cannot give older files the fields that their maps lack.
 

@@ -287,7 +287,7 @@ class Reader:
             return self._literal(0x6E756C6C, 4) if column.nullable else _BAD
         kind = column.kind
         outcome = _BAD
-        if kind == _TEXT or (byte == 0x22 and (kind == _SCALAR or kind == _DIGITS)):
+        if kind == _TEXT or (byte == 0x22 and kind in (_SCALAR, _DIGITS)):
             if byte == 0x22:
                 column.fill(index)
                 self.pos += 1

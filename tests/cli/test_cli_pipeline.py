@@ -199,6 +199,15 @@ def test_a_replay_by_time_replaces_what_falls_into_it_though_timestamps_are_out_
     assert [(row["start"], row["until"]) for row in until] == [(0, 10)], "the straggler is of that time"
     never = run("pipeline", "replay", str(file), "--from", f"@{DAY_MS * 20}", "--until", f"@{DAY_MS * 21}", "--yes")
     assert "nothing to replay" in never.stderr
+    for later, earlier in (
+        (f"@{DAY_MS * 7}", f"@{DAY_MS * 4}"),
+        ("7", "4"),
+        ("-2", "-5"),
+        ("latest", "earliest"),
+        ("latest", "4"),
+    ):
+        told = run("pipeline", "replay", str(file), "--from", later, "--until", earlier, "--yes", code=2).stderr
+        assert "--until lies before --from" in told, (later, earlier)
 
     file.write_text(file.read_text().replace('path = "lake"', 'path = "lake"\nmetadata = { timestamp = false }'))
     run("pipeline", "replay", str(file), "--yes")

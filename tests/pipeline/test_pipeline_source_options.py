@@ -11,7 +11,7 @@ from bench.systems.java import classpath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.kafka_options import CLIENT_NAMES, SECURITY
+from tidelog.pipeline.kafka_options import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, SECURITY
 from tidelog.pipeline.offsets_json import TopicPartition, offsets_from, offsets_to, read_offsets
 from tidelog.pipeline.options import (
     Assigned,
@@ -137,6 +137,11 @@ def test_what_to_read_is_said_in_exactly_one_way() -> None:
         ({"kafka.isolation.levle": "read_committed"}, "did you mean kafka.isolation.level"),
         ({"kafka.max.poll.recrods": "1"}, "did you mean kafka.max.poll.records"),
         ({"kafka.nobody.knows.me": "1"}, "there is no option 'kafka.nobody.knows.me'"),
+        ({"kafka.max.poll.records": "abc"}, "option kafka.max.poll.records is 'abc': write a whole number"),
+        ({"kafka.fetch.min.bytes": "1.5"}, "kafka.fetch.min.bytes is '1.5': write a whole number"),
+        ({"kafka.check.crcs": "perhaps"}, "kafka.check.crcs is 'perhaps': write true or false"),
+        ({"tidelog.exactly.once": "true"}, "there is no option tidelog.exactly.once here"),
+        ({"tidelog.anything": "x"}, "there is no option tidelog.anything here"),
         ({"isolation.level": "read_committed"}, "isolation.level does nothing: write kafka.isolation.level"),
     ],
 )
@@ -195,11 +200,13 @@ def test_settings_of_a_consumer_that_is_not_there_are_accepted() -> None:
 
 
 @pytest.mark.java
-def test_the_names_that_are_let_through_are_those_of_kafkas_clients() -> None:
+def test_the_names_that_are_let_through_are_those_of_kafkas_clients_with_their_types() -> None:
     program = Path(__file__).with_name("ClientOptionNames.java")
     printed = subprocess.run(["java", "-cp", classpath(), program], capture_output=True, text=True, check=True).stdout
-    names = {name for name in printed.split() if not name.startswith((*SECURITY, "internal."))}
-    assert names == CLIENT_NAMES - {"auto.include.jmx.reporter"}
+    found = [line.split() for line in printed.splitlines() if not line.startswith((*SECURITY, "internal."))]
+    assert {name for name, _ in found} == CLIENT_NAMES - {"auto.include.jmx.reporter"}
+    assert {name for name, kind in found if kind in ("INT", "LONG", "SHORT")} == CLIENT_NUMBERS
+    assert {name for name, kind in found if kind == "BOOLEAN"} == CLIENT_SWITCHES - {"auto.include.jmx.reporter"}
 
 
 @pytest.mark.parametrize(

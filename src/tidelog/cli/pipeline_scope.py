@@ -49,11 +49,28 @@ def replay_scope(
                 start = first[partition] if since is not None else 0
                 end = last[partition] if until is not None else tables.offset((topic, partition)) or 0
                 wanted[topic, partition] = (start, end)
+    if since is not None and until is not None:
+        _check_order(since, until, [(start, min(end, ends[at].end)) for at, (start, end) in wanted.items()])
     if until is not None and until.time_ms is not None:
         wanted = _with_stragglers(pipeline, tables, wanted, since, until.time_ms)
     if values:
         wanted = _with_values(pipeline, tables, wanted, values)
     return wanted, tables, ends, brokers.topic_ids
+
+
+def _check_order(since: Place, until: Place, offsets: list[tuple[int, int]]) -> None:
+    """Refuses a range whose end lies before its beginning."""
+    both = zip(_comparable(since), _comparable(until), strict=True)
+    same_kind = [(start, end) for start, end in both if start is not None and end is not None]
+    # A time and an offset are compared where the log says which offset the time is.
+    found = same_kind or offsets
+    if any(start > end for start, end in found) and all(start >= end for start, end in found):
+        raise click.UsageError("--until lies before --from: the first is where the replay ends, exclusive.")
+
+
+def _comparable(place: Place) -> tuple[int | None, ...]:
+    word = None if place.word is None else int(place == LATEST)
+    return word, place.offset, None if place.last is None else -place.last, place.time_ms
 
 
 def _with_stragglers(

@@ -8,7 +8,8 @@ message that names the option. Three kinds of options do nothing on purpose:
 - limits per trigger in a batch read.
 
 What the client cannot do and the user would rely on, encryption and authentication, is refused; so are names that
-Kafka's clients do not have, and Kafka's names without `kafka.`, which would do nothing at all.
+Kafka's clients do not have, values that are not of the option's type, and Kafka's names without `kafka.`, which would
+do nothing at all. Names that begin with `tidelog.` are ours, and those that are not there are refused as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from tidelog.pipeline.kafka_options import CLIENT_NAMES, PREFIX, SECURITY
+from tidelog.pipeline.kafka_options import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, PREFIX, SECURITY
 from tidelog.pipeline.offsets_json import (
     EARLIEST,
     LATEST,
@@ -72,6 +73,8 @@ _KNOWN: Final = (
     "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.bytes",
 )
+#: what options of our own begin with
+OURS: Final = "tidelog."
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "say where to start with startingOffsets, 'earliest' or 'latest'",
     "kafka.key.deserializer": "keys are read as bytes; decode them with DataFrame operations",
@@ -234,6 +237,7 @@ class Given:
         self._options = {name.lower(): value for name, value in options.items()}
         self._refuse_what_cannot_be_honoured(refused)
         self._refuse_misspellings(known)
+        self._refuse_other_types()
 
     def _refuse_misspellings(self, names: tuple[str, ...]) -> None:
         """Names of Kafka's have to be some; others are ignored, as by the stock connector, unless all but right."""
@@ -241,11 +245,23 @@ class Given:
         for name in (name for name in self._options if name not in known):
             if f"{PREFIX}{name}" in known:
                 raise BadOption(f"option {name} does nothing: write {PREFIX}{name}")
+            if name.startswith(OURS):
+                ours = [own for own in names if own.startswith(OURS)]
+                said = f"those that begin with {OURS} are {', '.join(ours)}" if ours else f"none begins with {OURS}"
+                raise BadOption(f"there is no option {name} here: {said}")
             kafkas = name.startswith(PREFIX)
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.6 if kafkas else 0.88)
             if kafkas or close:
                 meant = f": did you mean {known[close[0]]}?" if close else ": Kafka's clients have none of that name"
                 raise BadOption(f"there is no option {name!r}{meant}")
+
+    def _refuse_other_types(self) -> None:
+        """Where an option of Kafka's does nothing here, its value is still to be one that Kafka would take."""
+        for name in self._options:
+            if name.removeprefix(PREFIX) in CLIENT_NUMBERS:
+                self.number(name, -1)
+            elif name.removeprefix(PREFIX) in CLIENT_SWITCHES:
+                self.switch(name, False)
 
     def _refuse_what_cannot_be_honoured(self, refused: Mapping[str, str]) -> None:
         for name, instead in refused.items():

@@ -80,9 +80,6 @@ class SinkOptions:
 
 def parse_sink(options: Mapping[str, str], streaming: bool) -> SinkOptions:
     """`BadOption` for the first that cannot work."""
-    for name in options:
-        if name.lower().startswith("tidelog.") and name.lower() not in _OURS:
-            raise BadOption(f"there is no option {name}: those of a write are {', '.join(_OURS)}")
     given = Given(options, _KNOWN, _REFUSED)
     exactly_once = given.switch("tidelog.exactly.once", True)
     acks = given.word("kafka.acks", ("all", "-1", "1", "0"), "all")

@@ -67,7 +67,7 @@ def main() -> int:
             lives = rage(site, broker, options.kills, options.seed, options.rate)
         delete_known(site.table)
         site.check_exactly_once(is_deleted)
-        rows, dead = len(site.rows()), len(site.dead())
+        rows, dead = len(site.rows("_offset")), len(site.dead("offset"))
         orphans = len(list(Path(site.pipeline().table.path).glob("*.parquet"))) - len(site.table.file_uris())
     print(f"seed {options.seed}, {time.monotonic() - began:.0f} s: {dict(lives.faults)}; beside it {dict(other.done)}")
     print(f"{len(site.acknowledged)} acknowledged = {rows} rows + {dead} dead letters, each once; {orphans} orphans")

@@ -106,7 +106,7 @@ def test_late_changes_do_not_win_against_later_ones_nor_bring_back_what_was_dele
     for batch in (
         [("a", 1, 5, "c"), ("b", 1, 5, "c"), ("c", 1, 5, "c")],
         [("a", 2, 4, "u"), ("b", 2, 6, "d"), ("c", None, None, None)],
-        [("b", 3, 5, "u"), ("c", 3, 4, "u"), ("z", 3, 4, "d")],
+        [("a", 9, 2, "u"), ("b", 3, 5, "u"), ("c", 3, 4, "u"), ("z", 3, 4, "d")],
         [("b", 4, 6, "u"), ("c", 4, 5, "u"), ("z", 4, 3, "u"), ("a", None, None, None), ("a", 5, 4, "u")],
         [("a", 6, 1, "u")],
     ):

@@ -247,6 +247,8 @@ def test_a_log_that_lost_its_end_is_built_again_up_to_there_and_not_as_another_o
     replay(late, allow_missing=True)
     found = {at: [r["_offset"] for r in site.rows() if r["_partition"] == at] for at in range(2)}
     assert (min(found[0]), max(found[0]), len(found[1])) == (5, 14, 15), "what was before its start is not of the table"
+    tables = Tables.look(late)
+    assert tables is not None and tables.table.start((site.topic, 0)) == 5, "nor will it be with the next replay"
 
 
 @pytest.mark.parametrize("how", ["deleted", "no longer named"])

@@ -8,4 +8,4 @@ PySpark that is too old for ours there is no `DefaultSource`, and nothing happen
 import contextlib
 
 with contextlib.suppress(ImportError):
-    from tidelog.pipeline.source import TidelogDataSource as DefaultSource  # noqa: F401
+    from tidelog.pipeline.spark.source import TidelogDataSource as DefaultSource  # noqa: F401

@@ -3,4 +3,4 @@
 import contextlib
 
 with contextlib.suppress(ImportError):
-    from tidelog.pipeline.delta_sink import DeltaSink as DefaultSource  # noqa: F401
+    from tidelog.pipeline.spark.delta_sink import DeltaSink as DefaultSource  # noqa: F401

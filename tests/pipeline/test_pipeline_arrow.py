@@ -13,8 +13,8 @@ from pipeline_logs import FACES, KERNEL, PARTITION, TOPIC, Log, build_log, kerne
 
 from tidelog.client.errors import ClientError
 from tidelog.client.reader import chunk_records
-from tidelog.pipeline import arrow
-from tidelog.pipeline.arrow import COLUMNS, ArrowDecoder, schema_of
+from tidelog.pipeline.read import arrow
+from tidelog.pipeline.read.arrow import COLUMNS, ArrowDecoder, schema_of
 from tidelog.wire.records import ABORT
 
 NOW = 1_700_000_000_000

@@ -20,17 +20,17 @@ from delta_log import alter, commit, entries, hide_row, protocol
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pipeline_site import JSON, Site
 
-from tidelog.pipeline.changes import Keyed
-from tidelog.pipeline.delta_features import FEATURES, Door
 from tidelog.pipeline.errors import PipelineError, Unsupported
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.landing import write_rows
-from tidelog.pipeline.load_files import _arrow_schema, _read_fragments, list_delta
-from tidelog.pipeline.parquet_files import SinkSettings
-from tidelog.pipeline.query_table import QueryTable
-from tidelog.pipeline.replay import Replay
-from tidelog.pipeline.tables import Tables
-from tidelog.pipeline.vacuum import find, remove
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.landing import write_rows
+from tidelog.pipeline.load.files import _arrow_schema, _read_fragments, list_delta
+from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.table.changes import Keyed
+from tidelog.pipeline.table.delta_features import FEATURES, Door
+from tidelog.pipeline.table.parquet_files import SinkSettings
+from tidelog.pipeline.table.query_table import QueryTable
+from tidelog.pipeline.table.tables import Tables
+from tidelog.pipeline.table.vacuum import find, remove
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "delta-tables.md"
 YES, NO = "yes", "refused"

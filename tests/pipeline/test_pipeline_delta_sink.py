@@ -27,8 +27,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import IntegerType, StringType, StructType
 from sink_orders import CUSTOMERS, fill, fold, moment
 
-from tidelog.pipeline.delta_sink import DeltaSink, DeltaStreamWriter, SinkOptions, upsert
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.spark.delta_sink import DeltaSink, DeltaStreamWriter, SinkOptions, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from pipeline_logs import FACES, KERNEL, PARTITION, TOPIC, Log, build_log, kerne
 
 from tidelog.client.errors import ClientError
 from tidelog.client.reader import Chunk, Fetched, Span
-from tidelog.pipeline import arrow
-from tidelog.pipeline.arrow import COLUMNS, ArrowDecoder
+from tidelog.pipeline.read import arrow
+from tidelog.pipeline.read.arrow import COLUMNS, ArrowDecoder
 from tidelog.wire.batch import HEADER_SIZE
 
 NOW = 1_700_000_000_000

@@ -18,14 +18,14 @@ from kill_points import KILLED, run_until
 from pipeline_site import Site
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.changes import Keyed, resolve
-from tidelog.pipeline.checking import findings
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.graves import Graves
-from tidelog.pipeline.progress import Event, Step, StepReached
-from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.progress import Event, Step, StepReached
+from tidelog.pipeline.run.checking import findings
+from tidelog.pipeline.run.replay import Replay
 from tidelog.pipeline.spec import Pipeline, SpecError
+from tidelog.pipeline.table.changes import Keyed, resolve
+from tidelog.pipeline.table.graves import Graves
 
 TEXT = 'format = "json"\nschema = "n BIGINT, at BIGINT, op STRING"\nkey_format = "text"'
 KEYED = 'keys = ["_key"]'

@@ -16,11 +16,11 @@ from kill_points import call
 
 from tidelog.client import Client, Message
 from tidelog.client.reader import Chunk
-from tidelog.pipeline.arrow import ArrowDecoder
 from tidelog.pipeline.errors import DataLoss, Passing, PipelineError
-from tidelog.pipeline.landing import LandingTask, land
-from tidelog.pipeline.parquet_files import SinkSettings, part_prefix
-from tidelog.pipeline.ranges import OffsetRange
+from tidelog.pipeline.land.landing import LandingTask, land
+from tidelog.pipeline.read.arrow import ArrowDecoder
+from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.table.parquet_files import SinkSettings, part_prefix
 from tidelog.pipeline.values import decoder_for
 
 VALUE_BYTES = 500
@@ -130,7 +130,7 @@ def test_a_damaged_batch_is_not_read_again_and_again(
     with Client(broker.bootstrap) as client:
         client.admin.create_topic(topic, partitions=1)
         client.produce(topic, [b"x"] * 20, partition=0)
-    monkeypatch.setattr("tidelog.pipeline.arrow.crc32c", lambda _: 0)
+    monkeypatch.setattr("tidelog.pipeline.read.arrow.crc32c", lambda _: 0)
     done = land(raw_task(broker.bootstrap, tmp_path, OffsetRange(topic, 0, 0, 20)))
     assert type(done.failure) is PipelineError and f"offset 0 of {topic}-0 is damaged" in done.failure.message
     assert "from offset 20: tidelog topic truncate" in (done.failure.hint or "")

@@ -9,8 +9,8 @@ from urllib.request import urlopen
 from bench.systems.process import BrokerProcess
 from pipeline_site import Site
 
-from tidelog.pipeline.metrics import Metrics
-from tidelog.pipeline.progress import Meter, Notice
+from tidelog.pipeline.land.progress import Meter, Notice
+from tidelog.pipeline.run.metrics import Metrics
 
 
 def test_metrics_over_http_agree_with_the_table(

@@ -17,12 +17,12 @@ from pipeline_site import JSON, Site
 from spark_lives import Feeder, Lives
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.checking import Finding, findings
 from tidelog.pipeline.errors import BadRecord, NotReady, PipelineError, TasksFailed
-from tidelog.pipeline.executor import Executor
-from tidelog.pipeline.landing import Landed, LandingTask, land
-from tidelog.pipeline.progress import Event, Notice, Progress
-from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.land.executor import Executor
+from tidelog.pipeline.land.landing import Landed, LandingTask, land
+from tidelog.pipeline.land.progress import Event, Notice, Progress
+from tidelog.pipeline.run.checking import Finding, findings
+from tidelog.pipeline.run.replay import Replay
 from tidelog.testing.broker import RunningBroker
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def clean(records):
 
 @pytest.fixture
 def on_spark(spark: SparkSession) -> Executor:
-    from tidelog.pipeline.on_spark import OnSpark
+    from tidelog.pipeline.spark.on_spark import OnSpark
 
     return OnSpark(spark)
 
@@ -157,7 +157,7 @@ def test_a_function_transforms_and_new_fields_pass_through_it(site: Site, on_spa
 def test_a_transform_that_does_not_work_is_told_in_a_sentence_and_commits_nothing(
     site: Site, on_spark: Executor, transform: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.pipeline.runner.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("tidelog.pipeline.run.runner.FIRST_PAUSE_S", 0.01)
     site.produce(30)
     with pytest.raises(PipelineError, match=said) as error:
         site.run(on_spark, pipeline=site.pipeline(more=f"[transform]\n{transform}\n"))
@@ -175,8 +175,8 @@ def test_tasks_that_fail_are_run_again(site: Site, on_spark: Executor, monkeypat
             raise OSError("the disk is full, for a moment")
         return result
 
-    monkeypatch.setattr("tidelog.pipeline.runner.FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr("tidelog.pipeline.on_spark.land", land_clumsily)
+    monkeypatch.setattr("tidelog.pipeline.run.runner.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("tidelog.pipeline.spark.on_spark.land", land_clumsily)
     site.produce(600)
     seen: list[Event] = []
     site.run(on_spark, [seen.append], site.pipeline(limits=tasks(2)))
@@ -202,8 +202,8 @@ def test_a_batch_of_gaps_only_moves_the_offsets_and_the_pipeline_goes_on(site: S
 def test_check_starts_spark_and_tells_which_columns_a_transform_makes(
     site: Site, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.pipeline.session.spark_session", lambda *_: spark)
-    monkeypatch.setattr("tidelog.pipeline.on_spark.OnSpark.close", lambda _: None)
+    monkeypatch.setattr("tidelog.pipeline.spark.session.spark_session", lambda *_: spark)
+    monkeypatch.setattr("tidelog.pipeline.spark.on_spark.OnSpark.close", lambda _: None)
 
     def found(transform: str) -> dict[str, Finding]:
         pipeline = site.pipeline(master="local[2]", more=transform)
@@ -219,9 +219,9 @@ def test_check_starts_spark_and_tells_which_columns_a_transform_makes(
 def test_tasks_that_no_executor_takes_are_told(
     site: Site, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidelog.pipeline.on_spark import OnSpark
+    from tidelog.pipeline.spark.on_spark import OnSpark
 
-    monkeypatch.setattr("tidelog.pipeline.on_spark.IDLE_S", 0.5)
+    monkeypatch.setattr("tidelog.pipeline.spark.on_spark.IDLE_S", 0.5)
     cores, free = spark.sparkContext.defaultParallelism, tmp_path / "free"
 
     def busy(number: int) -> None:
@@ -260,7 +260,7 @@ def test_what_tasks_say_reaches_the_driver_in_words(site: Site, on_spark: Execut
 
 
 def test_a_task_that_always_fails_is_told_with_its_last_word(spark: SparkSession) -> None:
-    from tidelog.pipeline.on_spark import explained
+    from tidelog.pipeline.spark.on_spark import explained
 
     with pytest.raises(Exception) as error:
         spark.sparkContext.parallelize([1], 1).map(lambda _: 1 // 0).collect()

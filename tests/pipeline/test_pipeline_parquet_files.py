@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.pipeline import parquet_files
-from tidelog.pipeline.parquet_files import ParquetSink, SinkSettings, part_prefix
-from tidelog.pipeline.places import parse_part, writer_of
-from tidelog.pipeline.table import Batch, PipelineTable
+from tidelog.pipeline.table import parquet_files
+from tidelog.pipeline.table.parquet_files import ParquetSink, SinkSettings, part_prefix
+from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.storage import parse_part, writer_of
 
 SCHEMA = pa.schema(
     [

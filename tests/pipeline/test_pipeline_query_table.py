@@ -11,12 +11,12 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.pipeline.changes import Keyed
 from tidelog.pipeline.errors import Foreign, PipelineError
-from tidelog.pipeline.graves import Graves
-from tidelog.pipeline.landing import write_rows
-from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile
-from tidelog.pipeline.query_table import QueryTable
+from tidelog.pipeline.land.landing import write_rows
+from tidelog.pipeline.table.changes import Keyed
+from tidelog.pipeline.table.graves import Graves
+from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
+from tidelog.pipeline.table.query_table import QueryTable
 
 Rows = list[tuple[str | None, int]]
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])

@@ -19,9 +19,9 @@ from tidelog.client import Client
 from tidelog.client.errors import LogTruncated, NotFound, TimedOut
 from tidelog.client.producer import Message
 from tidelog.client.reader import Chunk, Fetched, Isolation, Span
-from tidelog.pipeline import reading
-from tidelog.pipeline.ranges import OffsetRange
-from tidelog.pipeline.reading import DataLoss, read_range
+from tidelog.pipeline.read import range_reader
+from tidelog.pipeline.read.range_reader import DataLoss, read_range
+from tidelog.pipeline.read.ranges import OffsetRange
 from tidelog.testing.broker import RunningBroker
 
 _numbers = itertools.count()
@@ -89,7 +89,9 @@ def test_connections_are_kept_between_ranges_and_dropped_when_left_in_the_middle
         return read_range(broker.bootstrap, whole, ("offset",), client_options=options, fetch_bytes=50_000)
 
     def idle() -> list[Client]:
-        return [c for key, clients in reading._idle.items() if key[2:] == (("client_id", "kept"),) for c in clients]
+        return [
+            c for key, clients in range_reader._idle.items() if key[2:] == (("client_id", "kept"),) for c in clients
+        ]
 
     assert len(offsets_of(read())) == 2000
     (kept,) = idle()
@@ -228,7 +230,7 @@ class Scripted:
 
 
 def chunks_of(client: Scripted, until: int, fail: bool = True) -> list[int]:
-    found = reading._Reading(client, OffsetRange("t", 0, 0, until), "read_committed", 1000, fail)  # type: ignore[arg-type]
+    found = range_reader._Reading(client, OffsetRange("t", 0, 0, until), "read_committed", 1000, fail)  # type: ignore[arg-type]
     return [chunk.start for chunk in found.chunks()]
 
 
@@ -277,7 +279,7 @@ def test_a_topic_that_was_deleted_is_data_loss(
 
 
 def test_that_a_topic_is_gone_is_believed_when_it_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MISSING_PAUSE_S", 0)
+    monkeypatch.setattr(range_reader, "MISSING_PAUSE_S", 0)
     gone = NotFound("topic t: there is no such topic")
     client = Scripted([(5, 9, 9, b"x"), gone], [gone], [(7, 9, 9, b"y"), gone], [gone], [gone])
     assert chunks_of(client, 9, fail=False) == [0, 5]

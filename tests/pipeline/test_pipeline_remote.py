@@ -14,15 +14,15 @@ from bench.systems.process import BrokerProcess, free_port
 from pipeline_site import JSON, Site
 from remote_stores import BUCKET, s3_environment, s3_server, small_hdfs
 
-from tidelog.pipeline.checking import Finding, findings
 from tidelog.pipeline.errors import Fenced, NotReady
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.replay import Replay
-from tidelog.pipeline.runner import Runner
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.run.checking import Finding, findings
+from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.runner import Runner
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import PipelineTable
-from tidelog.pipeline.tables import Tables
-from tidelog.pipeline.vacuum import find, remove
+from tidelog.pipeline.table.pipeline_table import PipelineTable
+from tidelog.pipeline.table.tables import Tables
+from tidelog.pipeline.table.vacuum import find, remove
 
 PARTITIONED = 'partition_by = ["_partition"]\nfsync = true'
 

@@ -17,15 +17,15 @@ from kill_points import KILLED, call
 from pipeline_site import JSON, Site
 
 from tidelog.client import Client
-from tidelog.pipeline import intent
 from tidelog.pipeline.errors import DataLoss, Fenced, NotReady, PipelineError
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.progress import Event, Notice, Step, StepReached
-from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.progress import Event, Notice, Step, StepReached
+from tidelog.pipeline.run.brokers import Brokers
+from tidelog.pipeline.run.replay import Replay
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import Batch, PipelineTable
-from tidelog.pipeline.tables import Tables
-from tidelog.pipeline.watching import Brokers
+from tidelog.pipeline.table import intent
+from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.tables import Tables
 
 NAMED = 'format = "json"\nschema = "id STRING, name STRING"'
 

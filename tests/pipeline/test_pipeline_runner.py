@@ -17,16 +17,16 @@ from pipeline_site import JSON, Site
 
 from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
-from tidelog.pipeline.checking import findings
 from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, PipelineError
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.incumbent import sample
-from tidelog.pipeline.progress import Event, Notice, Progress, State, Step, StepReached
-from tidelog.pipeline.runner import Runner
-from tidelog.pipeline.status import next_plan, status
-from tidelog.pipeline.table import PipelineTable
-from tidelog.pipeline.tables import Tables
-from tidelog.pipeline.watching import Brokers
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.progress import Event, Notice, Progress, State, Step, StepReached
+from tidelog.pipeline.run.brokers import Brokers
+from tidelog.pipeline.run.checking import findings
+from tidelog.pipeline.run.incumbent import sample
+from tidelog.pipeline.run.runner import Runner
+from tidelog.pipeline.run.status import next_plan, status
+from tidelog.pipeline.table.pipeline_table import PipelineTable
+from tidelog.pipeline.table.tables import Tables
 
 RAW = 'format = "raw"'
 
@@ -109,7 +109,7 @@ INFER = 'format = "json"\ninfer = true'
 def test_a_schema_is_inferred_from_values_behind_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from confluent_kafka import Producer
 
-    monkeypatch.setattr("tidelog.pipeline.incumbent.SAMPLE", 4)
+    monkeypatch.setattr("tidelog.pipeline.run.incumbent.SAMPLE", 4)
     producer = Producer({"bootstrap.servers": site.bootstrap, "transactional.id": site.name})
     producer.init_transactions()
     for commit in (False, True):
@@ -128,9 +128,9 @@ def test_a_schema_is_inferred_from_so_many_values_and_bytes(site: Site, monkeypa
     with Brokers(pipeline.source, 20) as brokers:
         ends = brokers.ends(brokers.partitions())
     assert len(sample(pipeline, ends, 20)) == 102
-    monkeypatch.setattr("tidelog.pipeline.incumbent.SAMPLE", 60)
+    monkeypatch.setattr("tidelog.pipeline.run.incumbent.SAMPLE", 60)
     assert len(sample(pipeline, ends, 20)) == 60
-    monkeypatch.setattr("tidelog.pipeline.incumbent.SAMPLE_BYTES", 100)
+    monkeypatch.setattr("tidelog.pipeline.run.incumbent.SAMPLE_BYTES", 100)
     assert len(sample(pipeline, ends, 20)) == 12
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipeline import session
 from tidelog.pipeline.errors import NotReady, TasksFailed
-from tidelog.pipeline.session import check_java, check_master, check_pyspark, expected_parallelism, spark_session
+from tidelog.pipeline.spark import session
+from tidelog.pipeline.spark.session import check_java, check_master, check_pyspark, expected_parallelism, spark_session
 from tidelog.pipeline.spec import Spark
 
 WORKER_SAID = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
@@ -92,7 +92,7 @@ def test_a_wrong_master_is_told_at_once(master: str, said: str) -> None:
 
 
 def test_what_a_worker_said_is_found_between_the_lines_of_the_jvm() -> None:
-    from tidelog.pipeline.on_spark import explained
+    from tidelog.pipeline.spark.on_spark import explained
 
     told = explained(RuntimeError(WORKER_SAID))
     assert isinstance(told, TasksFailed)

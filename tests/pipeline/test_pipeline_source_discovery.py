@@ -77,7 +77,7 @@ def test_the_package_that_pyspark_looks_for_offers_the_source() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("after", ["", "from tidelog.pipeline.source import register; register(spark)"])
+@pytest.mark.parametrize("after", ["", "from tidelog.pipeline.spark.source import register; register(spark)"])
 def test_a_job_finds_the_source_in_an_environment_that_is_not_activated(
     fresh_environment: Path, tmp_path: Path, after: str
 ) -> None:
@@ -125,7 +125,7 @@ def test_finding_the_source_imports_nothing_but_the_source() -> None:
         "pyspark_tidelog",
         "tidelog",
         "tidelog.pipeline",
-        "tidelog.pipeline.source",
+        "tidelog.pipeline.spark.source",
     ]
 
 
@@ -139,7 +139,7 @@ def test_where_the_source_cannot_be_imported_pyspark_finds_others_undisturbed() 
 
 def test_the_pipeline_room_can_be_entered_without_spark_or_arrow() -> None:
     loaded = run(
-        "import json, sys; import tidelog.pipeline, tidelog.pipeline.ranges, tidelog.pipeline.options,"
-        "tidelog.pipeline.planning; print(json.dumps(sorted(sys.modules)))"
+        "import json, sys; import tidelog.pipeline, tidelog.pipeline.read.ranges, tidelog.pipeline.options.source,"
+        "tidelog.pipeline.read.planning; print(json.dumps(sorted(sys.modules)))"
     )
     assert not {"pyspark", "pyarrow", "pandas"} & set(loaded)

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from pyspark.sql.types import StructType
 
 from tidelog.client import Client
-from tidelog.pipeline.options import BadOption
-from tidelog.pipeline.source import TidelogDataSource, TopicStreamReader
+from tidelog.pipeline.options.source import BadOption
+from tidelog.pipeline.spark.source import TidelogDataSource, TopicStreamReader
 
 
 @pytest.fixture

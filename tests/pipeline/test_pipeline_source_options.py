@@ -11,9 +11,9 @@ from bench.systems.java import classpath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.kafka_options import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, SECURITY
-from tidelog.pipeline.offsets_json import TopicPartition, offsets_from, offsets_to, read_offsets
-from tidelog.pipeline.options import (
+from tidelog.pipeline.options.kafka_names import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, SECURITY
+from tidelog.pipeline.options.offsets_json import TopicPartition, offsets_from, offsets_to, read_offsets
+from tidelog.pipeline.options.source import (
     Assigned,
     AtOffsets,
     AtTimestamp,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.offsets_json import EARLIEST, LATEST, Offsets, TopicPartition, offsets_from, offsets_to
-from tidelog.pipeline.options import AtOffsets, AtTimestamp, AtWord, Named, Position, SourceOptions
-from tidelog.pipeline.planning import OffsetsLost, StreamPlan, plan_batch
-from tidelog.pipeline.ranges import OffsetRange
-from tidelog.pipeline.topics import Resolved
+from tidelog.pipeline.options.offsets_json import EARLIEST, LATEST, Offsets, TopicPartition, offsets_from, offsets_to
+from tidelog.pipeline.options.source import AtOffsets, AtTimestamp, AtWord, Named, Position, SourceOptions
+from tidelog.pipeline.read.planning import OffsetsLost, StreamPlan, plan_batch
+from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.read.topics import Resolved
 
 TOPIC = "t"
 

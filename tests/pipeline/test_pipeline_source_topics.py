@@ -9,10 +9,10 @@ from bench.systems.process import BrokerProcess
 from confluent_kafka import Producer
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.offsets_json import EARLIEST, LATEST, TopicPartition
-from tidelog.pipeline.options import SourceOptions, parse
-from tidelog.pipeline.topics import SubscribedTopics, TopicsUnavailable
-from tidelog.pipeline.write_ledger import DEFAULT_TOPIC
+from tidelog.pipeline.options.offsets_json import EARLIEST, LATEST, TopicPartition
+from tidelog.pipeline.options.source import SourceOptions, parse
+from tidelog.pipeline.read.topics import SubscribedTopics, TopicsUnavailable
+from tidelog.pipeline.write.ledger import DEFAULT_TOPIC
 from tidelog.testing.broker import RunningBroker
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.pipeline.spec import METADATA, SECTIONS, Pipeline, SpecError, load, parse, reference
-from tidelog.pipeline.toml_keys import keys_of
+from tidelog.pipeline.spec.toml_keys import keys_of
 
 LEAST = 'name = "p"\n[source]\ntopics = ["orders"]\n[table]\npath = "lake/p"\n'
 

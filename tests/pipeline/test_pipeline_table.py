@@ -14,11 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError
-from tidelog.pipeline.landing import write_rows
-from tidelog.pipeline.parquet_files import SinkSettings, WrittenFile, part_prefix
-from tidelog.pipeline.ranges import OffsetRange
-from tidelog.pipeline.rewriting import LETTERS, without
-from tidelog.pipeline.table import Batch, PipelineTable
+from tidelog.pipeline.land.landing import write_rows
+from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part_prefix
+from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.rewriting import LETTERS, without
 
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 AT = ("t", 0)

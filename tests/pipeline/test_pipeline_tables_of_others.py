@@ -17,12 +17,13 @@ from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from pipeline_site import Site
 
 from tidelog.client import Client, Message
-from tidelog.pipeline import checking, restoring
 from tidelog.pipeline.errors import PipelineError, Restored, Unsupported
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.replay import Replay
-from tidelog.pipeline.status import status
-from tidelog.pipeline.table import PipelineTable
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.run import checking
+from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.status import status
+from tidelog.pipeline.table import restoring
+from tidelog.pipeline.table.pipeline_table import PipelineTable
 from tidelog.pipeline.values import MAX_FIELDS
 
 RETENTION = "delta.setTransactionRetentionDuration"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidelog.pipeline.errors import NotReady, PipelineError
+from tidelog.pipeline.spark.transform import apply, load_function
 from tidelog.pipeline.spec import Transform
-from tidelog.pipeline.transform import apply, load_function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

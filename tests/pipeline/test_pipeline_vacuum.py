@@ -15,16 +15,16 @@ from deltalake import DeltaTable, write_deltalake
 from kill_points import KILLED, call, run_until
 from pipeline_site import Site
 
-from tidelog.pipeline import intent, places
 from tidelog.pipeline.errors import Foreign
-from tidelog.pipeline.executor import InProcess
-from tidelog.pipeline.intent import Intent
-from tidelog.pipeline.parquet_files import part_prefix
-from tidelog.pipeline.replay import Replay
+from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.run.replay import Replay
 from tidelog.pipeline.spec import Pipeline
-from tidelog.pipeline.table import PipelineTable
-from tidelog.pipeline.tables import Tables
-from tidelog.pipeline.vacuum import HOUR_MS, Orphan, find, remove
+from tidelog.pipeline.table import intent, storage
+from tidelog.pipeline.table.intent import Intent
+from tidelog.pipeline.table.parquet_files import part_prefix
+from tidelog.pipeline.table.pipeline_table import PipelineTable
+from tidelog.pipeline.table.tables import Tables
+from tidelog.pipeline.table.vacuum import HOUR_MS, Orphan, find, remove
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_files_of_dead_runners_go_and_what_the_tables_need_stays(site: Site) -> 
     assert orphans(site, 7 * 24 * HOUR_MS) == [], "they are too young"
     found = orphans(site, 0)
     assert len(found) >= 4, "rows and letters of two dead runners"
-    assert {places.parse_part(o.path).epoch for o in found} == {1, 2}  # type: ignore[union-attr]
+    assert {storage.parse_part(o.path).epoch for o in found} == {1, 2}  # type: ignore[union-attr]
     remove(found)
     site.check_exactly_once()
     assert orphans(site, 0) == []
@@ -79,8 +79,8 @@ def test_staging_and_replays_that_came_to_their_end_leave_nothing(site: Site) ->
     site.run()
     site.run()
     tables = looked(site)
-    left = f"{places.STAGING}/x-e1-b1/{part_prefix(1, 1, 0, site.name)}-0123456789ab-0.parquet"
-    places.write(tables.table.path, left, b"x")
+    left = f"{storage.STAGING}/x-e1-b1/{part_prefix(1, 1, 0, site.name)}-0123456789ab-0.parquet"
+    storage.write(tables.table.path, left, b"x")
     intent.write(tables.table, Intent(1, [], None))
     assert {o.path for o in orphans(site, 0)} == {left, intent.path_of(tables.table, 1)}
 
@@ -104,7 +104,7 @@ def test_what_others_write_into_the_table_stays_for_a_day(site: Site, none_runs:
     root = site.pipeline().table.path
     # Of a compaction in progress, and of another pipeline, whose epochs are lower than this one's.
     for name in ("part-00001-c0ffee-c000.snappy", f"{part_prefix(1, 1, 0, 'other')}-0123456789ab-0"):
-        places.write(root, f"{name}.parquet", b"x")
+        storage.write(root, f"{name}.parquet", b"x")
     assert orphans(site, 0, newest_runner_too=none_runs) == []
     age(site, 2)
     assert len([o for o in orphans(site, 0, newest_runner_too=none_runs) if o.size_bytes == 1]) == 2
@@ -115,7 +115,7 @@ def test_the_intent_of_a_replay_that_may_be_about_to_commit_stays(site: Site) ->
     site.run()
     table = looked(site).table
     intent.write(table, Intent(table.epoch or 0, [], None))
-    places.write(table.path, f"{places.OWN}/replay-{places.writer_of('other')}-0.json", b"{}")
+    storage.write(table.path, f"{storage.OWN}/replay-{storage.writer_of('other')}-0.json", b"{}")
     assert orphans(site, 0) == []
     assert [o.path for o in orphans(site, 0, newest_runner_too=True)] == [intent.path_of(table, table.epoch or 0)]
 

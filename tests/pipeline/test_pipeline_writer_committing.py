@@ -21,11 +21,12 @@ from tidelog.client import Client, ClientError, cluster
 from tidelog.client.errors import Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction, Transactions
-from tidelog.pipeline import write_ledger, writing
-from tidelog.pipeline.committing import Committer, Family, Torn
-from tidelog.pipeline.sink_options import SinkOptions
-from tidelog.pipeline.write_ledger import Entry, Hold, Ledger, Part
-from tidelog.pipeline.writing import Place, TopicStreamWriter, TopicWriter, Written, _committer, _write
+from tidelog.pipeline.options.topic_sink import SinkOptions
+from tidelog.pipeline.spark import topic_sink
+from tidelog.pipeline.spark.topic_sink import Place, TopicStreamWriter, TopicWriter, Written, _committer, _write
+from tidelog.pipeline.write import ledger
+from tidelog.pipeline.write.committing import Committer, Family, Torn
+from tidelog.pipeline.write.ledger import Entry, Hold, Ledger, Part
 from tidelog.testing.broker import RunningBroker
 
 PARTITIONS = 3
@@ -248,7 +249,7 @@ def test_attempts_of_a_batch_write_share_no_id_though_none_has_written_yet(
 
     def attempt(attempt_id: int, meanwhile: Callable[[], None] = lambda: None) -> Written:
         context = SimpleNamespace(partitionId=lambda: 6, attemptNumber=lambda: 0, taskAttemptId=lambda: attempt_id)
-        monkeypatch.setattr(writing, "_task_context", lambda: context)
+        monkeypatch.setattr(topic_sink, "_task_context", lambda: context)
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield world.rows(0, 6, 2, "")
@@ -383,7 +384,7 @@ def test_a_decision_that_takes_longer_than_its_transactions_have_left_is_not_mad
     def slow() -> None:
         flush()
         # Of the 60 s the commits have 10.
-        monkeypatch.setattr(write_ledger, "time", SimpleNamespace(monotonic=lambda: clock() + 51, time=time.time))
+        monkeypatch.setattr(ledger, "time", SimpleNamespace(monotonic=lambda: clock() + 51, time=time.time))
 
     monkeypatch.setattr(producer, "flush", slow)
     with pytest.raises(TimedOut, match="took too long to write"):

@@ -21,13 +21,13 @@ from tidelog.client.cluster import TopicInfo
 from tidelog.client.partitioner import STICKY_BYTES, murmur2, partition_of_key
 from tidelog.client.producer import Encoded
 from tidelog.client.transactional import TransactionalProducer
-from tidelog.pipeline import encode
-from tidelog.pipeline.encode import ArrowEncoder, RowRefused
+from tidelog.pipeline.write import encode
+from tidelog.pipeline.write.encode import ArrowEncoder, RowRefused
 from tidelog.wire.batch import HEADER_SIZE
 from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.records import Record, read_records
 
-KERNEL = Path(encode.__file__).parent / "encoding" / "kernel.py"
+KERNEL = Path(encode.__file__).parent / "kernel.py"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from tidelog.client import Client
 from tidelog.pipeline.errors import NotReady, PipelineError
-from tidelog.pipeline.load_files import Gone, SourceFile, escaped, format_of
-from tidelog.pipeline.loading import Load, Loaded, Memory, plan, remembered, run
-from tidelog.pipeline.write_ledger import Entry
+from tidelog.pipeline.load.files import Gone, SourceFile, escaped, format_of
+from tidelog.pipeline.load.loading import Load, Loaded, Memory, plan, remembered, run
+from tidelog.pipeline.write.ledger import Entry
 from tidelog.wire.records import Record
 
 PARTITIONS = 2
@@ -159,7 +159,7 @@ def test_the_command_tells_what_it_did_and_what_went_wrong(
     loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidelog.cli.main import tidelog
-    from tidelog.pipeline import session
+    from tidelog.pipeline.spark import session
 
     class Kept:
         """The session of all tests, which no command may stop."""

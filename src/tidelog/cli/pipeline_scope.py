@@ -10,9 +10,9 @@ from tidelog.cli.options import partition_list
 from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.plan import TopicPartition
+    from tidelog.pipeline.read.plan import TopicPartition
     from tidelog.pipeline.spec import Pipeline
-    from tidelog.pipeline.tables import Tables
+    from tidelog.pipeline.table.tables import Tables
 
 
 def replay_scope(
@@ -26,8 +26,8 @@ def replay_scope(
     """(what the options ask for, the tables, what the log holds, which topics those are); None for everything."""
     from tidelog.client import Client
     from tidelog.pipeline.errors import NotReady
-    from tidelog.pipeline.tables import Tables
-    from tidelog.pipeline.watching import Brokers
+    from tidelog.pipeline.run.brokers import Brokers
+    from tidelog.pipeline.table.tables import Tables
 
     tables = Tables.look(pipeline)
     if tables is None or tables.table.epoch is None:
@@ -82,9 +82,9 @@ def _with_stragglers(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """What is asked for up to a time, with the records that are of that time and behind later ones."""
     from tidelog.pipeline.errors import PipelineError
-    from tidelog.pipeline.replay import check_origin
-    from tidelog.pipeline.rewriting import LETTERS
-    from tidelog.pipeline.selecting import in_time
+    from tidelog.pipeline.run.replay import check_origin
+    from tidelog.pipeline.table.rewriting import LETTERS
+    from tidelog.pipeline.table.selecting import in_time
 
     origin = check_origin(pipeline, tables.table.schema.names)
     timestamp = "timestamp" if pipeline.decode.format == "raw" else dict(pipeline.decode.metadata).get("timestamp")
@@ -109,8 +109,8 @@ def _with_values(
     pipeline: Pipeline, tables: Tables, wanted: dict[TopicPartition, tuple[int, int]], values: tuple[str, ...]
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Of what is asked for, the offsets of rows with these partition values."""
-    from tidelog.pipeline.replay import check_origin
-    from tidelog.pipeline.selecting import in_partition
+    from tidelog.pipeline.run.replay import check_origin
+    from tidelog.pipeline.table.selecting import in_partition
 
     named: dict[str, str | None] = {}
     for text in values:

@@ -179,7 +179,7 @@ def test_a_late_row_neither_replaces_a_later_one_nor_brings_back_what_was_delete
     assert batch_of(6, Change("b", 5, 4, False)) == [("a", 4)]
     assert batch_of(7, Change("b", 6, 5, False)) == [("a", 4), ("b", 6)]
     # What a run wrote beside the table that died before its commit belongs to nobody.
-    Graves(str(path), "q").add(None, pa.table({"key0": ["b"], "order": [99]}))
+    Graves(str(path), "q", keyed.keep_deleted_ms).add(None, pa.table({"key0": ["b"], "order": [99]}))
     assert batch_of(8, Change("b", 7, 9, False)) == [("a", 4), ("b", 7)]
     assert batch_of(9, Change("a", 0, 20, True)) == [("b", 7)]
     assert batch_of(10, Change("b", 8, 50, False), Change("a", 8, 19, False)) == [("b", 8)]

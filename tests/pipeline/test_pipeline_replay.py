@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tidelog.pipeline.table import intent
 from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
 from tidelog.pipeline.table.tables import Tables
 
-NAMED = 'format = "json"\nschema = "id STRING, name STRING"'
+DATED = 'format = "json"\nschema = "id DATE, name STRING"'
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def state(site: Site) -> tuple[list[Any], list[Any]]:
 def test_a_table_is_built_again_with_other_types_and_the_pipeline_goes_on_behind_it(site: Site) -> None:
     site.produce(100)
     site.run()
-    text = site.pipeline(decode=NAMED)
+    dated = site.pipeline(decode=DATED)
     site.produce(20)
-    done = replay(text, drop_most=True)
-    assert (done.rows, done.dead_letters) == (0, 100), "whole numbers are no strings"
-    assert site.rows() == [] and site.table.to_pyarrow_table().schema.field("id").type == "string"
+    done = replay(dated, drop_most=True)
+    assert (done.rows, done.dead_letters) == (0, 100), "whole numbers are no dates"
+    assert site.rows() == [] and site.table.to_pyarrow_table().schema.field("id").type == pa.date32()
     replay(site.pipeline())
     assert len(site.rows()) + len(site.dead()) == 100, "what the runner had not read yet is the runner's"
     site.run()
@@ -82,11 +82,11 @@ def test_a_table_is_built_again_with_times_without_a_zone(site: Site) -> None:
 
 
 def test_dead_letters_that_can_be_decoded_now_move_into_the_table(site: Site) -> None:
-    site.produce_values(site.topic, [b'{"id": "1"}', b'{"id": 2}', b"{", b'{"id": 4}'])
+    site.produce_values(site.topic, [b'{"id": "2026-01-31"}', b'{"id": 2}', b"{", b'{"id": 4}'])
     site.run()
     assert len(site.rows()) == 2 and len(site.dead()) == 2
-    replay(site.pipeline(decode='format = "json"\nschema = "id STRING"'))
-    assert [r["id"] for r in site.rows()] == ["1"] and len(site.dead()) == 3
+    replay(site.pipeline(decode='format = "json"\nschema = "id DATE"'))
+    assert [r["id"] for r in site.rows()] == [date(2026, 1, 31)] and len(site.dead()) == 3
 
 
 def test_a_range_is_replaced_row_by_row(site: Site) -> None:
@@ -423,11 +423,11 @@ def test_a_replay_that_dies_leaves_the_old_tables_or_the_new_ones(site: Site, co
     """Its commits: taking over both tables, the table, the dead letters. The table's decides for both."""
     site.produce(60)
     site.run()
-    text = site.pipeline(decode='format = "json"\nschema = "id STRING"')
-    assert call(_killed_replay, text, commit, after) == KILLED
+    dates = site.pipeline(decode='format = "json"\nschema = "id DATE"')
+    assert call(_killed_replay, dates, commit, after) == KILLED
     done = commit > 3 or (commit == 3 and after)
     site.produce(10)
-    site.run(pipeline=text if done else site.pipeline())
+    site.run(pipeline=dates if done else site.pipeline())
     if done:
         assert site.rows() == [] and len(site.dead()) == 70
         assert {(r["topic"], r["partition"], r["offset"]) for r in site.dead()} == site.acknowledged.keys()

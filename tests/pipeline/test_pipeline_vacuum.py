@@ -123,11 +123,11 @@ def test_the_intent_of_a_replay_that_may_be_about_to_commit_stays(site: Site) ->
 def test_what_a_dead_replay_has_still_to_bring_to_the_dead_letters_stays(site: Site) -> None:
     site.produce(60)
     site.run()
-    text = site.pipeline(decode='format = "json"\nschema = "id STRING"')
-    assert call(_dies_between_its_commits, text) == KILLED
+    dates = site.pipeline(decode='format = "json"\nschema = "id DATE"')
+    assert call(_dies_between_its_commits, dates) == KILLED
     age(site, 2)
     remove(orphans(site, 0, newest_runner_too=True))
-    site.run(pipeline=text)
+    site.run(pipeline=dates)
     assert site.rows() == []
     assert {(r["topic"], r["partition"], r["offset"]) for r in site.dead()} == site.acknowledged.keys()
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
-from tidelog.pipeline.read.plan import EARLIEST, LATEST, Ends, assign, plan, starting_offset
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.offsets import EARLIEST, LATEST, Ends, OffsetRange
+from tidelog.pipeline.read.plan import assign, plan, starting_offset
 
 AT = ("t", 0)
 

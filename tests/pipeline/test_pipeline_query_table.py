@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.pipeline.errors import Foreign, PipelineError
-from tidelog.pipeline.land.landing import write_rows
 from tidelog.pipeline.table.changes import Keyed
 from tidelog.pipeline.table.graves import Graves
-from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
+from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, write_rows
 from tidelog.pipeline.table.query_table import QueryTable
 
 Rows = list[tuple[str | None, int]]

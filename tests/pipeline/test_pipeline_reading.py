@@ -19,9 +19,13 @@ from tidelog.client import Client
 from tidelog.client.errors import LogTruncated, NotFound, TimedOut
 from tidelog.client.producer import Message
 from tidelog.client.reader import Chunk, Fetched, Isolation, Span
+from tidelog.pipeline.errors import DataLoss
+from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.options.source import parse
 from tidelog.pipeline.read import range_reader
-from tidelog.pipeline.read.range_reader import DataLoss, read_range
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.read.planning import Task
+from tidelog.pipeline.read.range_reader import Loss, read_range, refuse
+from tidelog.pipeline.spark.source import OffsetsPartition, TopicReader
 from tidelog.testing.broker import RunningBroker
 
 _numbers = itertools.count()
@@ -122,38 +126,44 @@ def test_a_broker_that_restarts_while_a_worker_begins_is_waited_for(restarting_b
 
 
 def test_records_that_were_deleted_are_data_loss(
-    broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, client: Client, filled: Callable[..., str]
 ) -> None:
     topic = filled(100)
     client.admin.delete_records(topic, {0: 40})
     with pytest.raises(DataLoss, match=f"{topic}-0: offsets 10 to 39 are lost: it now begins at offset 40") as caught:
         list(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 60)))
-    assert (caught.value.first, caught.value.until) == (10, 40)
-    assert "failOnDataLoss" in str(caught.value)
+    assert "failOnDataLoss" in (caught.value.hint or "")
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (str(copy), copy.first, copy.until, copy.hint) == (str(caught.value), 10, 40, caught.value.hint)
+    assert (str(copy), copy.hint) == (str(caught.value), caught.value.hint)
 
-    with caplog.at_level(logging.WARNING, "tidelog.pipeline"):
-        found = offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 60), fail_on_data_loss=False))
+    losses: list[Loss] = []
+    found = offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 60), on_loss=losses.append))
     assert found == list(range(40, 60))
-    assert "offsets 10 to 39 are lost" in caplog.text
-    assert "failOnDataLoss" not in caplog.text
+    assert [loss[:4] for loss in losses] == [(topic, 0, 10, 40)] and losses[0].is_beginning
+    assert "offsets 10 to 39 are lost" in str(losses[0]) and "failOnDataLoss" not in str(losses[0])
     # All of the range is gone, and nothing beyond it is read instead.
-    assert offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 30), fail_on_data_loss=False)) == []
+    assert offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 30), on_loss=losses.append)) == []
 
 
 def test_a_beginning_that_may_be_gone_excuses_nothing_else(
-    broker: BrokerProcess, client: Client, filled: Callable[..., str]
+    broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = filled(100)
     client.admin.delete_records(topic, {0: 40})
+    options = parse({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, "batch")
 
-    def read(start: int, until: int) -> list[int]:
-        return offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, start, until), beginning_may_be_gone=True))
+    def read(start: int, until: int, fail: bool = True, beginning_may_be_gone: bool = True) -> list[int]:
+        task = Task(OffsetRange(topic, 0, start, until), fail, beginning_may_be_gone)
+        return offsets_of(TopicReader(options).read(OffsetsPartition(task)))
 
-    assert read(10, 60) == list(range(40, 60))
-    with pytest.raises(DataLoss, match="offsets 150 to 159 are lost: it now ends at offset 100"):
-        read(150, 160)
+    with caplog.at_level(logging.WARNING, "tidelog.pipeline"):
+        assert read(10, 60) == list(range(40, 60))
+        assert "offsets 10 to 39 are lost" in caplog.text and "failOnDataLoss" not in caplog.text
+        with pytest.raises(DataLoss, match=r"offsets 10 to 39 are lost.*failOnDataLoss"):
+            read(10, 60, beginning_may_be_gone=False)
+        with pytest.raises(DataLoss, match="offsets 150 to 159 are lost: it now ends at offset 100"):
+            read(150, 160)
+        assert read(150, 160, fail=False) == [] and "offsets 150 to 159 are lost" in caplog.text
     client.admin.delete_topics([topic])
     with pytest.raises(DataLoss, match="the topic was deleted"):
         read(40, 60)
@@ -164,7 +174,9 @@ def test_a_log_shorter_than_the_range_is_data_loss(broker: BrokerProcess, filled
     beyond = OffsetRange(topic, 0, 50, 60)
     with pytest.raises(DataLoss, match="offsets 50 to 59 are lost: it now ends at offset 10"):
         list(read_range(broker.bootstrap, beyond))
-    assert list(read_range(broker.bootstrap, beyond, fail_on_data_loss=False)) == []
+    losses: list[Loss] = []
+    assert list(read_range(broker.bootstrap, beyond, on_loss=losses.append)) == []
+    assert [loss[:4] for loss in losses] == [beyond[:4]] and not losses[0].is_beginning
     # The part that exists comes first; the rest might still appear, until patience is over.
     options = {"timeout_s": 0.6}
     across = read_range(broker.bootstrap, OffsetRange(topic, 0, 5, 12), client_options=options)
@@ -230,7 +242,8 @@ class Scripted:
 
 
 def chunks_of(client: Scripted, until: int, fail: bool = True) -> list[int]:
-    found = range_reader._Reading(client, OffsetRange("t", 0, 0, until), "read_committed", 1000, fail)  # type: ignore[arg-type]
+    on_loss = refuse if fail else [].append
+    found = range_reader._Reading(client, OffsetRange("t", 0, 0, until), "read_committed", 1000, on_loss)  # type: ignore[arg-type]
     return [chunk.start for chunk in found.chunks()]
 
 
@@ -267,15 +280,15 @@ def test_a_topic_that_was_created_again_is_read_as_it_is_now(
 
 
 def test_a_topic_that_was_deleted_is_data_loss(
-    broker: BrokerProcess, client: Client, filled: Callable[..., str], caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, client: Client, filled: Callable[..., str]
 ) -> None:
     topic = filled(10)
     client.admin.delete_topics([topic])
     with pytest.raises(DataLoss, match=f"{topic}-0: offsets 3 to 9 are lost: the topic was deleted"):
         list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10)))
-    with caplog.at_level(logging.WARNING, "tidelog.pipeline"):
-        assert list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10), fail_on_data_loss=False)) == []
-    assert "offsets 3 to 9 are lost" in caplog.text
+    losses: list[Loss] = []
+    assert list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10), on_loss=losses.append)) == []
+    assert "offsets 3 to 9 are lost" in str(losses[0])
 
 
 def test_that_a_topic_is_gone_is_believed_when_it_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from bench.systems.java import classpath
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.pipeline.offsets import TopicPartition
 from tidelog.pipeline.options.kafka_names import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, SECURITY
-from tidelog.pipeline.options.offsets_json import TopicPartition, offsets_from, offsets_to, read_offsets
+from tidelog.pipeline.options.offsets_json import offsets_from, offsets_to, read_offsets
 from tidelog.pipeline.options.source import (
     Assigned,
     AtOffsets,

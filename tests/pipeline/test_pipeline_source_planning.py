@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.options.offsets_json import EARLIEST, LATEST, Offsets, TopicPartition, offsets_from, offsets_to
+from tidelog.pipeline.errors import DataLoss
+from tidelog.pipeline.offsets import EARLIEST, LATEST, OffsetRange, Offsets, TopicPartition
+from tidelog.pipeline.options.offsets_json import offsets_from, offsets_to
 from tidelog.pipeline.options.source import AtOffsets, AtTimestamp, AtWord, Named, Position, SourceOptions
-from tidelog.pipeline.read.planning import OffsetsLost, StreamPlan, plan_batch
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.read.planning import StreamPlan, plan_batch
 from tidelog.pipeline.read.topics import Resolved
 
 TOPIC = "t"
@@ -106,7 +107,7 @@ def test_a_batch_that_would_end_before_it_starts_is_told_or_reads_nothing(
 ) -> None:
     logs = Logs(0)
     logs.held[tp(0)] = held
-    with pytest.raises(OffsetsLost, match=f"t-0 would be read from offset {start}, which is after its end, {end}"):
+    with pytest.raises(DataLoss, match=f"t-0 would be read from offset {start}, which is after its end, {end}"):
         plan_batch(logs, options(starting, ending=ending))
     assert plan_batch(logs, options(starting, ending=ending, fail_on_data_loss=False)) == []
 
@@ -116,7 +117,7 @@ def test_offsets_that_a_partition_does_not_hold_are_told_or_left_out_but_not_wai
     logs = Logs(10)
     logs.age_out(0, 4)
     positions = {"starting": AtOffsets({tp(0): start}), "ending": AtOffsets({tp(0): end})}
-    with pytest.raises(OffsetsLost, match=f"t-0 holds the offsets 4 to 9, and {start} to {end - 1} are asked for"):
+    with pytest.raises(DataLoss, match=f"t-0 holds the offsets 4 to 9, and {start} to {end - 1} are asked for"):
         plan_batch(logs, options(**positions))
     (task,) = plan_batch(logs, options(**positions, fail_on_data_loss=False))
     assert task.range == OffsetRange(TOPIC, 0, 4, min(end, 10))
@@ -302,13 +303,13 @@ class TestLostOffsets:
     def test_a_partition_that_is_gone(self) -> None:
         strict, lenient = self.plans(Logs(5))
         start, end = {tp(0): 1, tp(1): 3}, {tp(0): 5}
-        with pytest.raises(OffsetsLost, match="t-1 is gone"):
+        with pytest.raises(DataLoss, match="t-1 is gone"):
             strict.ranges(start, end)
         assert [task.range for task in lenient.ranges(start, end)] == [OffsetRange(TOPIC, 0, 1, 5)]
 
     def test_a_partition_that_ends_before_what_is_to_be_read_next(self) -> None:
         strict, lenient = self.plans(Logs(5))
-        with pytest.raises(OffsetsLost, match="t-0 ends at offset 5, and 8 is to be read next"):
+        with pytest.raises(DataLoss, match="t-0 ends at offset 5, and 8 is to be read next"):
             strict.ranges({tp(0): 8}, {tp(0): 5})
         assert lenient.ranges({tp(0): 8}, {tp(0): 5}) == []
 
@@ -316,7 +317,7 @@ class TestLostOffsets:
         logs = Logs(5, 9)
         logs.age_out(1, 4)
         strict, lenient = self.plans(logs)
-        with pytest.raises(OffsetsLost, match="t-1 was added, and begins at offset 4"):
+        with pytest.raises(DataLoss, match="t-1 was added, and begins at offset 4"):
             strict.ranges({tp(0): 5}, {tp(0): 5, tp(1): 9})
         assert [task.range for task in lenient.ranges({tp(0): 5}, {tp(0): 5, tp(1): 9})] == [
             OffsetRange(TOPIC, 1, 4, 9)
@@ -324,6 +325,6 @@ class TestLostOffsets:
 
     def test_a_new_partition_that_is_gone_before_it_is_read(self) -> None:
         strict, lenient = self.plans(Logs(5))
-        with pytest.raises(OffsetsLost, match="t-1 appeared and was gone"):
+        with pytest.raises(DataLoss, match="t-1 appeared and was gone"):
             strict.ranges({tp(0): 5}, {tp(0): 5, tp(1): 9})
         assert lenient.ranges({tp(0): 5}, {tp(0): 5, tp(1): 9}) == []

@@ -9,10 +9,10 @@ from bench.systems.process import BrokerProcess
 from confluent_kafka import Producer
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.options.offsets_json import EARLIEST, LATEST, TopicPartition
+from tidelog.pipeline.offsets import EARLIEST, LATEST, TopicPartition
+from tidelog.pipeline.options.given import LEDGER_TOPIC
 from tidelog.pipeline.options.source import SourceOptions, parse
 from tidelog.pipeline.read.topics import SubscribedTopics, TopicsUnavailable
-from tidelog.pipeline.write.ledger import DEFAULT_TOPIC
 from tidelog.testing.broker import RunningBroker
 
 
@@ -83,11 +83,11 @@ def test_a_pattern_finds_topics_that_come_later(asked: Asked, topic: str, client
 
 def test_internal_topics_are_read_only_where_they_are_named(asked: Asked, client: Client, topic: str) -> None:
     client.groups.commit("somebody", {(topic, 0): 1})
-    if DEFAULT_TOPIC not in client.describe().topics:
-        client.admin.create_topic(DEFAULT_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
+    if LEDGER_TOPIC not in client.describe().topics:
+        client.admin.create_topic(LEDGER_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
     everything = {tp.topic for tp in asked.topics(subscribePattern=".*").latest()}
     assert topic in everything
-    assert everything.isdisjoint({"__consumer_offsets", "__transaction_state", DEFAULT_TOPIC})
+    assert everything.isdisjoint({"__consumer_offsets", "__transaction_state", LEDGER_TOPIC})
     assert len(asked.topics(subscribe="__consumer_offsets").latest()) == 50
 
 

@@ -10,7 +10,7 @@ from tidelog.cli.options import partition_list
 from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.read.plan import TopicPartition
+    from tidelog.pipeline.offsets import TopicPartition
     from tidelog.pipeline.spec import Pipeline
     from tidelog.pipeline.table.tables import Tables
 
@@ -26,6 +26,7 @@ def replay_scope(
     """(what the options ask for, the tables, what the log holds, which topics those are); None for everything."""
     from tidelog.client import Client
     from tidelog.pipeline.errors import NotReady
+    from tidelog.pipeline.offsets import TopicPartition
     from tidelog.pipeline.run.brokers import Brokers
     from tidelog.pipeline.table.tables import Tables
 
@@ -45,10 +46,11 @@ def replay_scope(
             first = resolve(client, topic, since or EARLIEST, own)
             last = resolve(client, topic, until or LATEST, own)
             for partition in own:
+                at = TopicPartition(topic, partition)
                 # Without a bound it is the table's own, which may lie outside of what the log holds now.
                 start = first[partition] if since is not None else 0
-                end = last[partition] if until is not None else tables.offset((topic, partition)) or 0
-                wanted[topic, partition] = (start, end)
+                end = last[partition] if until is not None else tables.offset(at) or 0
+                wanted[at] = (start, end)
     if since is not None and until is not None:
         _check_order(since, until, [(start, min(end, ends[at].end)) for at, (start, end) in wanted.items()])
     if until is not None and until.time_ms is not None:

@@ -14,13 +14,13 @@ words and decides. Everything else is raised, and is Spark's to try again.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.pipeline.errors import BadRecord, DataLoss, Passing, PipelineError
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.read.range_reader import DAMAGED, Loss, OnLoss, may_pass, read_range, refuse
 from tidelog.pipeline.table.parquet_files import ParquetSink, SinkSettings, WrittenFile
 
 if TYPE_CHECKING:
@@ -71,16 +71,14 @@ class Landed:
 def land(task: LandingTask) -> Landed:
     from tidelog.client import ClientError
     from tidelog.client.errors import Recreated
-    from tidelog.pipeline.read import range_reader
     from tidelog.pipeline.values import DecodeStopped, join_schemas
 
     rows, dead = ParquetSink(task.rows), ParquetSink(task.dead)
     wider: list[pa.Schema] = []
     done = Landed(number=task.number, ranges=task.ranges)
-    losses = _Losses()
-    logging.getLogger(range_reader.__name__).addHandler(losses)
+    losses: list[Loss] = []
     try:
-        for records in _records(task):
+        for records in _records(task, refuse if task.fail_on_data_loss else losses.append):
             decoded = task.decoder.decode(records)
             if decoded.rows.num_rows:
                 rows.write(decoded.rows)
@@ -93,18 +91,17 @@ def land(task: LandingTask) -> Landed:
             files=tuple(rows.close()),
             dead_files=tuple(dead.close()),
             wider=join_schemas(wider) if wider else None,
-            losses=tuple(losses.told),
+            losses=tuple(map(str, losses)),
         )
     except DecodeStopped as error:
         failure: PipelineError = BadRecord(str(error), 'to keep such records as dead letters, write "dead_letter"')
-    except (range_reader.DataLoss, Recreated) as error:
+    except Recreated as error:
         failure = DataLoss(str(error), error.hint)
     except ClientError as error:
-        failure = Passing(str(error), error.hint) if range_reader.may_pass(error) else _lasting(error)
+        failure = Passing(str(error), error.hint) if may_pass(error) else _lasting(error)
     except PipelineError as error:
         failure = error
     finally:
-        logging.getLogger(range_reader.__name__).removeHandler(losses)
         # Without effect where the sinks were closed.
         rows.abandon()
         dead.abandon()
@@ -112,8 +109,6 @@ def land(task: LandingTask) -> Landed:
 
 
 def _lasting(error: ClientError) -> PipelineError:
-    from tidelog.pipeline.read.range_reader import DAMAGED
-
     hint = error.hint
     if error.code in DAMAGED:
         hint = (
@@ -123,20 +118,7 @@ def _lasting(error: ClientError) -> PipelineError:
     return PipelineError(str(error), hint)
 
 
-class _Losses(logging.Handler):
-    """Hears what the reading of a range warns of: an executor's own log is nowhere to be seen."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.told: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(record.getMessage())
-
-
-def _records(task: LandingTask) -> Iterator[pa.RecordBatch]:
-    from tidelog.pipeline.read.range_reader import read_range
-
+def _records(task: LandingTask, on_loss: OnLoss) -> Iterator[pa.RecordBatch]:
     for offsets in task.ranges:
         yield from read_range(
             task.bootstrap,
@@ -144,17 +126,5 @@ def _records(task: LandingTask) -> Iterator[pa.RecordBatch]:
             task.decoder.columns,
             isolation=task.isolation,
             client_options={"client_id": "tidelog-pipeline", "timeout_s": task.timeout_s},
-            fail_on_data_loss=task.fail_on_data_loss,
+            on_loss=on_loss,
         )
-
-
-def write_rows(settings: SinkSettings, batches: Iterable[Any]) -> tuple[WrittenFile, ...]:
-    """Rows that are already in Arrow, as files: the end of a transform, and what replay keeps of a file."""
-    sink = ParquetSink(settings)
-    try:
-        for batch in batches:
-            if batch.num_rows:
-                sink.write(batch)
-        return tuple(sink.close())
-    finally:
-        sink.abandon()

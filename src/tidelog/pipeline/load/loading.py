@@ -38,9 +38,10 @@ from tidelog.pipeline.load.files import (
     list_files,
     read_delta,
 )
+from tidelog.pipeline.options.given import LEDGER_TOPIC
 from tidelog.pipeline.options.topic_sink import DEFAULT_PREFIX
 from tidelog.pipeline.write.committing import Committer, Family
-from tidelog.pipeline.write.ledger import DEFAULT_TOPIC, Entry
+from tidelog.pipeline.write.ledger import Entry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +251,7 @@ def run(spark: SparkSession, load: Load, todo: Todo, watch: Watch = lambda done,
 
 def _committer(client: Client, load: Load) -> Committer:
     prefix = load.option("tidelog.transactional.id.prefix", DEFAULT_PREFIX)
-    return Committer(client, Family(prefix, load.identity), load.option("tidelog.ledger.topic", DEFAULT_TOPIC))
+    return Committer(client, Family(prefix, load.identity), load.option("tidelog.ledger.topic", LEDGER_TOPIC))
 
 
 def _watched(spark: SparkSession, group: str, work: Callable[[], None], watch: Watch) -> None:

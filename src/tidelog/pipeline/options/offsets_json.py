@@ -8,21 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-LATEST: Final = -1
-EARLIEST: Final = -2
+from tidelog.pipeline.offsets import EARLIEST, Offsets, TopicPartition
 
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-Offsets = dict[TopicPartition, int]
 #: what the same looks like as JSON: topic -> partition, as text -> offset
 OffsetsJson = dict[str, dict[str, int]]
 

@@ -27,8 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.pipeline.options.source import BadOption, Given, bootstrap_of
-from tidelog.pipeline.write.ledger import DEFAULT_TOPIC
+from tidelog.pipeline.options.given import LEDGER_TOPIC, BadOption, Given, bootstrap_of
 from tidelog.wire.compression import CODEC_NAMES
 
 DEFAULT_PREFIX: Final = "tidelog-spark"
@@ -67,7 +66,7 @@ class SinkOptions:
     write_version: int = 0
     write_note: str | None = None
     prefix: str = DEFAULT_PREFIX
-    ledger_topic: str = DEFAULT_TOPIC
+    ledger_topic: str = LEDGER_TOPIC
     compression: str = "none"
     batch_bytes: int = BATCH_BYTES
     max_request_bytes: int = MAX_REQUEST_BYTES
@@ -99,7 +98,7 @@ def parse_sink(options: Mapping[str, str], streaming: bool) -> SinkOptions:
         write_version=given.number("tidelog.write.version", 0) or 0,
         write_note=given.text("tidelog.write.note"),
         prefix=given.text("tidelog.transactional.id.prefix") or DEFAULT_PREFIX,
-        ledger_topic=given.text("tidelog.ledger.topic") or DEFAULT_TOPIC,
+        ledger_topic=given.text("tidelog.ledger.topic") or LEDGER_TOPIC,
         compression=given.word("kafka.compression.type", CODEC_NAMES, "none"),
         batch_bytes=given.number("kafka.batch.size", 1) or BATCH_BYTES,
         max_request_bytes=given.number("kafka.max.request.size", 100) or MAX_REQUEST_BYTES,

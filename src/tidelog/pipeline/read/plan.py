@@ -20,41 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
-from tidelog.pipeline.read.ranges import OffsetRange, limit, split_evenly
+from tidelog.pipeline.offsets import EARLIEST, LATEST, Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.read.ranges import Gap, hold, limit, split_evenly
 from tidelog.pipeline.spec import StartingOffsets
 
-TopicPartition = tuple[str, int]
-#: as offsets in the file, after Spark's connector
-LATEST, EARLIEST = -1, -2
 _REBUILD: Final = (
     "give the pipeline a new name and a new table, or rebuild the table from what the log holds now: "
     "tidelog pipeline replay FILE --allow-missing"
 )
-
-
-class Ends(NamedTuple):
-    """What a partition holds: first <= offset < end."""
-
-    first: int
-    end: int
-
-
-class Gap(NamedTuple):
-    """Offsets that were due and that the log no longer holds: start <= offset < until."""
-
-    topic: str
-    partition: int
-    start: int
-    until: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: offset {self.start} is due, and the log begins at {self.until}; "
-            f"{self.until - self.start} offsets are gone"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +81,19 @@ def plan(
     gaps: list[Gap] = []
     ranges: list[OffsetRange] = []
     lag = 0
-    for at, (first, end) in sorted(ends.items()):
-        start = committed[at]
-        if start > end:
-            raise _shrunk(at, start, end, at[0] in same_topics)
-        lag += end - start
-        if start < first:
-            gaps.append(Gap(*at, start, first))
-            start = first
-        if start < end:
-            ranges.append(OffsetRange(*at, start, end))
+    for at, found in sorted(ends.items()):
+        due = OffsetRange(*at, committed[at], found.end)
+        if due.start > due.until:
+            raise _shrunk(at, due.start, due.until, at[0] in same_topics)
+        lag += due.size
+        held, missing = hold(due, found)
+        gaps += missing
+        ranges.append(held)
     if gaps and fail_on_data_loss:
         raise _lost(gaps)
     chosen = [r for r in (ranges if max_records is None else limit(ranges, max_records)) if r.size]
-    moves = {gap[:2]: (gap.start, gap.until) for gap in gaps}
-    moves |= {(r.topic, r.partition): (committed[r.topic, r.partition], r.until) for r in chosen}
+    moves = {TopicPartition(gap.topic, gap.partition): (gap.start, gap.until) for gap in gaps}
+    moves |= {r.at: (committed[r.at], r.until) for r in chosen}
     return Plan(tuple(chosen), assign(split_evenly(chosen, tasks), tasks), tuple(gaps), moves, lag)
 
 

@@ -18,7 +18,7 @@ So what starts at the end of a partition also ends there in the first batch, whi
 down as its end, the next batch begins at 10 whatever happens.
 
 Partitions that appear later are read from their beginning. Whatever shows that records were lost before they were read
-(a partition that is gone, that begins later or ends earlier than it should) is `OffsetsLost`, or with `failOnDataLoss`
+(a partition that is gone, that begins later or ends earlier than it should) is `DataLoss`, or with `failOnDataLoss`
 false a warning.
 """
 
@@ -29,16 +29,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from tidelog.pipeline.options.offsets_json import Offsets, TopicPartition
+from tidelog.pipeline.errors import DataLoss
+from tidelog.pipeline.offsets import Ends, OffsetRange, Offsets, TopicPartition
 from tidelog.pipeline.options.source import AtOffsets, AtWord, Position, SourceOptions
-from tidelog.pipeline.read.ranges import OffsetRange, limit, split_by_size, split_evenly
+from tidelog.pipeline.read.ranges import hold, limit, split_by_size, split_evenly
 from tidelog.pipeline.read.topics import Resolved
 
 log = logging.getLogger("tidelog.pipeline")
-
-
-class OffsetsLost(RuntimeError):
-    """Records that should have been read are not there any more."""
 
 
 class Topics(Protocol):
@@ -89,15 +86,16 @@ def plan_batch(topics: Topics, options: SourceOptions) -> list[Task]:
 
 def _held(topics: Topics, ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
     """The ranges as far as the partitions hold them. An end that does not exist yet would be waited for in vain."""
-    firsts = topics.earliest(TopicPartition(r.topic, r.partition) for r in ranges)
+    firsts = topics.earliest(r.at for r in ranges)
     ends = topics.latest()
     held = []
     for r in ranges:
-        tp = TopicPartition(r.topic, r.partition)
-        first, end = firsts.get(tp, r.start), ends.get(tp, r.until)
-        if r.size and (r.start < first or r.until > end):
-            _lost(f"{tp} holds the offsets {first} to {end - 1}, and {r.start} to {r.until - 1} are asked for", options)
-        held.append(r._replace(start=max(r.start, first), until=min(r.until, end)))
+        found = Ends(firsts.get(r.at, r.start), ends.get(r.at, r.until))
+        there, missing = hold(r, found)
+        if missing:
+            held_now = f"{r.at} holds the offsets {found.first} to {found.end - 1}"
+            _lost(f"{held_now}, and {r.start} to {r.until - 1} are asked for", options)
+        held.append(there)
     return held
 
 
@@ -143,7 +141,7 @@ class StreamPlan:
                 return dict(start)
             if max_offsets is not None:
                 ranges = limit(ranges, max_offsets)
-        ends = newest | {TopicPartition(r.topic, r.partition): r.until for r in ranges}
+        ends = newest | {r.at: r.until for r in ranges}
         if self._first == "undecided" and self._initial is not None:
             ends |= {tp: start[tp] for tp in self._initial.at_the_end}
         self._first = "decided"
@@ -209,7 +207,7 @@ class StreamPlan:
 
 def _lost(what: str, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
-        raise OffsetsLost(f"{what}. Set option failOnDataLoss to false to go on without what is lost")
+        raise DataLoss(f"{what}. Set option failOnDataLoss to false to go on without what is lost")
     log.warning("%s; going on without what is lost, as failOnDataLoss is false", what)
 
 

@@ -8,8 +8,8 @@ of a compressed batch the unpacked records as well.
 Rows are those with start <= offset < until that a consumer may see. Gaps that compaction, control records and aborted
 transactions leave are passed. What should be there and is not is data loss: offsets that retention or somebody's
 DeleteRecords took before they were read, a log that is shorter than it was when the range was planned, or a topic that
-was deleted since. It stops the reading with `DataLoss`, which says what is gone; or, where the caller said so, is
-logged, and reading goes on with what exists.
+was deleted since. Each `Loss` is handed to the caller, who raises `DataLoss`, as is done where nothing else is said, or
+takes note of it; then reading goes on with what exists.
 
 Clients are kept between calls, since Python workers live longer than their tasks. One that was left in the middle of
 an answer is not used again. For the same reason what a worker has imported is put out of the garbage collector's
@@ -20,22 +20,21 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.client.client import Client
 from tidelog.client.errors import ClientError, LogTruncated, NotFound, OffsetOutOfRange, TimedOut, Unreachable
 from tidelog.client.reader import Chunk, Isolation, Span
+from tidelog.pipeline.errors import DataLoss
+from tidelog.pipeline.offsets import OffsetRange
 from tidelog.pipeline.read.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, ArrowDecoder
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tidelog.pipeline.read.ranges import OffsetRange
 
 FETCH_BYTES: Final = 4 * 1024 * 1024
 #: how often in a row a broker says that nothing follows before a gap at the end of the range is believed
@@ -45,6 +44,10 @@ EMPTY_ANSWERS: Final = 2
 MISSING_ANSWERS: Final = 3
 MISSING_PAUSE_S: Final = 0.5
 KEPT_CLIENTS: Final = 4
+LOSS_HINT: Final = (
+    "read from an offset that the partition still holds, "
+    "or set failOnDataLoss (fail_on_data_loss) to false to go on with what exists"
+)
 
 #: a batch of the log that is not as it must be; Kafka's clients ask for it again, and it stays as it is
 DAMAGED: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
@@ -52,32 +55,33 @@ DAMAGED: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 #: set by Spark in the Python workers that it uses for one task after the other
 _REUSED_WORKER: Final = "SPARK_REUSE_WORKER"
 
-_log = logging.getLogger(__name__)
-
 #: clients that nobody uses at the moment, by process: one that was forked must not share its parent's connections
 _idle: dict[tuple[object, ...], list[Client]] = {}
 
 
-class DataLoss(ClientError):
-    """Offsets from `first` up to `until` (exclusive) of a partition cannot be read any more."""
+class Loss(NamedTuple):
+    """Offsets of a partition, start <= offset < until, that cannot be read any more."""
 
-    def __init__(self, topic: str, partition: int, first: int, until: int, why: str) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.first = first
-        self.until = until
-        hint = (
-            "read from an offset that the partition still holds, "
-            "or set failOnDataLoss (fail_on_data_loss) to false to go on with what exists"
-        )
-        what = f"offset {first} is lost" if until - first == 1 else f"offsets {first} to {until - 1} are lost"
-        self.what = f"{topic}-{partition}: {what}: {why}"
-        self._why = why
-        # Spark shows nothing but the words of an error.
-        super().__init__(f"{self.what}; {hint}", hint=hint)
+    topic: str
+    partition: int
+    start: int
+    until: int
+    why: str
+    #: whether the partition begins later than it did, and nothing else is wrong with it
+    is_beginning: bool = False
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DataLoss, (self.topic, self.partition, self.first, self.until, self._why)
+    def __str__(self) -> str:
+        lost = f"offsets {self.start} to {self.until - 1} are lost"
+        if self.until - self.start == 1:
+            lost = f"offset {self.start} is lost"
+        return f"{self.topic}-{self.partition}: {lost}: {self.why}"
+
+
+OnLoss = Callable[[Loss], None]
+
+
+def refuse(loss: Loss) -> None:
+    raise DataLoss(str(loss), LOSS_HINT)
 
 
 def may_pass(error: ClientError) -> bool:
@@ -92,21 +96,17 @@ def read_range(
     *,
     isolation: Isolation = "read_committed",
     client_options: Mapping[str, Any] | None = None,
-    fail_on_data_loss: bool = True,
-    beginning_may_be_gone: bool = False,
+    on_loss: OnLoss = refuse,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `offsets` as Arrow batches with `columns`, in order.
-
-    With `beginning_may_be_gone` offsets before the first that the partition holds are no reason to fail; others are.
-    """
+    """The records of `offsets` as Arrow batches with `columns`, in order."""
     decoder = ArrowDecoder(columns, max_rows=max_rows, max_bytes=max_bytes)
     if offsets.start >= offsets.until:
         return
     with borrowed_client(bootstrap, client_options or {}) as client:
-        reading = _Reading(client, offsets, isolation, fetch_bytes, fail_on_data_loss, beginning_may_be_gone)
+        reading = _Reading(client, offsets, isolation, fetch_bytes, on_loss)
         for chunk in reading.chunks():
             yield from decoder.decode(chunk)
     _settle()
@@ -150,13 +150,12 @@ class _Reading:
     """The chunks of one range, with what to do where something is not there."""
 
     __slots__ = (
-        "_beginning_may_be_gone",
         "_client",
         "_empty_answers",
-        "_fail",
         "_fetch_bytes",
         "_isolation",
         "_offsets",
+        "_on_loss",
         "_waiting_since",
     )
 
@@ -166,15 +165,13 @@ class _Reading:
         offsets: OffsetRange,
         isolation: Isolation,
         fetch_bytes: int,
-        fail_on_data_loss: bool,
-        beginning_may_be_gone: bool = False,
+        on_loss: OnLoss,
     ) -> None:
         self._client = client
         self._offsets = offsets
         self._isolation: Isolation = isolation
         self._fetch_bytes = fetch_bytes
-        self._fail = fail_on_data_loss
-        self._beginning_may_be_gone = beginning_may_be_gone
+        self._on_loss = on_loss
         self._empty_answers = 0
         self._waiting_since: float | None = None
 
@@ -214,7 +211,7 @@ class _Reading:
         until = self._offsets.until
         if error.first > span.position:
             why = f"it now begins at offset {error.first} (retention or DeleteRecords took what was before)"
-            self._lose(span.position, min(error.first, until), why, excused=self._beginning_may_be_gone)
+            self._lose(span.position, min(error.first, until), why, is_beginning=True)
             return error.first
         self._lose(span.position, until, f"it now ends at offset {error.end}, as if it was truncated")
         return until
@@ -242,8 +239,5 @@ class _Reading:
         self._lose(position, until, f"it now ends at offset {fetched.high_watermark}, as if it was truncated")
         return True
 
-    def _lose(self, first: int, until: int, why: str, excused: bool = False) -> None:
-        error = DataLoss(self._offsets.topic, self._offsets.partition, first, until, why)
-        if self._fail and not excused:
-            raise error
-        _log.warning("%s", error.what)
+    def _lose(self, start: int, until: int, why: str, is_beginning: bool = False) -> None:
+        self._on_loss(Loss(self._offsets.topic, self._offsets.partition, start, until, why, is_beginning))

@@ -1,7 +1,6 @@
-"""Offset ranges, and how they are divided: over the tasks of one read, and over the reads of a stream.
+"""Ranges of offsets: how much of them is still there, and how they are divided.
 
-A range is part of one partition, `start` included and `until` not. Its size counts offsets, and is at least the number
-of its records: compaction and transaction markers leave offsets without any.
+Over the tasks of one read, and over the reads of a stream.
 
 Everything here is a pure function of ranges. The order of what is given is kept; within a partition the pieces follow
 each other, so that together they hold the same offsets, each once.
@@ -13,20 +12,30 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tidelog.pipeline.offsets import Ends, OffsetRange
 
-class OffsetRange(NamedTuple):
+
+class Gap(NamedTuple):
+    """Offsets that were due and that the log no longer holds: start <= offset < until."""
+
     topic: str
     partition: int
     start: int
     until: int
 
-    @property
-    def size(self) -> int:
-        """How many offsets; none where the end lies before the start."""
-        return max(self.until - self.start, 0)
-
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} [{self.start}, {self.until})"
+        return (
+            f"{self.topic}-{self.partition}: offset {self.start} is due, and the log begins at {self.until}; "
+            f"{self.until - self.start} offsets are gone"
+        )
+
+
+def hold(due: OffsetRange, ends: Ends) -> tuple[OffsetRange, list[Gap]]:
+    """As much of a range as its partition holds, perhaps nothing, and what it does not hold."""
+    held = due._replace(start=max(due.start, ends.first), until=min(due.until, ends.end))
+    before = Gap(*due.at, due.start, min(ends.first, due.until))
+    after = Gap(*due.at, max(ends.end, due.start), due.until)
+    return held, [gap for gap in (before, after) if gap.start < gap.until]
 
 
 def split_evenly(ranges: Iterable[OffsetRange], tasks: int) -> list[OffsetRange]:

@@ -16,7 +16,7 @@ from tidelog.client import Client, ClientError
 from tidelog.client.cluster import TopicInfo
 from tidelog.client.errors import NotFound, Refused
 from tidelog.client.offsets import When
-from tidelog.pipeline.options.offsets_json import EARLIEST, LATEST, Offsets, TopicPartition
+from tidelog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from tidelog.pipeline.options.source import (
     AtOffsets,
     AtTimestamp,
@@ -27,8 +27,8 @@ from tidelog.pipeline.options.source import (
     Named,
     Position,
     SourceOptions,
+    is_meant_by_patterns,
 )
-from tidelog.pipeline.write.ledger import is_meant_by_patterns
 
 T = TypeVar("T")
 

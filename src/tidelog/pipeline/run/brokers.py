@@ -10,9 +10,9 @@ from typing import Final, Self
 from tidelog.client import Client
 from tidelog.client.errors import NotFound
 from tidelog.client.offsets import When
-from tidelog.pipeline.read.plan import Ends, TopicPartition
+from tidelog.pipeline.offsets import Ends, TopicPartition
+from tidelog.pipeline.options.source import is_meant_by_patterns
 from tidelog.pipeline.spec import Source
-from tidelog.pipeline.write.ledger import is_meant_by_patterns
 
 CLIENT_ID: Final = "tidelog-pipeline"
 
@@ -46,7 +46,9 @@ class Brokers:
             for name, topic in topics.items()
             if any(topic.topic_id)
         }
-        return sorted((topic.name, partition) for topic in topics.values() for partition in topic.partitions)
+        return sorted(
+            TopicPartition(topic.name, partition) for topic in topics.values() for partition in topic.partitions
+        )
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         """What each partition holds, as far as the isolation lets one read."""
@@ -56,7 +58,9 @@ class Brokers:
             end = self._client.offsets(topic, numbers, "latest", self._source.isolation)
             for number in numbers:
                 # A transaction that was open at the first question may have ended before the second.
-                found[topic, number] = Ends(first[number].offset, max(first[number].offset, end[number].offset))
+                found[TopicPartition(topic, number)] = Ends(
+                    first[number].offset, max(first[number].offset, end[number].offset)
+                )
         return found
 
     def offsets_at(self, partitions: Iterable[TopicPartition], when: When) -> dict[TopicPartition, int | None]:
@@ -64,16 +68,18 @@ class Brokers:
         found: dict[TopicPartition, int | None] = {}
         for topic, numbers in _by_topic(partitions).items():
             for number, at in self._client.offsets(topic, numbers, when).items():
-                found[topic, number] = at.offset if at.offset >= 0 else None
+                found[TopicPartition(topic, number)] = at.offset if at.offset >= 0 else None
         return found
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._client.groups.commit(group, offsets)
+        self._client.groups.commit(group, {(at.topic, at.partition): offset for at, offset in offsets.items()})
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """What the group has committed; nothing where there is no such group."""
         try:
-            return {at: committed.offset for at, committed in self._client.groups.offsets(group).items()}
+            return {
+                TopicPartition(*at): committed.offset for at, committed in self._client.groups.offsets(group).items()
+            }
         except NotFound:
             return {}
 

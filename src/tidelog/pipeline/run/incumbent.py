@@ -30,8 +30,8 @@ from tidelog.pipeline.land.progress import (
     partitions_of,
     tell_all,
 )
-from tidelog.pipeline.read.plan import Ends, Plan, TopicPartition, plan, starting_offset
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.offsets import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.read.plan import Plan, plan, starting_offset
 from tidelog.pipeline.run.batches import BatchFiles, Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.decoding import SAMPLE, SAMPLE_BYTES, Decoding
@@ -160,8 +160,7 @@ class Incumbent:
         offsets = sum(r.size for r in result.ranges)
         self.meter.add(time.monotonic(), result.rows, offsets)
         for r in result.ranges:
-            at = (r.topic, r.partition)
-            self._read[at] = self._read.get(at, self._committed[at]) + r.size
+            self._read[r.at] = self._read.get(r.at, self._committed[r.at]) + r.size
         self._tell_losses(result.losses)
         self.tell(State.READING)
 
@@ -270,7 +269,7 @@ def sample(pipeline: Pipeline, ends: Mapping[TopicPartition, Ends], timeout_s: f
             ("value",),
             isolation=pipeline.source.isolation,
             client_options={"client_id": "tidelog-pipeline", "timeout_s": timeout_s},
-            fail_on_data_loss=False,
+            on_loss=lambda _: None,
         )
         values += _first_values(found, share, share_bytes)
     return values

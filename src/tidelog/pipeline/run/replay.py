@@ -23,8 +23,9 @@ from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
 from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.landing import Landed
 from tidelog.pipeline.land.progress import Listener, Notice, tell_all
-from tidelog.pipeline.read.plan import Ends, TopicPartition, assign
-from tidelog.pipeline.read.ranges import OffsetRange, limit, split_evenly
+from tidelog.pipeline.offsets import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.read.plan import assign
+from tidelog.pipeline.read.ranges import limit, split_evenly
 from tidelog.pipeline.run.batches import Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.decoding import Decoding
@@ -270,7 +271,7 @@ class Replay:
         info = {
             "epoch": tables.epoch,
             "what": "the table is built again" if scope.whole else "a part of the table is built again",
-            "offsets": nested({(r.topic, r.partition): (r.start, r.until) for r in scope.ranges}),
+            "offsets": nested({r.at: (r.start, r.until) for r in scope.ranges}),
         }
         if tables.letters is not None:
             going = None if scope.whole else scope.ranges

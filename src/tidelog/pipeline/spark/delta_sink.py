@@ -224,7 +224,7 @@ def upsert(
 def _write(options: SinkOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Written:
     from pyspark import TaskContext
 
-    from tidelog.pipeline.land.landing import write_rows
+    from tidelog.pipeline.table.parquet_files import write_rows
 
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(QUERY_ID)

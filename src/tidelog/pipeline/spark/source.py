@@ -18,6 +18,7 @@ what else it needs only where it is used.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +52,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.options.offsets_json import Offsets
+    from tidelog.pipeline.offsets import Offsets
     from tidelog.pipeline.options.source import Reading, SourceOptions
     from tidelog.pipeline.read.planning import StreamPlan, Task
+    from tidelog.pipeline.read.range_reader import Loss
     from tidelog.pipeline.read.topics import SubscribedTopics
+
+log = logging.getLogger("tidelog.pipeline")
 
 _TYPES = {
     "key": BinaryType(),
@@ -192,10 +196,19 @@ def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]
         options.columns,
         isolation=options.isolation,
         client_options={"client_id": options.client_id, "timeout_s": options.poll_timeout_ms / 1000},
-        fail_on_data_loss=task.fail_on_data_loss,
-        beginning_may_be_gone=task.beginning_may_be_gone,
+        on_loss=lambda loss: _lose(loss, task),
         fetch_bytes=options.fetch_bytes or FETCH_BYTES,
     )
+
+
+def _lose(loss: Loss, task: Task) -> None:
+    from tidelog.pipeline.errors import DataLoss
+    from tidelog.pipeline.read.range_reader import LOSS_HINT
+
+    if task.fail_on_data_loss and not (loss.is_beginning and task.beginning_may_be_gone):
+        # Spark shows nothing but the words of an error.
+        raise DataLoss(f"{loss}; {LOSS_HINT}", LOSS_HINT)
+    log.warning("%s", loss)
 
 
 def _schema(include_headers: bool) -> StructType:
@@ -203,7 +216,8 @@ def _schema(include_headers: bool) -> StructType:
 
 
 def _options(given: Mapping[str, str], reading: Reading, schema: StructType) -> SourceOptions:
-    from tidelog.pipeline.options.source import BadOption, parse
+    from tidelog.pipeline.options.given import BadOption
+    from tidelog.pipeline.options.source import parse
 
     options = parse(given, reading)
     if schema != _schema(options.include_headers):

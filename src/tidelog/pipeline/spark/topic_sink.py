@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from tidelog.client.client import Client
 from tidelog.client.errors import ClientError
 from tidelog.client.transactional import Prepared
-from tidelog.pipeline.options.source import BadOption
+from tidelog.pipeline.options.given import BadOption
 from tidelog.pipeline.options.topic_sink import SinkOptions, parse_sink
 from tidelog.pipeline.read.range_reader import borrowed_client
 from tidelog.pipeline.write.committing import Committer, Family

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.land.landing import write_rows
 from tidelog.pipeline.spec import DELETED
 from tidelog.pipeline.table import storage
 from tidelog.pipeline.table.changes import Keyed, merge, orders_of, resolve, stored, without_key
 from tidelog.pipeline.table.graves import NO_GRAVES, Graves
+from tidelog.pipeline.table.parquet_files import write_rows
 from tidelog.pipeline.table.pipeline_table import GRAVES
 from tidelog.pipeline.table.query_table import QueryTable
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -295,6 +295,18 @@ def partition_text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value)
+
+
+def write_rows(settings: SinkSettings, batches: Iterable[Any]) -> tuple[WrittenFile, ...]:
+    """Rows that are already in Arrow, as files: the end of a transform, and what replay keeps of a file."""
+    sink = ParquetSink(settings)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                sink.write(batch)
+        return tuple(sink.close())
+    finally:
+        sink.abandon()
 
 
 # --- statistics ---------------------------------------------------------------------------------------

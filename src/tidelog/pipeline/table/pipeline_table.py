@@ -47,7 +47,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError, Restored
-from tidelog.pipeline.read.plan import TopicPartition
+from tidelog.pipeline.offsets import TopicPartition
 from tidelog.pipeline.spec import OnRestore
 from tidelog.pipeline.table import columns, delta_features, restoring, storage
 from tidelog.pipeline.table.columns import delta_schema, first_line
@@ -91,7 +91,7 @@ class Batch:
 
 
 def _own_marks(batch: Batch) -> dict[str, int]:
-    return {f"{t}/{p}": after for (t, p), (_, after) in batch.offsets.items()} | dict(batch.marks)
+    return {offset_mark(at): after for at, (_, after) in batch.offsets.items()} | dict(batch.marks)
 
 
 class PipelineTable:
@@ -206,7 +206,7 @@ class PipelineTable:
 
     def offset(self, at: TopicPartition) -> int | None:
         """The next offset of a partition; None where the table does not know it."""
-        return self.mark(f"{at[0]}/{at[1]}")
+        return self.mark(offset_mark(at))
 
     def start(self, at: TopicPartition) -> int | None:
         return self.mark(start_mark(at))
@@ -220,7 +220,7 @@ class PipelineTable:
 
     def lost(self) -> list[TopicPartition]:
         """Partitions that were begun, and of which the table no longer knows how far it is."""
-        begun = ((topic, n) for topic, known in self.topics.items() for n in range(known))
+        begun = (TopicPartition(topic, n) for topic, known in self.topics.items() for n in range(known))
         return [at for at in begun if self.offset(at) is None]
 
     def check_offsets(self) -> None:
@@ -230,7 +230,7 @@ class PipelineTable:
 
     def partitions(self) -> list[TopicPartition]:
         """All that were ever begun. Those of a topic are numbered from 0 on, and it never loses one."""
-        numbered = (((topic, n) for n in count()) for topic in sorted(self.topics))
+        numbered = ((TopicPartition(topic, n) for n in count()) for topic in sorted(self.topics))
         return [at for one in numbered for at in takewhile(lambda at: self.offset(at) is not None, one)]
 
     @property
@@ -339,7 +339,7 @@ class PipelineTable:
             return {}
         last, then = (PipelineTable(delta, self.path, self._name) for delta in found)
         # What was begun since has no rows any more, and begins again.
-        begun = {f"{t}/{p}": last.start((t, p)) or 0 for t, p in last.partitions()}
+        begun = {offset_mark(at): last.start(at) or 0 for at in last.partitions()}
         kept = {what: version for what in last._standing() if (version := then.mark(what)) is not None}
         if any(kept.get(what, 0) > (last.mark(what) or 0) for what in begun):
             raise restoring.further(self.path)
@@ -424,7 +424,7 @@ class PipelineTable:
 
     def _standing(self) -> dict[str, int]:
         """The entries of all partitions, as they are."""
-        what = [mark for t, p in self.partitions() for mark in (f"{t}/{p}", start_mark((t, p)))]
+        what = [mark for at in self.partitions() for mark in (offset_mark(at), start_mark(at))]
         what += [id_mark(topic) for topic in self.topics] + [GRAVES]
         return {mark: version for mark in what if (version := self.mark(mark)) is not None}
 
@@ -598,6 +598,10 @@ class PipelineTable:
             retention_hours=older_than_hours, dry_run=True, enforce_retention_duration=False, full=True
         )
         return [str(path) for path in found if not _DELETION_VECTOR.search(str(path))]
+
+
+def offset_mark(at: TopicPartition) -> str:
+    return f"{at[0]}/{at[1]}"
 
 
 def start_mark(at: TopicPartition) -> str:

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelog.pipeline.land.landing import write_rows
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.offsets import OffsetRange
 from tidelog.pipeline.table import storage
-from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
+from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, write_rows
 from tidelog.pipeline.table.pipeline_table import PipelineTable
 from tidelog.pipeline.table.table_files import TableFile
 

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.offsets import TopicPartition
 from tidelog.pipeline.table.rewriting import read_file
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.read.plan import TopicPartition
     from tidelog.pipeline.table.pipeline_table import PipelineTable
     from tidelog.pipeline.table.rewriting import Origin
     from tidelog.pipeline.table.table_files import TableFile
 
 #: from the first offset to behind the last, by partition
-Hull = dict["TopicPartition", tuple[int, int]]
+Hull = dict[TopicPartition, tuple[int, int]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,10 +77,10 @@ def _hull(
     for file in files:
         for batch in read_file(table, file):
             rows = batch if chosen is None else batch.filter(chosen(batch))
-            places = pa.table(dict(zip(("topic", "partition", "offset"), map(rows.column, origin), strict=True)))
-            bounds = places.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+            origins = pa.table(dict(zip(("topic", "partition", "offset"), map(rows.column, origin), strict=True)))
+            bounds = origins.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
             for row in bounds.to_pylist():
-                at = row["topic"], row["partition"]
+                at = TopicPartition(row["topic"], row["partition"])
                 first, until = found.get(at, (row["offset_min"], 0))
                 found[at] = min(first, row["offset_min"]), max(until, row["offset_max"] + 1)
     return found

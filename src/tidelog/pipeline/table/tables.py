@@ -26,15 +26,23 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelog.pipeline.errors import Passing, PipelineError
-from tidelog.pipeline.read.plan import Ends, TopicPartition, renewed, starting_offset
-from tidelog.pipeline.read.ranges import OffsetRange
+from tidelog.pipeline.offsets import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.read.plan import renewed, starting_offset
 from tidelog.pipeline.spec import Pipeline, StartingOffsets
 from tidelog.pipeline.table import intent, storage
 from tidelog.pipeline.table.changes import stored
 from tidelog.pipeline.table.delta_features import Door
 from tidelog.pipeline.table.merging import check_keys, merge_rows
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part_prefix
-from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable, check_empty, foreign, id_mark, start_mark
+from tidelog.pipeline.table.pipeline_table import (
+    Batch,
+    PipelineTable,
+    check_empty,
+    foreign,
+    id_mark,
+    offset_mark,
+    start_mark,
+)
 from tidelog.pipeline.table.rewriting import LETTERS, without
 
 #: beyond every offset
@@ -270,7 +278,7 @@ def nested(moves: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, dict[st
 
 
 def _begin(starts: Mapping[TopicPartition, int]) -> dict[str, int]:
-    marks = {f"{topic}/{partition}": offset for (topic, partition), offset in starts.items()}
+    marks = {offset_mark(at): offset for at, offset in starts.items()}
     return marks | {start_mark(at): offset for at, offset in starts.items()}
 
 

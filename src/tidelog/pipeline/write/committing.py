@@ -44,7 +44,8 @@ from tidelog.client.client import Client
 from tidelog.client.errors import ClientError, Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction
-from tidelog.pipeline.write.ledger import DEFAULT_TOPIC, Entry, Hold, Ledger, Part
+from tidelog.pipeline.options.given import LEDGER_TOPIC
+from tidelog.pipeline.write.ledger import Entry, Hold, Ledger, Part
 
 #: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
 SWEEP_INTERVAL_S: Final = 5.0
@@ -108,7 +109,7 @@ class Committer:
     """The driver's side of a writer's batches. Committers of one `run` are one driver; without a name it is its own."""
 
     def __init__(
-        self, client: Client, family: Family, ledger_topic: str = DEFAULT_TOPIC, run: str | None = None
+        self, client: Client, family: Family, ledger_topic: str = LEDGER_TOPIC, run: str | None = None
     ) -> None:
         self._client = client
         self._family = family

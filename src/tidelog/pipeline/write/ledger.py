@@ -26,19 +26,12 @@ import time
 from typing import Final, NamedTuple
 
 from tidelog.client.client import Client
-from tidelog.client.cluster import Patience, TopicInfo
+from tidelog.client.cluster import Patience
 from tidelog.client.errors import ClientError, Denied, Exists, NotFound, Refused, TimedOut
 from tidelog.client.partitioner import partition_of_key
 from tidelog.client.reader import Span, chunk_records
 from tidelog.client.transactional import Prepared, TransactionalProducer
-
-DEFAULT_TOPIC: Final = "__tidelog_writes"
-
-
-def is_meant_by_patterns(topic: TopicInfo) -> bool:
-    """Internal topics, and the ledger itself, are read only where they are named."""
-    return not topic.is_internal and topic.name != DEFAULT_TOPIC
-
+from tidelog.pipeline.options.given import LEDGER_TOPIC
 
 PARTITIONS: Final = 16
 CONFIGS: Final = {
@@ -111,7 +104,7 @@ class Entry(NamedTuple):
 class Ledger:
     """The ledger of a cluster, as far as it was read."""
 
-    def __init__(self, client: Client, topic: str = DEFAULT_TOPIC) -> None:
+    def __init__(self, client: Client, topic: str = LEDGER_TOPIC) -> None:
         self._client = client
         self._topic = topic
         self._partitions = 0

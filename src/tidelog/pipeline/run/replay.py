@@ -30,12 +30,13 @@ from tidelog.pipeline.run.batches import Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.decoding import Decoding
 from tidelog.pipeline.run.incumbent import sample
+from tidelog.pipeline.run.rebuilding import Rebuilding
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import intent
 from tidelog.pipeline.table.delta_features import Door
-from tidelog.pipeline.table.merging import Rebuilding
+from tidelog.pipeline.table.marks import id_mark, start_mark
 from tidelog.pipeline.table.parquet_files import WrittenFile
-from tidelog.pipeline.table.pipeline_table import Batch, id_mark, start_mark
+from tidelog.pipeline.table.pipeline_table import Batch
 from tidelog.pipeline.table.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.table.tables import Tables, check_partitioning, nested, starts_of
 

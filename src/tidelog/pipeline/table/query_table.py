@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -29,11 +29,10 @@ from tidelog.pipeline.table.changes import Keyed, doubled, merge, orders_of, res
 from tidelog.pipeline.table.columns import delta_schema, first_line
 from tidelog.pipeline.table.delta_features import Door
 from tidelog.pipeline.table.graves import Graves
+from tidelog.pipeline.table.optimistic import optimistically
 from tidelog.pipeline.table.parquet_files import WrittenFile
-from tidelog.pipeline.table.pipeline_table import add_action, check_empty
-
-#: how often a commit is tried again that somebody else was faster than
-ATTEMPTS: Final = 10
+from tidelog.pipeline.table.table_files import add_action
+from tidelog.pipeline.table.table_view import check_empty
 
 
 class QueryTable:
@@ -64,6 +63,10 @@ class QueryTable:
         table._check_partitions(partition_by)
         table._add_missing(schema)
         return table
+
+    @property
+    def version(self) -> int:
+        return int(self._delta.version())
 
     @property
     def schema(self) -> pa.Schema:
@@ -126,18 +129,18 @@ class QueryTable:
             raise PipelineError(f"{self.path}: the commit failed: {first_line(error)}") from error
 
     def _once(self, query: str, batch: int, change: Callable[[], None]) -> None:
-        for attempt in range(ATTEMPTS):
-            if self.has(query, batch):
-                return
-            try:
+        def attempt() -> None:
+            if not self.has(query, batch):
                 change()
-                return
-            except DeltaError as error:
-                # It may have happened all the same: what fails after the log entry comes as an error as well.
-                self._delta.update_incremental()
-                conflict = isinstance(error, CommitFailedError) and attempt + 1 < ATTEMPTS
-                if not conflict and not self.has(query, batch):
-                    raise PipelineError(f"{self.path}: the commit of batch {batch} failed: {error}") from error
+
+        optimistically(self, attempt, f"batch {batch} can be", lambda _, __: self.has(query, batch))
+
+    def look_again(self) -> None:
+        self._delta.update_incremental()
+
+    def check_overtaken(self, version: int, error: DeltaError) -> None:
+        if not isinstance(error, CommitFailedError):
+            raise PipelineError(f"{self.path}: the commit failed: {first_line(error)}") from error
 
     def _write(self, files: Sequence[WrittenFile], door: Door, properties: CommitProperties) -> None:
         # Others may have changed the table since it was opened, or since an attempt.
@@ -190,17 +193,13 @@ class QueryTable:
         return [column for column in schema if column.name not in known]
 
     def _add_missing(self, schema: pa.Schema) -> None:
-        for attempt in range(ATTEMPTS):
-            missing = self._missing(schema)
-            if not missing:
-                return
-            try:
+        def attempt() -> None:
+            if missing := self._missing(schema):
                 self._delta.alter.add_columns(delta_schema(pa.schema(missing)).fields)
-            except DeltaError as error:
-                # Somebody else may have added them at the same time.
-                if not isinstance(error, CommitFailedError) or attempt + 1 == ATTEMPTS:
-                    raise PipelineError(f"{self.path}: columns cannot be added: {first_line(error)}") from error
-            self._delta.update_incremental()
+                self._delta.update_incremental()
+
+        # Somebody else may have added them at the same time.
+        optimistically(self, attempt, "columns can be added", lambda _, __: not self._missing(schema))
 
 
 def _entry(query: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from tidelog.pipeline.table.parquet_files import partition_texts
+from tidelog.pipeline.table.parquet_files import WrittenFile, partition_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +51,14 @@ def _values(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def remove_action(file: TableFile) -> RemoveAction:
     """It does not name a deletion vector, and removes no file that has one."""
     return RemoveAction(file.path, True, int(time.time() * 1000), file.size_bytes, dict(file.partition_values))
+
+
+def add_action(file: WrittenFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size_bytes,
+        partition_values=dict(file.partition_values),
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )

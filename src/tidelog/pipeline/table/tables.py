@@ -32,18 +32,12 @@ from tidelog.pipeline.spec import Pipeline, StartingOffsets
 from tidelog.pipeline.table import intent, storage
 from tidelog.pipeline.table.changes import stored
 from tidelog.pipeline.table.delta_features import Door
+from tidelog.pipeline.table.marks import id_mark, offset_mark, start_mark
 from tidelog.pipeline.table.merging import check_keys, merge_rows
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part_prefix
-from tidelog.pipeline.table.pipeline_table import (
-    Batch,
-    PipelineTable,
-    check_empty,
-    foreign,
-    id_mark,
-    offset_mark,
-    start_mark,
-)
+from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
 from tidelog.pipeline.table.rewriting import LETTERS, without
+from tidelog.pipeline.table.table_view import check_empty, foreign
 
 #: beyond every offset
 _END: Final = 1 << 62

@@ -63,10 +63,6 @@ class Landed:
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
 
-    @property
-    def dead_rows(self) -> int:
-        return sum(file.rows for file in self.dead_files)
-
 
 def land(task: LandingTask) -> Landed:
     from tidelog.client import ClientError

@@ -28,7 +28,7 @@ T = TypeVar("T")
 Isolation = Literal["read_uncommitted", "read_committed"]
 Reading = Literal["batch", "stream"]
 
-COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+CONNECTOR_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS: Final = "headers"
 
 SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN = "subscribe", "subscribePattern", "assign"
@@ -159,7 +159,7 @@ class SourceOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*COLUMNS, HEADERS) if self.include_headers else COLUMNS
+        return (*CONNECTOR_COLUMNS, HEADERS) if self.include_headers else CONNECTOR_COLUMNS
 
 
 def check_shared(options: Mapping[str, str]) -> bool:

@@ -9,7 +9,6 @@ from typing import Final, Self
 
 from tidelog.client import Client
 from tidelog.client.errors import NotFound
-from tidelog.client.offsets import When
 from tidelog.pipeline.offsets import Ends, TopicPartition
 from tidelog.pipeline.options.source import is_meant_by_patterns
 from tidelog.pipeline.spec import Source
@@ -61,14 +60,6 @@ class Brokers:
                 found[TopicPartition(topic, number)] = Ends(
                     first[number].offset, max(first[number].offset, end[number].offset)
                 )
-        return found
-
-    def offsets_at(self, partitions: Iterable[TopicPartition], when: When) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time; None where no record is that late."""
-        found: dict[TopicPartition, int | None] = {}
-        for topic, numbers in _by_topic(partitions).items():
-            for number, at in self._client.offsets(topic, numbers, when).items():
-                found[TopicPartition(topic, number)] = at.offset if at.offset >= 0 else None
         return found
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 30.0
 #: how often in a row `once` tries what may pass
-ATTEMPTS: Final = 8
+ONCE_ATTEMPTS: Final = 8
 #: how often in a row a batch is tried whose tasks fail
 TASK_ATTEMPTS: Final = 3
 CLIENT_TIMEOUT_S: Final = 30.0
@@ -145,7 +145,7 @@ class Runner:
             except (ClientError, PipelineError) as error:
                 failed += 1
                 tasks_failed += isinstance(error, TasksFailed)
-                if not _may_pass(error) or tasks_failed >= TASK_ATTEMPTS or (self._once and failed >= ATTEMPTS):
+                if not _may_pass(error) or tasks_failed >= TASK_ATTEMPTS or (self._once and failed >= ONCE_ATTEMPTS):
                     raise
                 tell_all(self._listeners, Notice(f"{error}; trying again in {pause_s:g} s"))
                 if self._incumbent is not None:

@@ -34,14 +34,13 @@ if TYPE_CHECKING:
     from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
     from tidelog.pipeline.table.query_table import QueryTable
 
-MIB: Final = 1024 * 1024
 DEFAULT_KEEP_DELETED: Final = "30d"
 _OPTIONS: Final = (
     *("path", "partitionBy", "mode", "keys", "orderBy", "deletes", "keepDeleted", "targetFileSize", "compression"),
 )
 #: what Spark puts beside them
 _SPARKS_OWN: Final = {"queryname", "checkpointlocation"}
-_MAX_BUFFERED_BYTES: Final = 32 * MIB
+_MAX_BUFFERED_BYTES: Final = 32 * 1024 * 1024
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 _STAGED: Final = re.compile(r"-b(\d+)-t\d+-[0-9a-f]+-\d+\.parquet$")
@@ -56,7 +55,7 @@ def register(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions:
+class TableOptions:
     path: str
     partition_by: tuple[str, ...]
     keys: tuple[str, ...]
@@ -67,7 +66,7 @@ class SinkOptions:
     compression: str
 
     @classmethod
-    def of(cls, given: Mapping[str, str], overwrite: bool) -> SinkOptions:
+    def of(cls, given: Mapping[str, str], overwrite: bool) -> TableOptions:
         from tidelog.pipeline.errors import PipelineError
 
         found = {name.lower(): value for name, value in given.items()}
@@ -103,13 +102,13 @@ class DeltaSink(DataSource):
         return "tidelog-delta"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return DeltaWriter(SinkOptions.of(self.options, overwrite), schema, overwrite)
+        return DeltaWriter(TableOptions.of(self.options, overwrite), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return DeltaStreamWriter(SinkOptions.of(self.options, overwrite), schema, overwrite)
+        return DeltaStreamWriter(TableOptions.of(self.options, overwrite), schema, overwrite)
 
 
-class Written(WriterCommitMessage):
+class TableFiles(WriterCommitMessage):
     """What one task wrote, and for which query."""
 
     def __init__(self, files: Sequence[WrittenFile], query: str | None) -> None:
@@ -120,7 +119,7 @@ class Written(WriterCommitMessage):
 class _IntoTable:
     """What writers of streams and of jobs have in common; they differ in how they commit."""
 
-    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
         self._overwrite = overwrite
@@ -142,7 +141,7 @@ class _IntoTable:
 
 class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, TableFiles)]
         files = [file for message in written for file in message.files]
         if not written or not (files or self._overwrite):
             return
@@ -170,7 +169,7 @@ class DeltaStreamWriter(_IntoTable, DataSourceStreamArrowWriter):
 
 
 class DeltaWriter(_IntoTable, DataSourceArrowWriter):
-    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
         from tidelog.pipeline.errors import PipelineError
 
         if options.keys:
@@ -178,7 +177,7 @@ class DeltaWriter(_IntoTable, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        files = [file for message in messages if isinstance(message, TableFiles) for file in message.files]
         self._table().write_job(files, self._overwrite)
 
 
@@ -221,7 +220,7 @@ def upsert(
 # --- on the executors ---------------------------------------------------------------------------------
 
 
-def _write(options: SinkOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Written:
+def _write(options: TableOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> TableFiles:
     from pyspark import TaskContext
 
     from tidelog.pipeline.table.parquet_files import write_rows
@@ -231,10 +230,10 @@ def _write(options: SinkOptions, schema: pa.Schema, batches: Iterator[pa.RecordB
     batch = None if context is None else context.getLocalProperty(BATCH_ID)
     task = 0 if context is None else context.partitionId()
     files = write_rows(_settings(options, query, batch, task), (batch.cast(schema) for batch in batches))
-    return Written(files, query)
+    return TableFiles(files, query)
 
 
-def _settings(options: SinkOptions, query: str | None, batch: str | None, task: int) -> SinkSettings:
+def _settings(options: TableOptions, query: str | None, batch: str | None, task: int) -> SinkSettings:
     from tidelog.pipeline.table.parquet_files import SinkSettings
 
     # What is staged says for which batch, so that it is known when nobody needs it any more.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer import Producer
     from tidelog.client.transactional import TransactionalProducer
 
-COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
+WRITTEN_COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
 _TYPES: Final = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -79,7 +79,7 @@ class Place(NamedTuple):
     streaming: bool
 
 
-class Written(WriterCommitMessage):
+class TaskRows(WriterCommitMessage):
     """What a task tells the driver: its transaction, unless it wrote nothing or in none."""
 
     def __init__(self, place: Place, prepared: Prepared | None, rows: int, checksum: int) -> None:
@@ -168,13 +168,13 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 # --- on the executors -------------------------------------------------------------------------------
 
 
-def _write(options: SinkOptions, place: Place, batches: Iterable[pa.RecordBatch]) -> Written:
+def _write(options: SinkOptions, place: Place, batches: Iterable[pa.RecordBatch]) -> TaskRows:
     import pyarrow  # noqa: F401  (before the first rows come, not with them)
 
     rows = (batch for batch in batches if batch.num_rows)
     first = next(rows, None)
     if first is None:
-        return Written(place, None, 0, 0)
+        return TaskRows(place, None, 0, 0)
     try:
         with borrowed_client(options.bootstrap, _client_options(options)) as client:
             if options.exactly_once:
@@ -184,14 +184,14 @@ def _write(options: SinkOptions, place: Place, batches: Iterable[pa.RecordBatch]
             )
             count, checksum = _encode(options, producer, first, rows)
             producer.flush()
-            return Written(place, None, count, checksum)
+            return TaskRows(place, None, count, checksum)
     except ClientError as error:
         raise _told(error) from error
 
 
 def _write_prepared(
     options: SinkOptions, place: Place, client: Client, first: pa.RecordBatch, rows: Iterator[pa.RecordBatch]
-) -> Written:
+) -> TaskRows:
     producer: TransactionalProducer = client.transactional_producer(
         _transactional_id(options, place, client),
         timeout_ms=options.transaction_timeout_ms,
@@ -200,7 +200,7 @@ def _write_prepared(
     producer.begin()
     try:
         count, checksum = _encode(options, producer, first, rows)
-        return Written(place, producer.prepare(), count, checksum)
+        return TaskRows(place, producer.prepare(), count, checksum)
     except BaseException:
         # Readers of committed records wait behind an open transaction.
         try:
@@ -240,7 +240,7 @@ def _encode(
         batch_bytes=options.batch_bytes,
         max_request_bytes=options.max_request_bytes,
     )
-    columns = [*COLUMNS, *filter(None, [options.timestamp_column])]
+    columns = [*WRITTEN_COLUMNS, *filter(None, [options.timestamp_column])]
     ours = [name for name in first.schema.names if name in columns]
     checksum = 0
     batch: pa.RecordBatch | None = first
@@ -290,23 +290,23 @@ def _stream_place(context: TaskContext, own_run: str, exactly_once: bool) -> Pla
 # --- on the driver ----------------------------------------------------------------------------------
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRows]:
     """What tasks told; of those that failed there is nothing."""
-    return [message for message in messages if isinstance(message, Written)]
+    return [message for message in messages if isinstance(message, TaskRows)]
 
 
-def _parts(written: Iterable[Written]) -> list[Part]:
+def _parts(written: Iterable[TaskRows]) -> list[Part]:
     return [part for each in written if (part := each.part()) is not None]
 
 
-def _one_origin(written: Sequence[Written]) -> tuple[str, str]:
+def _one_origin(written: Sequence[TaskRows]) -> tuple[str, str]:
     """The identity and run that all tasks of a batch share."""
     (origin,) = {(each.place.identity, each.place.run) for each in written}
     return origin
 
 
 def _abort(
-    options: SinkOptions, identity: str, run: str, batch: int, written: Sequence[Written], recorded: bool
+    options: SinkOptions, identity: str, run: str, batch: int, written: Sequence[TaskRows], recorded: bool
 ) -> None:
     """Spark aborts also where a commit has failed: what is decided stays as it is.
 

@@ -5,7 +5,7 @@ does not matter: to say in words why a record does not fit, and to look at field
 
 The rules:
 
-- A value is one JSON object (RFC 8259), in UTF-8, with whitespace around it at most, nested at most `MAX_DEPTH` deep.
+- A value is one JSON object (RFC 8259), in UTF-8, with whitespace around it at most, nested at most `MAX_NESTING` deep.
 - A missing field is null. Null fits every field but NOT NULL. A field named twice fits nothing.
 - Numbers fit integers if they are written as integers and in range, doubles if finite, decimals if exact.
 - A string column takes strings, and numbers and booleans as they are written.
@@ -32,8 +32,8 @@ import pyarrow as pa
 from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED
 from tidelog.pipeline.values.schemas import type_name
 
-MAX_DEPTH = 256
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+MAX_NESTING = 256
+_LONG_MAX = (1 << 63) - 1
 #: the largest double that is still rounded to a float, and not to infinity
 FLOAT_MAX = math.nextafter((2 - 2**-24) * 2.0**127, 0)
 _EPOCH = datetime(1970, 1, 1)
@@ -94,9 +94,9 @@ def parse(value: bytes) -> Object:
     except ValueError as error:
         raise Unfit(MALFORMED, f"not JSON: {error}") from None
     except RecursionError:
-        raise Unfit(MALFORMED, f"nested more than {MAX_DEPTH} deep") from None
-    if _depth(found) > MAX_DEPTH:
-        raise Unfit(MALFORMED, f"nested more than {MAX_DEPTH} deep")
+        raise Unfit(MALFORMED, f"nested more than {MAX_NESTING} deep") from None
+    if _depth(found) > MAX_NESTING:
+        raise Unfit(MALFORMED, f"nested more than {MAX_NESTING} deep")
     if not isinstance(found, Object):
         raise Unfit(MALFORMED, f"found {found_name(found)}, wanted an object")
     return found

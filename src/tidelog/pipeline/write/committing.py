@@ -97,7 +97,7 @@ class Family(NamedTuple):
         return rest[0] if len(rest) == 3 and mine == f"{self.prefix}/{self.identity}" else None
 
 
-class Outcome(NamedTuple):
+class Finished(NamedTuple):
     """What came of the transactions of an entry."""
 
     committed: list[Part]
@@ -179,7 +179,7 @@ class Committer:
 
     def _again(self, hold: Hold, latest: Entry, parts: Sequence[Part]) -> Sequence[Part] | None:
         """The batch was decided before: what is to be decided in its place, None where it is finished."""
-        outcome = Outcome([], [], []) if latest.done else self._finish(latest)
+        outcome = Finished([], [], []) if latest.done else self._finish(latest)
         if not outcome.aborted and not outcome.unknown:
             if not latest.done or latest.run != self._run:
                 self._done(hold, latest)
@@ -266,16 +266,16 @@ class Committer:
         self._write(hold, done)
         return done
 
-    def _finish(self, entry: Entry) -> Outcome:
+    def _finish(self, entry: Entry) -> Finished:
         """Commits what is decided, and finds out what became of the rest."""
         ends = self._client.transactions.end((part.prepared for part in entry.parts), committed=True)
         failed = [(part, error) for part in entry.parts if (error := ends[part.prepared]) is not None]
         committed = [part for part in entry.parts if ends[part.prepared] is None]
         states = self._client.transactions.describe_all(part.prepared.transactional_id for part, _ in failed)
         aborted = [part for part, _ in failed if _is_aborted(part.prepared, states[part.prepared.transactional_id])]
-        return Outcome(committed, aborted, [(part, error) for part, error in failed if part not in aborted])
+        return Finished(committed, aborted, [(part, error) for part, error in failed if part not in aborted])
 
-    def _torn(self, entry: Entry, outcome: Outcome) -> Torn:
+    def _torn(self, entry: Entry, outcome: Finished) -> Torn:
         gone = [part.prepared.transactional_id for part in outcome.aborted]
         rows = sum(part.rows for part in outcome.aborted)
         said = f"batch {entry.batch} of {self._family.identity} is decided, and {len(outcome.committed)} of its "

@@ -28,12 +28,11 @@ import pyarrow as pa
 from tidelog.client.cluster import TopicInfo
 from tidelog.client.partitioner import STICKY_BYTES
 from tidelog.client.producer import Encoded
+from tidelog.pipeline.options.topic_sink import BATCH_BYTES, MAX_REQUEST_BYTES
 from tidelog.pipeline.write import kernel
 from tidelog.wire.batch import HEADER_SIZE
 from tidelog.wire.compression import CODEC_NAMES, NONE, compress
 
-BATCH_BYTES: Final = 512 * 1024
-MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_DRAFTED_BYTES: Final = 32 * 1024 * 1024
 _FIRST_ROOM_BYTES: Final = 16 * 1024
 #: an empty buffer would reach the compiled kernel without an address
@@ -291,7 +290,7 @@ def _bytes_column(column: pa.Array) -> Any:
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         column = column.cast(pa.binary())
     _, offsets, data = column.buffers()
-    made: Any = kernel.BytesColumn()
+    made: Any = kernel.InputColumn()
     made.use(len(column), _offsets(offsets, column.offset, len(column)), _bytes_of(data), *_validity(column))
     return made
 
@@ -301,7 +300,7 @@ def _header_columns(column: pa.Array) -> tuple[Any, Any, Any]:
         column = column.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     # Flattened, a header that is null as a whole has no name either.
     names, contents = column.values.flatten()[:2]
-    lists: Any = kernel.BytesColumn()
+    lists: Any = kernel.InputColumn()
     offsets = _offsets(column.buffers()[1], column.offset, len(column))
     lists.use_lists(len(column), offsets, len(column.values), *_validity(column))
     return lists, _bytes_column(names), _bytes_column(contents)

@@ -12,7 +12,7 @@ cpdef unsigned long long murmur2(const unsigned char[::1] data, Py_ssize_t pos, 
 
 
 @cython.final
-cdef class BytesColumn:
+cdef class InputColumn:
     cdef const int[::1] offsets
     cdef const unsigned char[::1] data
     cdef const unsigned char[::1] validity
@@ -62,7 +62,7 @@ cdef class Draft:
     @cython.locals(at=cython.Py_ssize_t, low="long long", half="long long")
     cdef inline void number(self, long long value) noexcept nogil
 
-    cdef inline void field(self, BytesColumn column, Py_ssize_t row, Py_ssize_t length) noexcept nogil
+    cdef inline void field(self, InputColumn column, Py_ssize_t row, Py_ssize_t length) noexcept nogil
 
 
 @cython.final
@@ -95,13 +95,13 @@ cdef class Spread:
 @cython.final
 cdef class Rows:
     cdef Py_ssize_t count
-    cdef BytesColumn key
-    cdef BytesColumn value
+    cdef InputColumn key
+    cdef InputColumn value
     cdef bint keyed
     cdef bint headed
-    cdef BytesColumn header_lists
-    cdef BytesColumn names
-    cdef BytesColumn contents
+    cdef InputColumn header_lists
+    cdef InputColumn names
+    cdef InputColumn contents
     cdef bint timed
     cdef const long long[::1] times
     cdef const unsigned char[::1] time_validity
@@ -111,9 +111,9 @@ cdef class Rows:
     cdef readonly Py_ssize_t at, need_bytes
     cdef long long timestamp
 
-    cpdef use(self, Py_ssize_t count, BytesColumn key, BytesColumn value, long long now_ms)
+    cpdef use(self, Py_ssize_t count, InputColumn key, InputColumn value, long long now_ms)
 
-    cpdef use_headers(self, BytesColumn lists, BytesColumn names, BytesColumn contents)
+    cpdef use_headers(self, InputColumn lists, InputColumn names, InputColumn contents)
 
     cpdef use_times(self, const long long[::1] times, const unsigned char[::1] validity, Py_ssize_t first_bit)
 

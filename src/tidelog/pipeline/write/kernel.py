@@ -84,7 +84,7 @@ def murmur2(data: Any, pos: int, length: int) -> int:
     return value ^ (value >> 15)
 
 
-class BytesColumn:
+class InputColumn:
     """A column of bytes, or of lists. `offsets` begin with those of row 0, the bits of `validity` with `first_bit`."""
 
     offsets: Any
@@ -173,7 +173,7 @@ class Draft:
         self.out[at] = half
         self.size = at + 1
 
-    def field(self, column: BytesColumn, row: int, length: int) -> None:
+    def field(self, column: InputColumn, row: int, length: int) -> None:
         """Writes a length and the bytes it counts."""
         self.number(length)
         if length > 0:
@@ -185,14 +185,14 @@ class Rows:
     """The rows of one Arrow batch. `at` is the row that writing stopped at, `need_bytes` what its record takes."""
 
     count: int
-    key: BytesColumn
-    value: BytesColumn
+    key: InputColumn
+    value: InputColumn
     keyed: bool
     # headers
     headed: bool
-    header_lists: BytesColumn
-    names: BytesColumn
-    contents: BytesColumn
+    header_lists: InputColumn
+    names: InputColumn
+    contents: InputColumn
     # times
     timed: bool
     times: Any
@@ -205,7 +205,7 @@ class Rows:
     need_bytes: int
     timestamp: int
 
-    def use(self, count: int, key: BytesColumn | None, value: BytesColumn, now_ms: int) -> None:
+    def use(self, count: int, key: InputColumn | None, value: InputColumn, now_ms: int) -> None:
         if value.rows < count or (key is not None and key.rows < count):
             raise ValueError("the columns are shorter than the rows")
         self.count = count
@@ -218,7 +218,7 @@ class Rows:
         self.at = 0
         self.need_bytes = 0
 
-    def use_headers(self, lists: BytesColumn, names: BytesColumn, contents: BytesColumn) -> None:
+    def use_headers(self, lists: InputColumn, names: InputColumn, contents: InputColumn) -> None:
         """`lists` has a list of headers for each row, of those whose names and contents are in the other columns."""
         if lists.rows < self.count or lists.offsets[lists.rows] > min(names.rows, contents.rows):
             raise ValueError("the headers are shorter than the rows")

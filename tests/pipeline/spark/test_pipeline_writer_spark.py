@@ -25,7 +25,7 @@ from tidelog.pipeline.write.committing import Committer, Family
 
 pytestmark = pytest.mark.spark
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 PARTITIONS = 3
 
 

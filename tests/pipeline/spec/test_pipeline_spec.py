@@ -175,6 +175,6 @@ def test_the_reference_has_every_key_that_the_dataclasses_have() -> None:
 
 
 def test_the_documentation_has_the_reference_line_by_line() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "pipelines.md").read_text().splitlines()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "pipelines.md").read_text().splitlines()
     _, rows = "\n".join(page).split("\n### At the top\n", 1)
     assert [line for line in rows.splitlines() if line.startswith("| `")] == [row.row() for row in reference()]

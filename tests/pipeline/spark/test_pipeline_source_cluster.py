@@ -39,7 +39,7 @@ def test_a_cluster_reads_two_brokers_in_one_job_and_a_stream_with_every_executor
             for partition in range(PARTITIONS):
                 first = number * of_one + partition * PER_PARTITION
                 client.produce(topic, [b"%d" % n for n in range(first, first + PER_PARTITION)], partition=partition)
-    driver = Path(__file__).with_name("cluster_driver.py")
+    driver = Path(__file__).parents[1] / "cluster_driver.py"
     done = subprocess.run(
         [sys.executable, str(driver), spark_cluster.master, topic, broker.bootstrap, second_broker.bootstrap],
         capture_output=True,
@@ -54,7 +54,7 @@ def test_a_cluster_reads_two_brokers_in_one_job_and_a_stream_with_every_executor
 
 
 def test_the_page_starts_a_cluster_as_the_tests_do() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
     kit = inspect.getsource(SparkCluster)
     commands = re.findall(r"^spark-class org\.apache\.spark\.deploy\.(.*)", page, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["master.Master", "worker.Worker"]

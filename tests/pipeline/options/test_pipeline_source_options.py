@@ -202,7 +202,7 @@ def test_settings_of_a_consumer_that_is_not_there_are_accepted() -> None:
 
 @pytest.mark.java
 def test_the_names_that_are_let_through_are_those_of_kafkas_clients_with_their_types() -> None:
-    program = Path(__file__).with_name("ClientOptionNames.java")
+    program = Path(__file__).parents[1] / "ClientOptionNames.java"
     printed = subprocess.run(["java", "-cp", classpath(), program], capture_output=True, text=True, check=True).stdout
     found = [line.split() for line in printed.splitlines() if not line.startswith((*SECURITY, "internal."))]
     assert {name for name, _ in found} == CLIENT_NAMES - {"auto.include.jmx.reporter"}

@@ -165,9 +165,9 @@ def test_what_was_written_is_read(batch: list[tuple[int, str, list[str]]]) -> No
     import pyarrow as pa
 
     from tidelog.pipeline.values.decoded import shape_of
-    from tidelog.pipeline.values.protobuf import ProtobufDecoder, columns_of
+    from tidelog.pipeline.values.protobuf import ProtobufDecoder, message_columns
 
-    fields = pa.schema([(name, kind) for name, kind, _ in columns_of(Order.DESCRIPTOR)])
+    fields = pa.schema([(name, kind) for name, kind, _ in message_columns(Order.DESCRIPTOR)])
     made = ProtobufDecoder(shape_of(Decode("protobuf"), fields), DESCRIPTORS, "shop.Order", False)
     values = [Order(a_int32=number, card=text, tags=tags).SerializeToString() for number, text, tags in batch]
     rows = made.decode(records(values)).rows.to_pylist()

@@ -28,7 +28,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 from sink_orders import CUSTOMERS, fill, fold, moment
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.spark.delta_sink import DeltaSink, DeltaStreamWriter, SinkOptions, upsert
+from tidelog.pipeline.spark.delta_sink import DeltaSink, DeltaStreamWriter, TableOptions, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +66,7 @@ class ShakySink(DeltaSink):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DeltaStreamWriter:
         given = {name: value for name, value in self.options.items() if name != "marks"}
-        return ShakyWriter(SinkOptions.of(given, overwrite), schema, overwrite, marks=self.options["marks"])
+        return ShakyWriter(TableOptions.of(given, overwrite), schema, overwrite, marks=self.options["marks"])
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ class Upserts:
     """A writer of upserts without Spark: what tasks and drivers of one query do, in any order."""
 
     def __init__(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        options = SinkOptions.of({"path": str(table), "mode": "upsert", "keys": "n"}, overwrite=False)
+        options = TableOptions.of({"path": str(table), "mode": "upsert", "keys": "n"}, overwrite=False)
         self.writer = DeltaStreamWriter(options, StructType().add("n", IntegerType()).add("v", StringType()), False)
         self._monkeypatch = monkeypatch
 
@@ -283,16 +283,18 @@ def test_a_commit_leaves_alone_what_another_driver_has_staged_for_this_batch_or_
         ({"path": "x", "mode": "upsert"}, "do not go together"),
         ({"path": "x", "keys": "a"}, "do not go together"),
         ({"path": "x", "mode": "overwrite"}, "do not go together"),
+        ({"path": "x", "targetFileSize": "big"}, "targetFileSize: 'big' is not a size"),
+        ({"path": "x", "mode": "upsert", "keys": "a", "keepDeleted": "soon"}, "keepDeleted: 'soon' is not a duration"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(PipelineError, match=said):
-        SinkOptions.of(options, overwrite=False)
+        TableOptions.of(options, overwrite=False)
 
 
 def test_complete_mode_knows_no_keys() -> None:
     with pytest.raises(PipelineError, match="every batch is the whole table"):
-        SinkOptions.of({"path": "x", "mode": "upsert", "keys": "a"}, overwrite=True)
+        TableOptions.of({"path": "x", "mode": "upsert", "keys": "a"}, overwrite=True)
 
 
 @pytest.mark.spark

@@ -32,7 +32,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def _faces() -> tuple[tuple[str, ...], Any]:
-    path = Path(__file__).parents[1] / "wire" / "wire_kernels.py"
+    path = Path(__file__).parents[2] / "wire" / "wire_kernels.py"
     spec = importlib.util.spec_from_file_location("wire_kernels_of_encoding", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -286,7 +286,7 @@ def test_a_stock_client_reads_what_was_encoded(broker: BrokerProcess, unique: Ca
 
 
 def test_columns_that_lie_about_their_length_are_refused(kernel: Any) -> None:
-    column = kernel.BytesColumn()
+    column = kernel.InputColumn()
     for offsets in ([0, 5], [2, 1], [-1, 3], [0]):
         with pytest.raises(ValueError):
             column.use(1, array("i", offsets), b"abcd", None, 0)

@@ -23,7 +23,7 @@ from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction, Transactions
 from tidelog.pipeline.options.topic_sink import SinkOptions
 from tidelog.pipeline.spark import topic_sink
-from tidelog.pipeline.spark.topic_sink import Place, TopicStreamWriter, TopicWriter, Written, _committer, _write
+from tidelog.pipeline.spark.topic_sink import Place, TaskRows, TopicStreamWriter, TopicWriter, _committer, _write
 from tidelog.pipeline.write import ledger
 from tidelog.pipeline.write.committing import Committer, Family, Torn
 from tidelog.pipeline.write.ledger import Entry, Hold, Ledger, Part
@@ -64,10 +64,10 @@ class World:
         assert part is not None
         return part
 
-    def message(self, batch: int, part: Part, attempt: int = 0, run: str = "one") -> Written:
+    def message(self, batch: int, part: Part, attempt: int = 0, run: str = "one") -> TaskRows:
         """What the task tells the driver."""
         place = Place(self.family.identity, run, batch, part.task, attempt, 0, streaming=True)
-        return Written(place, part.prepared, part.rows, part.checksum)
+        return TaskRows(place, part.prepared, part.rows, part.checksum)
 
     @staticmethod
     def values(batch: int, task: int, rows: int = 3, salt: str = "") -> list[str]:
@@ -247,7 +247,7 @@ def test_attempts_of_a_batch_write_share_no_id_though_none_has_written_yet(
 ) -> None:
     writer = TopicWriter(world.options)
 
-    def attempt(attempt_id: int, meanwhile: Callable[[], None] = lambda: None) -> Written:
+    def attempt(attempt_id: int, meanwhile: Callable[[], None] = lambda: None) -> TaskRows:
         context = SimpleNamespace(partitionId=lambda: 6, attemptNumber=lambda: 0, taskAttemptId=lambda: attempt_id)
         monkeypatch.setattr(topic_sink, "_task_context", lambda: context)
 
@@ -257,10 +257,10 @@ def test_attempts_of_a_batch_write_share_no_id_though_none_has_written_yet(
             yield world.rows(0, 6, 3, "")
 
         written = writer.write(rows())
-        assert isinstance(written, Written)
+        assert isinstance(written, TaskRows)
         return written
 
-    late: list[Written] = []
+    late: list[TaskRows] = []
     accepted = attempt(41, lambda: late.append(attempt(42)))
     writer.commit([accepted])
     assert len(late) == 1

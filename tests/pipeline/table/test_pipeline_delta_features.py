@@ -31,7 +31,7 @@ from tidelog.pipeline.table.query_table import QueryTable
 from tidelog.pipeline.table.tables import Tables
 from tidelog.pipeline.table.vacuum import find, remove
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "delta-tables.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "delta-tables.md"
 YES, NO = "yes", "refused"
 DOORS = list(Door)
 #: what the table has at first; one more record waits in the topic

@@ -23,7 +23,7 @@ from tidelog.pipeline.errors import DataLoss
 from tidelog.pipeline.offsets import OffsetRange
 from tidelog.pipeline.options.source import parse
 from tidelog.pipeline.read import range_reader
-from tidelog.pipeline.read.planning import Task
+from tidelog.pipeline.read.query_plan import Task
 from tidelog.pipeline.read.range_reader import Loss, read_range, refuse
 from tidelog.pipeline.spark.source import OffsetsPartition, TopicReader
 from tidelog.testing.broker import RunningBroker

@@ -140,6 +140,6 @@ def test_where_the_source_cannot_be_imported_pyspark_finds_others_undisturbed() 
 def test_the_pipeline_room_can_be_entered_without_spark_or_arrow() -> None:
     loaded = run(
         "import json, sys; import tidelog.pipeline, tidelog.pipeline.read.ranges, tidelog.pipeline.options.source,"
-        "tidelog.pipeline.read.planning; print(json.dumps(sorted(sys.modules)))"
+        "tidelog.pipeline.read.query_plan; print(json.dumps(sorted(sys.modules)))"
     )
     assert not {"pyspark", "pyarrow", "pandas"} & set(loaded)

@@ -153,7 +153,7 @@ class SourceOptions:
     fetch_offset_retry_interval_ms: int = 1000
     poll_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
-    #: how much one fetch of a task asks for; what `reading` thinks best where nothing is said
+    #: how much one fetch of a task asks for; what `range_reader` thinks best where nothing is said
     fetch_bytes: int | None = None
     client_id: str = "tidelog-spark"
 

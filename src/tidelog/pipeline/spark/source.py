@@ -5,8 +5,8 @@
     register(spark)
     spark.read.format("tidelog").options(**{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()
 
-This module only fits what is decided elsewhere to Spark's API: `options` reads the options, `planning` decides which
-offsets are read by which task, `reading` reads them on the executors, straight into Arrow.
+This module only fits what is decided elsewhere to Spark's API: `options.source` reads the options, `query_plan`
+decides which offsets are read by which task, `range_reader` reads them on the executors, straight into Arrow.
 
 Spark makes these objects in several processes. The driver's Python asks for the schema; a planner process beside the
 driver asks for partitions, and for a stream lives as long as the query; the readers travel to the executors pickled.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from tidelog.pipeline.offsets import Offsets
     from tidelog.pipeline.options.source import Reading, SourceOptions
-    from tidelog.pipeline.read.planning import StreamPlan, Task
+    from tidelog.pipeline.read.query_plan import StreamPlan, Task
     from tidelog.pipeline.read.range_reader import Loss
     from tidelog.pipeline.read.topics import SubscribedTopics
 
@@ -119,7 +119,7 @@ class TopicReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        from tidelog.pipeline.read.planning import plan_batch
+        from tidelog.pipeline.read.query_plan import plan_batch
         from tidelog.pipeline.read.topics import SubscribedTopics
 
         with SubscribedTopics(self._options) as topics:
@@ -176,7 +176,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics.close()
 
     def _planned(self) -> StreamPlan:
-        from tidelog.pipeline.read.planning import StreamPlan
+        from tidelog.pipeline.read.query_plan import StreamPlan
         from tidelog.pipeline.read.topics import SubscribedTopics
 
         if self._plan is None:

@@ -125,6 +125,7 @@ def test_finding_the_source_imports_nothing_but_the_source() -> None:
         "pyspark_tidelog",
         "tidelog",
         "tidelog.pipeline",
+        "tidelog.pipeline.spark",
         "tidelog.pipeline.spark.source",
     ]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
 from tidelog.pipeline.offsets import EARLIEST, LATEST, Ends, OffsetRange
-from tidelog.pipeline.read.plan import assign, plan, starting_offset
+from tidelog.pipeline.read.plan import plan, starting_offset
+from tidelog.pipeline.read.ranges import assign
 
 AT = ("t", 0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.offsets import OffsetRange
-from tidelog.pipeline.read.ranges import limit, split_by_size, split_evenly
+from tidelog.pipeline.offsets import Ends, OffsetRange
+from tidelog.pipeline.read.ranges import hold, limit, split_by_size, split_evenly
 
 sizes = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2000)), max_size=12)
 
@@ -25,6 +25,17 @@ def joined(pieces: list[OffsetRange]) -> list[OffsetRange]:
         else:
             whole.append(piece)
     return whole
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
+def test_what_a_partition_holds_of_a_range_and_what_is_missing_are_all_of_it(
+    start: int, size: int, first: int, length: int
+) -> None:
+    held, missing = hold(OffsetRange("t", 0, start, start + size), Ends(first, first + length))
+    kept = set(range(held.start, held.until))
+    gone = [offset for r in missing for offset in range(r.start, r.until)]
+    assert kept == set(range(start, start + size)) & set(range(first, first + length))
+    assert sorted([*kept, *gone]) == list(range(start, start + size)) and all(r.size for r in missing)
 
 
 @given(sizes, st.integers(1, 300))

@@ -18,19 +18,34 @@ A topic that was created again and has grown past the committed offset is told b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
 from tidelog.pipeline.offsets import EARLIEST, LATEST, Ends, OffsetRange, TopicPartition
-from tidelog.pipeline.read.ranges import Gap, hold, limit, split_evenly
+from tidelog.pipeline.read.ranges import hold, into_tasks, limit
 from tidelog.pipeline.spec import StartingOffsets
 
 _REBUILD: Final = (
     "give the pipeline a new name and a new table, or rebuild the table from what the log holds now: "
     "tidelog pipeline replay FILE --allow-missing"
 )
+
+
+class Gap(NamedTuple):
+    """Offsets that were due and that the log no longer holds: start <= offset < until."""
+
+    topic: str
+    partition: int
+    start: int
+    until: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: offset {self.start} is due, and the log begins at {self.until}; "
+            f"{self.until - self.start} offsets are gone"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +102,14 @@ def plan(
             raise _shrunk(at, due.start, due.until, at[0] in same_topics)
         lag += due.size
         held, missing = hold(due, found)
-        gaps += missing
+        gaps += [Gap(*r) for r in missing]
         ranges.append(held)
     if gaps and fail_on_data_loss:
         raise _lost(gaps)
     chosen = [r for r in (ranges if max_records is None else limit(ranges, max_records)) if r.size]
     moves = {TopicPartition(gap.topic, gap.partition): (gap.start, gap.until) for gap in gaps}
     moves |= {r.at: (committed[r.at], r.until) for r in chosen}
-    return Plan(tuple(chosen), assign(split_evenly(chosen, tasks), tasks), tuple(gaps), moves, lag)
-
-
-def assign(ranges: Sequence[OffsetRange], tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
-    """The ranges on at most `tasks` tasks, about even: the largest first, each to whoever has least.
-
-    A task's ranges are in the order of partitions and offsets, so that its files are as well.
-    """
-    loads = [0] * min(tasks, len(ranges))
-    shares: list[list[OffsetRange]] = [[] for _ in loads]
-    for r in sorted(ranges, key=lambda r: r.size, reverse=True):
-        least = loads.index(min(loads))
-        loads[least] += r.size
-        shares[least].append(r)
-    return tuple(tuple(sorted(share)) for share in shares)
+    return Plan(tuple(chosen), into_tasks(chosen, tasks), tuple(gaps), moves, lag)
 
 
 def _lost(gaps: Iterable[Gap]) -> DataLoss:

@@ -10,32 +10,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from tidelog.pipeline.offsets import Ends, OffsetRange
 
 
-class Gap(NamedTuple):
-    """Offsets that were due and that the log no longer holds: start <= offset < until."""
-
-    topic: str
-    partition: int
-    start: int
-    until: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: offset {self.start} is due, and the log begins at {self.until}; "
-            f"{self.until - self.start} offsets are gone"
-        )
-
-
-def hold(due: OffsetRange, ends: Ends) -> tuple[OffsetRange, list[Gap]]:
-    """As much of a range as its partition holds, perhaps nothing, and what it does not hold."""
+def hold(due: OffsetRange, ends: Ends) -> tuple[OffsetRange, list[OffsetRange]]:
+    """As much of a range as its partition holds, perhaps nothing; and what is missing of it, before that and behind."""
     held = due._replace(start=max(due.start, ends.first), until=min(due.until, ends.end))
-    before = Gap(*due.at, due.start, min(ends.first, due.until))
-    after = Gap(*due.at, max(ends.end, due.start), due.until)
-    return held, [gap for gap in (before, after) if gap.start < gap.until]
+    before = due._replace(until=min(ends.first, due.until))
+    behind = due._replace(start=max(ends.end, due.start))
+    return held, [r for r in (before, behind) if r.size]
 
 
 def split_evenly(ranges: Iterable[OffsetRange], tasks: int) -> list[OffsetRange]:
@@ -102,3 +86,22 @@ def _shares(sizes: dict[int, int], seats: int) -> dict[int, int]:
     for index in by_rest[: seats - sum(shares[index] for index in sizes)]:
         shares[index] += 1
     return shares
+
+
+def into_tasks(ranges: Sequence[OffsetRange], tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
+    """The ranges, cut where they are large, on at most so many tasks."""
+    return assign(split_evenly(ranges, tasks), tasks)
+
+
+def assign(ranges: Sequence[OffsetRange], tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
+    """The ranges on at most `tasks` tasks, about even: the largest first, each to whoever has least.
+
+    A task's ranges are in the order of partitions and offsets, so that its files are as well.
+    """
+    loads = [0] * min(tasks, len(ranges))
+    shares: list[list[OffsetRange]] = [[] for _ in loads]
+    for r in sorted(ranges, key=lambda r: r.size, reverse=True):
+        least = loads.index(min(loads))
+        loads[least] += r.size
+        shares[least].append(r)
+    return tuple(tuple(sorted(share)) for share in shares)

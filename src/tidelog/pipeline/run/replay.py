@@ -24,8 +24,7 @@ from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.landing import Landed
 from tidelog.pipeline.land.progress import Listener, Notice, tell_all
 from tidelog.pipeline.offsets import Ends, OffsetRange, TopicPartition
-from tidelog.pipeline.read.plan import assign
-from tidelog.pipeline.read.ranges import limit, split_evenly
+from tidelog.pipeline.read.ranges import hold, into_tasks, limit
 from tidelog.pipeline.run.batches import Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.decoding import Decoding
@@ -95,9 +94,9 @@ def scope_of(
         if wanted is None and until > held.end and at[0] not in same:
             # It is another log than the one that the table was read from: all of it counts.
             start = held.first
-        there, end = max(start, held.first), min(until, held.end)
-        missing += [OffsetRange(*at, start, min(there, until)), OffsetRange(*at, max(end, start), until)]
-        ranges.append(OffsetRange(*at, there, end))
+        there, gone = hold(OffsetRange(*at, start, until), held)
+        missing += gone
+        ranges.append(there)
     return Scope(
         tuple(r for r in ranges if r.size),
         tuple(dict.fromkeys(r for r in missing if r.size)),
@@ -373,7 +372,7 @@ class Replay:
         while left:
             number += 1
             chosen = limit(left, self._pipeline.limits.max_records_per_batch)
-            files = lander.land(assign(split_evenly(chosen, tasks), tasks), number, self._landed)
+            files = lander.land(into_tasks(chosen, tasks), number, self._landed)
             take(number, files.rows)
             dead += files.dead
             left = [r._replace(start=c.until) for r, c in zip(left, chosen, strict=True) if c.until < r.until]

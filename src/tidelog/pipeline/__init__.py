@@ -12,7 +12,7 @@ of its modules is.
     read | write        topics to Arrow, and Arrow to topics
     options             of `format("tidelog")`
     values | spec       what is inside the records; the pipeline file
-    offsets, errors     nouns that all of them use
+    offset_ranges, errors    nouns that all of them use
 
 Each imports only from those below it.
 """

@@ -18,7 +18,7 @@ from tidelog.client import Client, Message
 from tidelog.client.reader import Chunk
 from tidelog.pipeline.errors import DataLoss, Passing, PipelineError
 from tidelog.pipeline.land.landing import LandingTask, land
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.read.arrow import ArrowDecoder
 from tidelog.pipeline.table.parquet_files import SinkSettings, part_prefix
 from tidelog.pipeline.values import decoder_for

@@ -11,10 +11,10 @@ from bench.systems.java import classpath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.offsets import TopicPartition
+from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.options.kafka_names import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, SECURITY
 from tidelog.pipeline.options.offsets_json import offsets_from, offsets_to, read_offsets
-from tidelog.pipeline.options.source import (
+from tidelog.pipeline.options.source_options import (
     Assigned,
     AtOffsets,
     AtTimestamp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.offsets import Ends, OffsetRange
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange
 from tidelog.pipeline.read.ranges import hold, limit, split_by_size, split_evenly
 
 sizes = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2000)), max_size=12)

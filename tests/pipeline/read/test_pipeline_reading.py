@@ -20,8 +20,8 @@ from tidelog.client.errors import LogTruncated, NotFound, TimedOut
 from tidelog.client.producer import Message
 from tidelog.client.reader import Chunk, Fetched, Isolation, Span
 from tidelog.pipeline.errors import DataLoss
-from tidelog.pipeline.offsets import OffsetRange
-from tidelog.pipeline.options.source import parse
+from tidelog.pipeline.offset_ranges import OffsetRange
+from tidelog.pipeline.options.source_options import parse
 from tidelog.pipeline.read import range_reader
 from tidelog.pipeline.read.query_plan import Task
 from tidelog.pipeline.read.range_reader import Loss, read_range, refuse

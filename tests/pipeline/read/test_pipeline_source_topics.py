@@ -9,9 +9,9 @@ from bench.systems.process import BrokerProcess
 from confluent_kafka import Producer
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.offsets import EARLIEST, LATEST, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, TopicPartition
 from tidelog.pipeline.options.given import LEDGER_TOPIC
-from tidelog.pipeline.options.source import SourceOptions, parse
+from tidelog.pipeline.options.source_options import SourceOptions, parse
 from tidelog.pipeline.read.topics import SubscribedTopics, TopicsUnavailable
 from tidelog.testing.broker import RunningBroker
 

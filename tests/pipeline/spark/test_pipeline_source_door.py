@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from pyspark.sql.types import StructType
 
 from tidelog.client import Client
-from tidelog.pipeline.options.source import BadOption
+from tidelog.pipeline.options.source_options import BadOption
 from tidelog.pipeline.spark.source import TidelogDataSource, TopicStreamReader
 
 

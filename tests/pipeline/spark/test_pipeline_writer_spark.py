@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.client import Client
 from tidelog.client.errors import Fenced
-from tidelog.pipeline.options.topic_sink import DEFAULT_PREFIX
+from tidelog.pipeline.options.sink_options import DEFAULT_PREFIX
 from tidelog.pipeline.write.committing import Committer, Family
 
 pytestmark = pytest.mark.spark

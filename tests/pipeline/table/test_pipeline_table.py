@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part_prefix, write_rows
 from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
 from tidelog.pipeline.table.rewriting import LETTERS, without

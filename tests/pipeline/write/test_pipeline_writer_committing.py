@@ -21,7 +21,7 @@ from tidelog.client import Client, ClientError, cluster
 from tidelog.client.errors import Fenced, Refused, TimedOut, Unreachable
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction, Transactions
-from tidelog.pipeline.options.topic_sink import SinkOptions
+from tidelog.pipeline.options.sink_options import SinkOptions
 from tidelog.pipeline.spark import topic_sink
 from tidelog.pipeline.spark.topic_sink import Place, TaskRows, TopicStreamWriter, TopicWriter, _committer, _write
 from tidelog.pipeline.write import ledger

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidelog.pipeline.errors import BadRecord, DataLoss, Passing, PipelineError
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.read.range_reader import DAMAGED, Loss, OnLoss, may_pass, read_range, refuse
 from tidelog.pipeline.table.parquet_files import ParquetSink, SinkSettings, WrittenFile
 

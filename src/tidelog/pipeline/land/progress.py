@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from tidelog.pipeline.offsets import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, TopicPartition
 
 #: over how many seconds the rate is measured
 WINDOW_S: Final = 30.0

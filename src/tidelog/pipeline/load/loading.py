@@ -39,7 +39,7 @@ from tidelog.pipeline.load.files import (
     read_delta,
 )
 from tidelog.pipeline.options.given import LEDGER_TOPIC
-from tidelog.pipeline.options.topic_sink import DEFAULT_PREFIX
+from tidelog.pipeline.options.sink_options import DEFAULT_PREFIX
 from tidelog.pipeline.write.committing import Committer, Family
 from tidelog.pipeline.write.ledger import Entry
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
-from tidelog.pipeline.offsets import EARLIEST, LATEST, Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Ends, OffsetRange, TopicPartition
 from tidelog.pipeline.read.ranges import hold, into_tasks, limit
 from tidelog.pipeline.spec import StartingOffsets
 

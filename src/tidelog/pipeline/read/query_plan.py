@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from tidelog.pipeline.errors import DataLoss
-from tidelog.pipeline.offsets import Ends, OffsetRange, Offsets, TopicPartition
-from tidelog.pipeline.options.source import AtOffsets, AtWord, Position, SourceOptions
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange, Offsets, TopicPartition
+from tidelog.pipeline.options.source_options import AtOffsets, AtWord, Position, SourceOptions
 from tidelog.pipeline.read.ranges import hold, limit, split_by_size, split_evenly
 from tidelog.pipeline.read.topics import Resolved
 

@@ -29,7 +29,7 @@ from tidelog.client.client import Client
 from tidelog.client.errors import ClientError, LogTruncated, NotFound, OffsetOutOfRange, TimedOut, Unreachable
 from tidelog.client.reader import Chunk, Isolation, Span
 from tidelog.pipeline.errors import DataLoss
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.read.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, ArrowDecoder
 from tidelog.wire.errors import ErrorCode
 

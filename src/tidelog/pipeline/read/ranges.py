@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from tidelog.pipeline.offsets import Ends, OffsetRange
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange
 
 
 def hold(due: OffsetRange, ends: Ends) -> tuple[OffsetRange, list[OffsetRange]]:

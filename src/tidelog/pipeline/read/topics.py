@@ -16,8 +16,8 @@ from tidelog.client import Client, ClientError
 from tidelog.client.cluster import TopicInfo
 from tidelog.client.errors import NotFound, Refused
 from tidelog.client.offsets import When
-from tidelog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition
-from tidelog.pipeline.options.source import (
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Offsets, TopicPartition
+from tidelog.pipeline.options.source_options import (
     AtOffsets,
     AtTimestamp,
     AtTimestamps,

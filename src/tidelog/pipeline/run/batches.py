@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.pipeline.errors import Passing, PipelineError
 from tidelog.pipeline.land.executor import Done, Executor
 from tidelog.pipeline.land.landing import Landed, LandingTask
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.run.decoding import Decoding
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import storage

@@ -9,8 +9,8 @@ from typing import Final, Self
 
 from tidelog.client import Client
 from tidelog.client.errors import NotFound
-from tidelog.pipeline.offsets import Ends, TopicPartition
-from tidelog.pipeline.options.source import is_meant_by_patterns
+from tidelog.pipeline.offset_ranges import Ends, TopicPartition
+from tidelog.pipeline.options.source_options import is_meant_by_patterns
 from tidelog.pipeline.spec import Source
 
 CLIENT_ID: Final = "tidelog-pipeline"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog import how_to_install
 from tidelog.client import ClientError
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offsets import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, TopicPartition
 from tidelog.pipeline.spark import session
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import storage

@@ -30,7 +30,7 @@ from tidelog.pipeline.land.progress import (
     partitions_of,
     tell_all,
 )
-from tidelog.pipeline.offsets import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
 from tidelog.pipeline.read.plan import Plan, plan, starting_offset
 from tidelog.pipeline.run.batches import BatchFiles, Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offsets import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, TopicPartition
 from tidelog.pipeline.read.plan import Plan, plan, starting_offset
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.spark.session import expected_parallelism

@@ -5,7 +5,7 @@
     register(spark)
     spark.read.format("tidelog").options(**{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()
 
-This module only fits what is decided elsewhere to Spark's API: `options.source` reads the options, `query_plan`
+This module only fits what is decided elsewhere to Spark's API: `source_options` reads the options, `query_plan`
 decides which offsets are read by which task, `range_reader` reads them on the executors, straight into Arrow.
 
 Spark makes these objects in several processes. The driver's Python asks for the schema; a planner process beside the
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.offsets import Offsets
-    from tidelog.pipeline.options.source import Reading, SourceOptions
+    from tidelog.pipeline.offset_ranges import Offsets
+    from tidelog.pipeline.options.source_options import Reading, SourceOptions
     from tidelog.pipeline.read.query_plan import StreamPlan, Task
     from tidelog.pipeline.read.range_reader import Loss
     from tidelog.pipeline.read.topics import SubscribedTopics
@@ -86,7 +86,7 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        from tidelog.pipeline.options.source import check_shared
+        from tidelog.pipeline.options.source_options import check_shared
 
         return _schema(check_shared(self.options))
 
@@ -217,7 +217,7 @@ def _schema(include_headers: bool) -> StructType:
 
 def _options(given: Mapping[str, str], reading: Reading, schema: StructType) -> SourceOptions:
     from tidelog.pipeline.options.given import BadOption
-    from tidelog.pipeline.options.source import parse
+    from tidelog.pipeline.options.source_options import parse
 
     options = parse(given, reading)
     if schema != _schema(options.include_headers):

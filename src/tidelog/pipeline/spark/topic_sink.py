@@ -1,7 +1,7 @@
 """`df.write.format("tidelog")` and `df.writeStream.format("tidelog")`: rows into topics, each exactly once.
 
 The columns are those of Spark's stock Kafka connector: `value`, and where they are there `key`, `headers`, `topic` and
-`partition`; `options.topic_sink` has the options. A task encodes its rows straight from Arrow and writes them in a
+`partition`; `sink_options` has the options. A task encodes its rows straight from Arrow and writes them in a
 transaction of its own, which it leaves open; the driver commits the transactions of the tasks that count, and aborts
 the others: `committing` says how, and what holds when something dies on the way. With `tidelog.exactly.once` false a
 task just writes, which is at-least-once, as the stock connector is.
@@ -31,7 +31,7 @@ from tidelog.client.client import Client
 from tidelog.client.errors import ClientError
 from tidelog.client.transactional import Prepared
 from tidelog.pipeline.options.given import BadOption
-from tidelog.pipeline.options.topic_sink import SinkOptions, parse_sink
+from tidelog.pipeline.options.sink_options import SinkOptions, parse_sink
 from tidelog.pipeline.read.range_reader import borrowed_client
 from tidelog.pipeline.write.committing import Committer, Family
 from tidelog.pipeline.write.ledger import Part

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.table import storage
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
 from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable

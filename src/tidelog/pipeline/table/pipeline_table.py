@@ -38,7 +38,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties, Transaction
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offsets import TopicPartition
+from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.spec import OnRestore
 from tidelog.pipeline.table import columns, storage
 from tidelog.pipeline.table.columns import delta_schema, first_line

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidelog.pipeline.errors import Restored
-from tidelog.pipeline.offsets import TopicPartition
+from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.spec import OnRestore
 
 #: what puts other files into a table than those that its entries are of

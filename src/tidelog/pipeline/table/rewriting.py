@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelog.pipeline.offsets import OffsetRange
+from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.table import storage
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, write_rows
 from tidelog.pipeline.table.pipeline_table import PipelineTable

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offsets import TopicPartition
+from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.table.rewriting import read_file
 
 if TYPE_CHECKING:

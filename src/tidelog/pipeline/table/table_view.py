@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, Transaction
 
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError, Restored
-from tidelog.pipeline.offsets import TopicPartition
+from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.spec import OnRestore
 from tidelog.pipeline.table import columns, delta_features, restoring, storage
 from tidelog.pipeline.table.columns import delta_schema, first_line

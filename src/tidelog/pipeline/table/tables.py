@@ -26,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelog.pipeline.errors import Passing, PipelineError
-from tidelog.pipeline.offsets import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
 from tidelog.pipeline.read.plan import renewed, starting_offset
 from tidelog.pipeline.spec import Pipeline, StartingOffsets
 from tidelog.pipeline.table import intent, storage

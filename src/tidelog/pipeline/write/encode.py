@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidelog.client.cluster import TopicInfo
 from tidelog.client.partitioner import STICKY_BYTES
 from tidelog.client.producer import Encoded
-from tidelog.pipeline.options.topic_sink import BATCH_BYTES, MAX_REQUEST_BYTES
+from tidelog.pipeline.options.sink_options import BATCH_BYTES, MAX_REQUEST_BYTES
 from tidelog.pipeline.write import kernel
 from tidelog.wire.batch import HEADER_SIZE
 from tidelog.wire.compression import CODEC_NAMES, NONE, compress

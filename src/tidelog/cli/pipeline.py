@@ -27,8 +27,8 @@ from tidelog.cli.stopping import Stopping, stoppable
 from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
+    from tidelog.pipeline.land.events import Listener
     from tidelog.pipeline.land.executor import Executor
-    from tidelog.pipeline.land.progress import Listener
     from tidelog.pipeline.spec import Pipeline
 
 command = noun("Topics into Delta tables, each record once.")

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from tidelog.client import Client
 from tidelog.pipeline.errors import NotReady, PipelineError
 from tidelog.pipeline.load.files import Gone, SourceFile, escaped, format_of
-from tidelog.pipeline.load.loading import Load, Loaded, Memory, plan, remembered, run
-from tidelog.pipeline.write.ledger import Entry
+from tidelog.pipeline.load.load_job import Load, LoadDone, Memory, plan, remembered, run
+from tidelog.pipeline.write.ledger import LedgerEntry
 from tidelog.wire.records import Record
 
 PARTITIONS = 2
@@ -36,12 +36,12 @@ class Loading:
         with Client(bootstrap) as client:
             client.admin.create_topic(topic, PARTITIONS)
 
-    def load(self, *paths: Path | str, job: str | None = None, **how: Any) -> Loaded:
+    def load(self, *paths: Path | str, job: str | None = None, **how: Any) -> LoadDone:
         wanted = Load(
             job=job or self.topic, bootstrap=self.bootstrap, topic=self.topic, paths=[*map(str, paths)], **how
         )
         todo = plan(self.spark, wanted)
-        return run(self.spark, wanted, todo) if todo.file_count else Loaded(0, 0)
+        return run(self.spark, wanted, todo) if todo.file_count else LoadDone(0, 0)
 
     def records(self) -> list[Record]:
         with Client(self.bootstrap) as client:
@@ -78,7 +78,7 @@ def test_rows_of_every_format_become_records(loading: Loading, tmp_path: Path) -
         partition="at % 2",
         where="id <> '2026-01-01/2'",
     )
-    assert done == Loaded(2, 3)
+    assert done == LoadDone(2, 3)
     found = sorted(loading.records(), key=lambda record: (record.timestamp, record.key))
     assert [json.loads(record.value or b"") for record in found] == [
         {"id": f"{day}/{number}", "name": name, "at": at, "day": day}
@@ -94,9 +94,9 @@ def test_rows_of_every_format_become_records(loading: Loading, tmp_path: Path) -
     (tmp_path / "a[1].csv").write_text("id,name\n3,three\n")
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"id": "4", "deep": {"x": [1, null]}}\n{"id": "5"}\n'))
     (tmp_path / "c.txt").write_text("one line\nanother\n")
-    assert loading.load(tmp_path / "a[1].csv") == Loaded(1, 1)
-    assert loading.load(tmp_path / "b.*.gz", schema="id string, deep struct<x: array<int>>") == Loaded(1, 2)
-    assert loading.load(tmp_path / "c.txt", value="value", key="length(value)") == Loaded(1, 2)
+    assert loading.load(tmp_path / "a[1].csv") == LoadDone(1, 1)
+    assert loading.load(tmp_path / "b.*.gz", schema="id string, deep struct<x: array<int>>") == LoadDone(1, 2)
+    assert loading.load(tmp_path / "c.txt", value="value", key="length(value)") == LoadDone(1, 2)
     values = [record.value for record in loading.records()]
     for value in (
         b'{"id":"3","name":"three"}',
@@ -114,17 +114,17 @@ def test_a_job_loads_each_file_once_and_what_is_new_the_next_time(loading: Loadi
 
     write("a.json", 1, 2)
     write("b.json", 3)
-    assert loading.load(tmp_path) == Loaded(2, 3)
-    assert loading.load(tmp_path) == Loaded(0, 0)
-    assert loading.load(tmp_path / "*.json", tmp_path / "a.json") == Loaded(0, 0)
+    assert loading.load(tmp_path) == LoadDone(2, 3)
+    assert loading.load(tmp_path) == LoadDone(0, 0)
+    assert loading.load(tmp_path / "*.json", tmp_path / "a.json") == LoadDone(0, 0)
     write("c.json", 4, 5)
     # It fails at a row of the new file, after others were written.
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         loading.load(tmp_path, value="struct(id, 1 / (id - 5) AS x)", write_options={"kafka.batch.size": "1"})
-    assert loading.load(tmp_path) == Loaded(1, 2)
+    assert loading.load(tmp_path) == LoadDone(1, 2)
     assert [row["id"] for row in loading.documents()] == [1, 2, 3, 4, 5]
     write("b.json", 3, 33)
-    assert loading.load(tmp_path) == Loaded(1, 2)
+    assert loading.load(tmp_path) == LoadDone(1, 2)
     assert [row["id"] for row in loading.documents()] == [1, 2, 3, 3, 33, 4, 5]
     assert loading.load(tmp_path, job=f"{loading.topic}-again").rows == 6
 
@@ -139,8 +139,8 @@ def test_a_delta_table_is_loaded_as_it_grows_and_refused_where_it_changes(loadin
 
     append(1, 2)
     append(3)
-    assert loading.load(path) == Loaded(3, 3)
-    assert loading.load(path) == Loaded(0, 0)
+    assert loading.load(path) == LoadDone(3, 3)
+    assert loading.load(path) == LoadDone(0, 0)
     append(4, 5)
     DeltaTable(path).optimize.compact()
     assert loading.load(path).rows == 2
@@ -205,11 +205,11 @@ def test_the_command_tells_what_it_did_and_what_went_wrong(
 def test_what_came_to_nothing_is_not_remembered_and_what_was_before_it_is() -> None:
     assert remembered(None) == Memory(0)
     files = json.dumps({"files": {"before": ["a"], "new": ["b", "c"]}})
-    assert remembered(Entry(3, True, (), files)) == Memory(4, frozenset("abc"))
-    assert remembered(Entry(3, False, (), files)) == Memory(3, frozenset("a"))
+    assert remembered(LedgerEntry(3, True, (), files)) == Memory(4, frozenset("abc"))
+    assert remembered(LedgerEntry(3, False, (), files)) == Memory(3, frozenset("a"))
     table = json.dumps({"delta": {"table": "t", "before": None, "new": 7}})
-    assert remembered(Entry(0, True, (), table)) == Memory(1, frozenset(), "t", 7)
-    assert remembered(Entry(0, False, (), table)) == Memory(0, frozenset(), "t", None)
+    assert remembered(LedgerEntry(0, True, (), table)) == Memory(1, frozenset(), "t", 7)
+    assert remembered(LedgerEntry(0, False, (), table)) == Memory(0, frozenset(), "t", None)
 
 
 def test_names_tell_formats_and_are_not_taken_for_patterns() -> None:

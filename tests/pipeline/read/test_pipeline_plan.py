@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
 from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Ends, OffsetRange
-from tidelog.pipeline.read.plan import plan, starting_offset
+from tidelog.pipeline.read.batch_plan import plan, starting_offset
 from tidelog.pipeline.read.ranges import assign
 
 AT = ("t", 0)

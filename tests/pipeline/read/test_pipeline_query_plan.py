@@ -14,7 +14,7 @@ from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, OffsetRange, Offset
 from tidelog.pipeline.options.offsets_json import offsets_from, offsets_to
 from tidelog.pipeline.options.source_options import AtOffsets, AtTimestamp, AtWord, Named, Position, SourceOptions
 from tidelog.pipeline.read.query_plan import StreamPlan, plan_batch
-from tidelog.pipeline.read.topics import Resolved
+from tidelog.pipeline.read.subscribed_topics import Resolved
 
 TOPIC = "t"
 

@@ -24,7 +24,7 @@ from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.options.source_options import parse
 from tidelog.pipeline.read import range_reader
 from tidelog.pipeline.read.query_plan import Task
-from tidelog.pipeline.read.range_reader import Loss, read_range, refuse
+from tidelog.pipeline.read.range_reader import LostOffsets, read_range, refuse
 from tidelog.pipeline.spark.source import OffsetsPartition, TopicReader
 from tidelog.testing.broker import RunningBroker
 
@@ -136,7 +136,7 @@ def test_records_that_were_deleted_are_data_loss(
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.hint) == (str(caught.value), caught.value.hint)
 
-    losses: list[Loss] = []
+    losses: list[LostOffsets] = []
     found = offsets_of(read_range(broker.bootstrap, OffsetRange(topic, 0, 10, 60), on_loss=losses.append))
     assert found == list(range(40, 60))
     assert [loss[:4] for loss in losses] == [(topic, 0, 10, 40)] and losses[0].is_beginning
@@ -174,7 +174,7 @@ def test_a_log_shorter_than_the_range_is_data_loss(broker: BrokerProcess, filled
     beyond = OffsetRange(topic, 0, 50, 60)
     with pytest.raises(DataLoss, match="offsets 50 to 59 are lost: it now ends at offset 10"):
         list(read_range(broker.bootstrap, beyond))
-    losses: list[Loss] = []
+    losses: list[LostOffsets] = []
     assert list(read_range(broker.bootstrap, beyond, on_loss=losses.append)) == []
     assert [loss[:4] for loss in losses] == [beyond[:4]] and not losses[0].is_beginning
     # The part that exists comes first; the rest might still appear, until patience is over.
@@ -286,7 +286,7 @@ def test_a_topic_that_was_deleted_is_data_loss(
     client.admin.delete_topics([topic])
     with pytest.raises(DataLoss, match=f"{topic}-0: offsets 3 to 9 are lost: the topic was deleted"):
         list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10)))
-    losses: list[Loss] = []
+    losses: list[LostOffsets] = []
     assert list(read_range(broker.bootstrap, OffsetRange(topic, 0, 3, 10), on_loss=losses.append)) == []
     assert "offsets 3 to 9 are lost" in str(losses[0])
 

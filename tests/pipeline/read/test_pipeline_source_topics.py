@@ -12,7 +12,7 @@ from tidelog.client import Client, Message
 from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, TopicPartition
 from tidelog.pipeline.options.given import LEDGER_TOPIC
 from tidelog.pipeline.options.source_options import SourceOptions, parse
-from tidelog.pipeline.read.topics import SubscribedTopics, TopicsUnavailable
+from tidelog.pipeline.read.subscribed_topics import SubscribedTopics, TopicsUnavailable
 from tidelog.testing.broker import RunningBroker
 
 

@@ -15,8 +15,8 @@ from meddler import Meddler, delete_known, is_deleted
 from pipeline_site import Site
 
 from tidelog.pipeline.errors import Fenced
+from tidelog.pipeline.land.events import Event, Step, StepReached
 from tidelog.pipeline.land.executor import InProcess
-from tidelog.pipeline.land.progress import Event, Step, StepReached
 from tidelog.pipeline.run.replay import Replay
 from tidelog.testing.broker import RunningBroker
 

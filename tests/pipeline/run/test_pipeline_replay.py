@@ -18,8 +18,8 @@ from pipeline_site import JSON, Site
 
 from tidelog.client import Client
 from tidelog.pipeline.errors import DataLoss, Fenced, NotReady, PipelineError
+from tidelog.pipeline.land.events import Event, Notice, Step, StepReached
 from tidelog.pipeline.land.executor import InProcess
-from tidelog.pipeline.land.progress import Event, Notice, Step, StepReached
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.replay import Replay
 from tidelog.pipeline.spec import Pipeline

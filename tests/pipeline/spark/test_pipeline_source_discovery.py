@@ -141,6 +141,7 @@ def test_where_the_source_cannot_be_imported_pyspark_finds_others_undisturbed() 
 def test_the_pipeline_room_can_be_entered_without_spark_or_arrow() -> None:
     loaded = run(
         "import json, sys; import tidelog.pipeline, tidelog.pipeline.read.ranges;"
-        "import tidelog.pipeline.options.source_options, tidelog.pipeline.read.query_plan; print(json.dumps(sorted(sys.modules)))"
+        "import tidelog.pipeline.options.source_options, tidelog.pipeline.read.query_plan;"
+        "print(json.dumps(sorted(sys.modules)))"
     )
     assert not {"pyspark", "pyarrow", "pandas"} & set(loaded)

@@ -21,7 +21,7 @@ from values_records import Decode, offsets, records
 from tidelog.pipeline.values import DecodeStopped, decoder_for, infer_schema, join_schemas
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
-from tidelog.pipeline.values.room import MAX_DEPTH, MAX_FIELDS, MAX_NAME, Room, count_fields
+from tidelog.pipeline.values.schema_room import MAX_DEPTH, MAX_FIELDS, MAX_NAME, SchemaRoom, count_fields
 
 
 @pytest.fixture(params=FACES)
@@ -41,7 +41,9 @@ def by_the_rules(fields: Any, values: list[bytes | None], evolve: bool) -> tuple
         try:
             found = Object() if value is None else parse(value)
             read = read_struct(fields, found)
-            reason = (misnamed(fields, found, frozenset(["_offset"])) or Room(fields).take(found)) if evolve else None
+            reason = (
+                (misnamed(fields, found, frozenset(["_offset"])) or SchemaRoom(fields).take(found)) if evolve else None
+            )
             if reason:
                 raise Unfit("", reason)
         except Unfit as unfit:

@@ -23,10 +23,10 @@ from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction, Transactions
 from tidelog.pipeline.options.sink_options import SinkOptions
 from tidelog.pipeline.spark import topic_sink
-from tidelog.pipeline.spark.topic_sink import Place, TaskRows, TopicStreamWriter, TopicWriter, _committer, _write
+from tidelog.pipeline.spark.topic_sink import TaskAttempt, TaskRows, TopicStreamWriter, TopicWriter, _committer, _write
 from tidelog.pipeline.write import ledger
 from tidelog.pipeline.write.committing import Committer, Family, Torn
-from tidelog.pipeline.write.ledger import Entry, Hold, Ledger, Part
+from tidelog.pipeline.write.ledger import Hold, Ledger, LedgerEntry, Part
 from tidelog.testing.broker import RunningBroker
 
 PARTITIONS = 3
@@ -58,7 +58,7 @@ class World:
         return Committer(self.client(), self.family, self.options.ledger_topic, run)
 
     def task(self, run: str, batch: int, task: int, attempt: int = 0, rows: int = 3, salt: str = "") -> Part:
-        place = Place(self.family.identity, run, batch, task, attempt, next(self.attempts), streaming=True)
+        place = TaskAttempt(self.family.identity, run, batch, task, attempt, next(self.attempts), streaming=True)
         written = _write(self.options, place, [self.rows(batch, task, rows, salt)])
         part = written.part()
         assert part is not None
@@ -66,7 +66,7 @@ class World:
 
     def message(self, batch: int, part: Part, attempt: int = 0, run: str = "one") -> TaskRows:
         """What the task tells the driver."""
-        place = Place(self.family.identity, run, batch, part.task, attempt, 0, streaming=True)
+        place = TaskAttempt(self.family.identity, run, batch, part.task, attempt, 0, streaming=True)
         return TaskRows(place, part.prepared, part.rows, part.checksum)
 
     @staticmethod
@@ -98,7 +98,7 @@ class World:
         assert self.clients[0].transactions.open_on(everywhere) == []
         assert self.seen() == sorted(self.expected)
 
-    def latest(self) -> Entry | None:
+    def latest(self) -> LedgerEntry | None:
         return Ledger(self.client(), self.options.ledger_topic).latest(self.family.identity)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def mortal(driver: Committer, step: str, random: Random) -> Committer:
         return end(prepared, committed)
 
     class MortalHold(Hold):
-        def write(self, entry: Entry, by: float = math.inf) -> None:
+        def write(self, entry: LedgerEntry, by: float = math.inf) -> None:
             if entry.done and step == "before done":
                 raise Death
             super().write(entry, by)
@@ -320,7 +320,7 @@ def test_a_run_that_takes_over_fences_every_process_of_the_one_before(world: Wor
         process.abort([late.prepared])
     # None of them has disturbed the rival, whose hold is as it was.
     assert rival._hold is not None
-    rival._hold.write(Entry(2, True, (), None, "two", ("one",)))
+    rival._hold.write(LedgerEntry(2, True, (), None, "two", ("one",)))
     assert world.driver("three").commit(3, [world.task("three", 3, 0)])
     with pytest.raises(Fenced, match="run three has taken over from run two"):
         rival.commit(4, [])
@@ -448,7 +448,7 @@ def _decided_then_lost(world: World, survivors: int) -> list[Part]:
     parts = [world.task("one", 0, task) for task in range(3)]
     world.options = options
     driver = world.driver()
-    driver._taken().write(Entry(0, False, tuple(parts)))
+    driver._taken().write(LedgerEntry(0, False, tuple(parts)))
     transactions = world.client().transactions
     transactions.end([part.prepared for part in parts[:survivors]], committed=True)
     deadline = time.monotonic() + 30
@@ -507,7 +507,7 @@ def test_the_sweep_takes_what_tasks_left_and_never_what_is_decided(world: World)
 
     decided, earlier, left = world.task("one", 0, 0), world.task("one", 0, 1), world.task("two", 0, 0)
     dead = world.driver()
-    dead._taken().write(Entry(0, False, (decided,)))
+    dead._taken().write(LedgerEntry(0, False, (decided,)))
     # Who has not committed anything cleans up after itself alone.
     undone = world.driver()
     assert undone.sweep("two", now=True) == 1
@@ -579,7 +579,7 @@ def test_an_abort_after_a_failed_commit_spares_whatever_is_decided(world: World)
     driver = world.driver()
     write = driver._taken().write
 
-    def last_words(entry: Entry, by: float) -> None:
+    def last_words(entry: LedgerEntry, by: float) -> None:
         write(entry, by)
         raise Death
 
@@ -614,7 +614,7 @@ def test_entries_survive_the_ledgers_compaction_and_are_found_in_a_long_log(worl
     latest = world.latest()
     assert latest is not None and latest.batch == 29
     with pytest.raises(ClientError, match="cannot be read"):
-        Entry.from_bytes(b'{"format": 99}', "the entry")
+        LedgerEntry.from_bytes(b'{"format": 99}', "the entry")
 
 
 def test_a_broker_that_restarts_while_a_driver_begins_to_commit_is_waited_for(restarting_broker: RunningBroker) -> None:
@@ -630,6 +630,6 @@ def test_a_broker_that_restarts_while_a_worker_begins_to_write_is_waited_for(
     monkeypatch.setattr(cluster, "CREATED_WITHIN_S", 0.1)
     options = SinkOptions(restarting_broker.bootstrap, topic="t", exactly_once=False)
     written = _write(
-        options, Place("", "", 0, 0, 0, 0, streaming=False), [pa.record_batch({"value": pa.array(["three"])})]
+        options, TaskAttempt("", "", 0, 0, 0, 0, streaming=False), [pa.record_batch({"value": pa.array(["three"])})]
     )
     assert written.rows == 1

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipeline.errors import BadRecord, DataLoss, Passing, PipelineError
 from tidelog.pipeline.offset_ranges import OffsetRange
-from tidelog.pipeline.read.range_reader import DAMAGED, Loss, OnLoss, may_pass, read_range, refuse
+from tidelog.pipeline.read.range_reader import DAMAGED, LostOffsets, OnLoss, may_pass, read_range, refuse
 from tidelog.pipeline.table.parquet_files import ParquetSink, SinkSettings, WrittenFile
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def land(task: LandingTask) -> Landed:
     rows, dead = ParquetSink(task.rows), ParquetSink(task.dead)
     wider: list[pa.Schema] = []
     done = Landed(number=task.number, ranges=task.ranges)
-    losses: list[Loss] = []
+    losses: list[LostOffsets] = []
     try:
         for records in _records(task, refuse if task.fail_on_data_loss else losses.append):
             decoded = task.decoder.decode(records)

@@ -33,12 +33,12 @@ from tidelog.pipeline.errors import DataLoss
 from tidelog.pipeline.offset_ranges import Ends, OffsetRange, Offsets, TopicPartition
 from tidelog.pipeline.options.source_options import AtOffsets, AtWord, Position, SourceOptions
 from tidelog.pipeline.read.ranges import hold, limit, split_by_size, split_evenly
-from tidelog.pipeline.read.topics import Resolved
+from tidelog.pipeline.read.subscribed_topics import Resolved
 
 log = logging.getLogger("tidelog.pipeline")
 
 
-class Topics(Protocol):
+class QueriedTopics(Protocol):
     """What the plans ask of `SubscribedTopics`."""
 
     def earliest(self, wanted: Iterable[TopicPartition]) -> Offsets: ...
@@ -62,7 +62,7 @@ def divided(ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRan
     return split_evenly(ranges, options.min_partitions or 0)
 
 
-def plan_batch(topics: Topics, options: SourceOptions) -> list[Task]:
+def plan_batch(topics: QueriedTopics, options: SourceOptions) -> list[Task]:
     starts = topics.resolve(options.starting, starting=True).offsets
     ends = topics.resolve(options.ending, starting=False).offsets
     ranges = []
@@ -84,7 +84,7 @@ def plan_batch(topics: Topics, options: SourceOptions) -> list[Task]:
     return [Task(r, options.fail_on_data_loss, from_earliest) for r in divided(ranges, options)]
 
 
-def _held(topics: Topics, ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+def _held(topics: QueriedTopics, ranges: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
     """The ranges as far as the partitions hold them. An end that does not exist yet would be waited for in vain."""
     firsts = topics.earliest(r.at for r in ranges)
     ends = topics.latest()
@@ -102,7 +102,9 @@ def _held(topics: Topics, ranges: list[OffsetRange], options: SourceOptions) -> 
 class StreamPlan:
     """The offsets of one streaming query, for as long as its driver runs."""
 
-    def __init__(self, topics: Topics, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, topics: QueriedTopics, options: SourceOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._topics = topics
         self._options = options
         self._clock = clock

@@ -8,8 +8,8 @@ of a compressed batch the unpacked records as well.
 Rows are those with start <= offset < until that a consumer may see. Gaps that compaction, control records and aborted
 transactions leave are passed. What should be there and is not is data loss: offsets that retention or somebody's
 DeleteRecords took before they were read, a log that is shorter than it was when the range was planned, or a topic that
-was deleted since. Each `Loss` is handed to the caller, who raises `DataLoss`, as is done where nothing else is said, or
-takes note of it; then reading goes on with what exists.
+was deleted since. The caller is handed each loss as `LostOffsets`, and raises `DataLoss`, as is done where nothing else
+is said, or takes note of it; then reading goes on with what exists.
 
 Clients are kept between calls, since Python workers live longer than their tasks. One that was left in the middle of
 an answer is not used again. For the same reason what a worker has imported is put out of the garbage collector's
@@ -59,7 +59,7 @@ _REUSED_WORKER: Final = "SPARK_REUSE_WORKER"
 _idle: dict[tuple[object, ...], list[Client]] = {}
 
 
-class Loss(NamedTuple):
+class LostOffsets(NamedTuple):
     """Offsets of a partition, start <= offset < until, that cannot be read any more."""
 
     topic: str
@@ -77,10 +77,10 @@ class Loss(NamedTuple):
         return f"{self.topic}-{self.partition}: {lost}: {self.why}"
 
 
-OnLoss = Callable[[Loss], None]
+OnLoss = Callable[[LostOffsets], None]
 
 
-def refuse(loss: Loss) -> None:
+def refuse(loss: LostOffsets) -> None:
     raise DataLoss(str(loss), LOSS_HINT)
 
 
@@ -240,4 +240,4 @@ class _Reading:
         return True
 
     def _lose(self, start: int, until: int, why: str, is_beginning: bool = False) -> None:
-        self._on_loss(Loss(self._offsets.topic, self._offsets.partition, start, until, why, is_beginning))
+        self._on_loss(LostOffsets(self._offsets.topic, self._offsets.partition, start, until, why, is_beginning))

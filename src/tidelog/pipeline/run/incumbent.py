@@ -16,9 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.client import ClientError
-from tidelog.pipeline.land.executor import Executor
-from tidelog.pipeline.land.landing import Landed
-from tidelog.pipeline.land.progress import (
+from tidelog.pipeline.land.events import (
     BatchCommitted,
     Listener,
     Meter,
@@ -30,8 +28,10 @@ from tidelog.pipeline.land.progress import (
     partitions_of,
     tell_all,
 )
+from tidelog.pipeline.land.executor import Executor
+from tidelog.pipeline.land.landing import Landed
 from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
-from tidelog.pipeline.read.plan import Plan, plan, starting_offset
+from tidelog.pipeline.read.batch_plan import BatchPlan, plan, starting_offset
 from tidelog.pipeline.run.batches import BatchFiles, Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.decoding import SAMPLE, SAMPLE_BYTES, Decoding
@@ -109,7 +109,7 @@ class Incumbent:
 
     # --- one batch ----------------------------------------------------------------------------------
 
-    def plan(self, targets: Mapping[TopicPartition, Ends] | None = None) -> Plan:
+    def plan(self, targets: Mapping[TopicPartition, Ends] | None = None) -> BatchPlan:
         """What comes next; of `targets`, where there are any, nothing beyond them."""
         partitions = self._brokers.partitions()
         if targets is not None:
@@ -133,7 +133,7 @@ class Incumbent:
         self._tell_losses(map(str, found.gaps))
         return found
 
-    def carry_out(self, batch: Plan) -> None:
+    def carry_out(self, batch: BatchPlan) -> None:
         """Lands a plan and commits it."""
         began = time.monotonic()
         self.batches += 1
@@ -164,7 +164,7 @@ class Incumbent:
         self._tell_losses(result.losses)
         self.tell(State.READING)
 
-    def _count(self, batch: Plan, files: BatchFiles, seconds: float) -> None:
+    def _count(self, batch: BatchPlan, files: BatchFiles, seconds: float) -> None:
         rows, dead = sum(f.rows for f in files.rows), sum(f.rows for f in files.dead)
         self.meter.rows += rows
         self.meter.dead_letters += dead

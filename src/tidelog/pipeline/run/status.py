@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.offset_ranges import Ends, TopicPartition
-from tidelog.pipeline.read.plan import Plan, plan, starting_offset
+from tidelog.pipeline.read.batch_plan import BatchPlan, plan, starting_offset
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.spark.session import expected_parallelism
 from tidelog.pipeline.spec import Pipeline
@@ -88,7 +88,7 @@ def _problem(pipeline: Pipeline, timeout_s: float) -> PipelineError | None:
     return None
 
 
-def next_plan(pipeline: Pipeline, timeout_s: float) -> Plan:
+def next_plan(pipeline: Pipeline, timeout_s: float) -> BatchPlan:
     """What the next batch would read; PipelineError where a runner would refuse to begin."""
     table, letters = examine(pipeline, None)
     tables = None if table is None else Tables(pipeline, table, letters)

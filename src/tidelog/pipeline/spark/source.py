@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from tidelog.pipeline.offset_ranges import Offsets
     from tidelog.pipeline.options.source_options import Reading, SourceOptions
     from tidelog.pipeline.read.query_plan import StreamPlan, Task
-    from tidelog.pipeline.read.range_reader import Loss
-    from tidelog.pipeline.read.topics import SubscribedTopics
+    from tidelog.pipeline.read.range_reader import LostOffsets
+    from tidelog.pipeline.read.subscribed_topics import SubscribedTopics
 
 log = logging.getLogger("tidelog.pipeline")
 
@@ -120,7 +120,7 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         from tidelog.pipeline.read.query_plan import plan_batch
-        from tidelog.pipeline.read.topics import SubscribedTopics
+        from tidelog.pipeline.read.subscribed_topics import SubscribedTopics
 
         with SubscribedTopics(self._options) as topics:
             return [OffsetsPartition(task) for task in plan_batch(topics, self._options)]
@@ -177,7 +177,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planned(self) -> StreamPlan:
         from tidelog.pipeline.read.query_plan import StreamPlan
-        from tidelog.pipeline.read.topics import SubscribedTopics
+        from tidelog.pipeline.read.subscribed_topics import SubscribedTopics
 
         if self._plan is None:
             self._topics = SubscribedTopics(self._options)
@@ -201,7 +201,7 @@ def _read(task: Task | None, options: SourceOptions) -> Iterator[pa.RecordBatch]
     )
 
 
-def _lose(loss: Loss, task: Task) -> None:
+def _lose(loss: LostOffsets, task: Task) -> None:
     from tidelog.pipeline.errors import DataLoss
     from tidelog.pipeline.read.range_reader import LOSS_HINT
 

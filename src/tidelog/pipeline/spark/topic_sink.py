@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 _committers: dict[tuple[object, ...], tuple[Client, Committer]] = {}
 
 
-class Place(NamedTuple):
+class TaskAttempt(NamedTuple):
     """Which part of which batch a task writes."""
 
     identity: str
@@ -82,7 +82,7 @@ class Place(NamedTuple):
 class TaskRows(WriterCommitMessage):
     """What a task tells the driver: its transaction, unless it wrote nothing or in none."""
 
-    def __init__(self, place: Place, prepared: Prepared | None, rows: int, checksum: int) -> None:
+    def __init__(self, place: TaskAttempt, prepared: Prepared | None, rows: int, checksum: int) -> None:
         self.place = place
         self.prepared = prepared
         self.rows = rows
@@ -168,7 +168,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 # --- on the executors -------------------------------------------------------------------------------
 
 
-def _write(options: SinkOptions, place: Place, batches: Iterable[pa.RecordBatch]) -> TaskRows:
+def _write(options: SinkOptions, place: TaskAttempt, batches: Iterable[pa.RecordBatch]) -> TaskRows:
     import pyarrow  # noqa: F401  (before the first rows come, not with them)
 
     rows = (batch for batch in batches if batch.num_rows)
@@ -190,7 +190,7 @@ def _write(options: SinkOptions, place: Place, batches: Iterable[pa.RecordBatch]
 
 
 def _write_prepared(
-    options: SinkOptions, place: Place, client: Client, first: pa.RecordBatch, rows: Iterator[pa.RecordBatch]
+    options: SinkOptions, place: TaskAttempt, client: Client, first: pa.RecordBatch, rows: Iterator[pa.RecordBatch]
 ) -> TaskRows:
     producer: TransactionalProducer = client.transactional_producer(
         _transactional_id(options, place, client),
@@ -210,7 +210,7 @@ def _write_prepared(
         raise
 
 
-def _transactional_id(options: SinkOptions, place: Place, client: Client) -> str:
+def _transactional_id(options: SinkOptions, place: TaskAttempt, client: Client) -> str:
     """One that no other attempt has prepared a transaction under: to take an id aborts what is open under it.
 
     A stream writes under few ids again and again, and takes another only where one is in use. What it finds may change
@@ -262,12 +262,12 @@ def _task_context() -> TaskContext:
     return context
 
 
-def _place(context: TaskContext, identity: str, run: str, batch: int, streaming: bool) -> Place:
+def _place(context: TaskContext, identity: str, run: str, batch: int, streaming: bool) -> TaskAttempt:
     attempt, attempt_id = context.attemptNumber(), context.taskAttemptId()
-    return Place(identity, run, batch, context.partitionId(), attempt, attempt_id, streaming)
+    return TaskAttempt(identity, run, batch, context.partitionId(), attempt, attempt_id, streaming)
 
 
-def _stream_place(context: TaskContext, own_run: str, exactly_once: bool) -> Place:
+def _stream_place(context: TaskContext, own_run: str, exactly_once: bool) -> TaskAttempt:
     identity, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     if not exactly_once:
         identity, batch = identity or "", batch or "0"

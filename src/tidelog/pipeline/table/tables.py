@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from tidelog.pipeline.errors import Passing, PipelineError
 from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
-from tidelog.pipeline.read.plan import renewed, starting_offset
+from tidelog.pipeline.read.batch_plan import renewed, starting_offset
 from tidelog.pipeline.spec import Pipeline, StartingOffsets
 from tidelog.pipeline.table import intent, storage
 from tidelog.pipeline.table.changes import stored

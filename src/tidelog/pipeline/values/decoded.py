@@ -124,7 +124,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-class Shape(NamedTuple):
+class RowShape(NamedTuple):
     """How decoded fields and metadata make a row, and what is done about faults."""
 
     fields: Any  # pa.Schema
@@ -182,7 +182,7 @@ class Shape(NamedTuple):
         return pa.string() if column == "key" and self.key_is_text else KAFKA_TYPES[column]
 
 
-def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
+def shape_of(decode: DecodeSpec, fields: Any) -> RowShape:
     metadata = dict(decode.metadata)
     for column in metadata:
         if column not in KAFKA_TYPES and column != DELETION:
@@ -198,7 +198,7 @@ def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
     stops = frozenset(kind for kind, policy in policies.items() if policy == "stop")
     # A key that is no column is told of when the rows are compared with the table.
     keys = tuple(key for key in decode.keys if key.split(".")[0] in {*fields.names, *metadata.values()})
-    return Shape(fields, metadata, decode.key_format == "text", stops, keys)
+    return RowShape(fields, metadata, decode.key_format == "text", stops, keys)
 
 
 def all_but(rows: Iterable[int], count: int) -> Any:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidelog.pipeline.values.ddl import SchemaError
 from tidelog.pipeline.values.framing import take_frames_off
 from tidelog.pipeline.values.json_rules import Fraction, Object, Unfit, Whole, has_substance, parse
-from tidelog.pipeline.values.room import Room, count_fields
+from tidelog.pipeline.values.schema_room import SchemaRoom, count_fields
 
 _LONG_DIGITS = 18
 #: what a change data feed has beside a table's columns
@@ -116,7 +116,7 @@ def infer_schema(values: Iterable[bytes | None], *, evolve: bool, framed: bool =
     A field that was null in all of them is a string, or left out if the table evolves: it is added when it has a value.
     """
     seen = Seen()
-    room = Room(pa.schema([]))
+    room = SchemaRoom(pa.schema([]))
     for value in take_frames_off(values).values if framed else values:
         if value is not None:
             try:
@@ -179,7 +179,7 @@ def join_schemas(schemas: Sequence[Any], most: int | None = None) -> Any:
 def widen(schema: Any, values: Iterable[Object]) -> Any:
     """The schema, and at the end of each struct in it the fields that these values have beside; the values fit it.
 
-    A struct inside a map stays as it is: see `room.py`.
+    A struct inside a map stays as it is: see `schema_room.py`.
     """
     seen = Seen()
     for value in values:

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.pipeline.values.ddl import SchemaError
-from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, DecodeSpec, Fault, Shape, shape_of
+from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, DecodeSpec, Fault, RowShape, shape_of
 from tidelog.pipeline.values.framing import is_framed, take_frames_off
 from tidelog.pipeline.values.proto_files import descriptor_set, find_message
 
@@ -45,7 +45,7 @@ def protobuf_decoder(decode: DecodeSpec) -> ProtobufDecoder:
 class ProtobufDecoder:
     __slots__ = ("_class", "_framed", "_given", "_readers", "_shape", "columns", "fields", "schema")
 
-    def __init__(self, shape: Shape, descriptors: bytes, message: str | None, framed: bool) -> None:
+    def __init__(self, shape: RowShape, descriptors: bytes, message: str | None, framed: bool) -> None:
         self._shape = shape
         self._given = (descriptors, message)
         self._framed = framed

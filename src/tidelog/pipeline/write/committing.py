@@ -45,7 +45,7 @@ from tidelog.client.errors import ClientError, Fenced, Refused, TimedOut, Unreac
 from tidelog.client.transactional import Prepared
 from tidelog.client.transactions import DescribedTransaction
 from tidelog.pipeline.options.given import LEDGER_TOPIC
-from tidelog.pipeline.write.ledger import Entry, Hold, Ledger, Part
+from tidelog.pipeline.write.ledger import Hold, Ledger, LedgerEntry, Part
 
 #: what failed tasks leave open is looked for at a commit that hears of one, and this often anyway
 SWEEP_INTERVAL_S: Final = 5.0
@@ -124,14 +124,14 @@ class Committer:
 
     # --- with a ledger ------------------------------------------------------------------------------
 
-    def recover(self) -> Entry | None:
+    def recover(self) -> LedgerEntry | None:
         """Finishes what an earlier driver decided; the newest batch, which is done, or of which nothing is left.
 
         A batch that is not done was decided, and all of it was aborted since: it is to be written again.
         """
         return self._though_overtaken(self._recover)
 
-    def _recover(self) -> Entry | None:
+    def _recover(self) -> LedgerEntry | None:
         hold = self._taken()
         latest = hold.latest
         if latest is None or latest.done:
@@ -169,7 +169,7 @@ class Committer:
         if not parts and not even_empty:
             return True
         decide_by = self.check_open(part.prepared for part in parts if part not in before)
-        entry = Entry(batch, False, tuple(parts), note)
+        entry = LedgerEntry(batch, False, tuple(parts), note)
         self._write(hold, entry, decide_by)
         outcome = self._finish(entry)
         if outcome.aborted or outcome.unknown:
@@ -177,7 +177,7 @@ class Committer:
         self._done(hold, entry)
         return True
 
-    def _again(self, hold: Hold, latest: Entry, parts: Sequence[Part]) -> Sequence[Part] | None:
+    def _again(self, hold: Hold, latest: LedgerEntry, parts: Sequence[Part]) -> Sequence[Part] | None:
         """The batch was decided before: what is to be decided in its place, None where it is finished."""
         outcome = Finished([], [], []) if latest.done else self._finish(latest)
         if not outcome.aborted and not outcome.unknown:
@@ -204,7 +204,7 @@ class Committer:
         decided = {part.prepared for part in latest.parts} if latest is not None else set()
         return [each for each in prepared if each not in decided]
 
-    def _latest(self) -> Entry | None:
+    def _latest(self) -> LedgerEntry | None:
         if self._hold is not None:
             return self._hold.latest
         return self._ledger.latest(self._family.identity) if self._ledger.exists() else None
@@ -222,7 +222,7 @@ class Committer:
             self._hold, self._lost_it = hold, False
         return self._hold
 
-    def _check_rivals(self, latest: Entry | None) -> None:
+    def _check_rivals(self, latest: LedgerEntry | None) -> None:
         """Fenced where another run has taken over from this one."""
         if latest is None or latest.run == self._run:
             return
@@ -246,7 +246,7 @@ class Committer:
             hint="a query or job must run once at a time; stop all but one",
         )
 
-    def _write(self, hold: Hold, entry: Entry, by: float = math.inf) -> None:
+    def _write(self, hold: Hold, entry: LedgerEntry, by: float = math.inf) -> None:
         was = hold.latest
         if was is not None and was.run != self._run:
             entry = entry._replace(before=tuple(filter(None, (*was.before, was.run)))[-_KEPT_RUNS:])
@@ -261,12 +261,12 @@ class Committer:
             self._hold = None
             raise
 
-    def _done(self, hold: Hold, entry: Entry) -> Entry:
+    def _done(self, hold: Hold, entry: LedgerEntry) -> LedgerEntry:
         done = entry._replace(done=True)
         self._write(hold, done)
         return done
 
-    def _finish(self, entry: Entry) -> Finished:
+    def _finish(self, entry: LedgerEntry) -> Finished:
         """Commits what is decided, and finds out what became of the rest."""
         ends = self._client.transactions.end((part.prepared for part in entry.parts), committed=True)
         failed = [(part, error) for part in entry.parts if (error := ends[part.prepared]) is not None]
@@ -275,7 +275,7 @@ class Committer:
         aborted = [part for part, _ in failed if _is_aborted(part.prepared, states[part.prepared.transactional_id])]
         return Finished(committed, aborted, [(part, error) for part, error in failed if part not in aborted])
 
-    def _torn(self, entry: Entry, outcome: Finished) -> Torn:
+    def _torn(self, entry: LedgerEntry, outcome: Finished) -> Torn:
         gone = [part.prepared.transactional_id for part in outcome.aborted]
         rows = sum(part.rows for part in outcome.aborted)
         said = f"batch {entry.batch} of {self._family.identity} is decided, and {len(outcome.committed)} of its "

@@ -56,7 +56,7 @@ class Part(NamedTuple):
     checksum: int
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """The newest batch of a writer. `note` is the writer's own."""
 
     batch: int
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
         return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Entry:
+    def from_bytes(cls, data: bytes, where: str) -> LedgerEntry:
         try:
             value = json.loads(data)
             if value["format"] != _FORMAT:
@@ -111,12 +111,14 @@ class Ledger:
         self._spans: dict[int, Span] = {}
         self._values: dict[bytes, bytes | None] = {}
 
-    def latest(self, identity: str) -> Entry | None:
+    def latest(self, identity: str) -> LedgerEntry | None:
         """The newest entry of a writer. Reads only what came since it was last asked."""
         key = identity.encode()
         self._catch_up(partition_of_key(key, self._count()))
         value = self._values.get(key)
-        return None if value is None else Entry.from_bytes(value, f"the entry of {identity} in topic {self._topic}")
+        return (
+            None if value is None else LedgerEntry.from_bytes(value, f"the entry of {identity} in topic {self._topic}")
+        )
 
     def exists(self) -> bool:
         """Whether anything was ever decided in this cluster."""
@@ -206,7 +208,7 @@ class Hold:
     """A writer's place in the ledger, while nobody else takes it. `latest` is its newest entry."""
 
     def __init__(
-        self, identity: str, producer: TransactionalProducer, topic: str, partition: int, latest: Entry | None
+        self, identity: str, producer: TransactionalProducer, topic: str, partition: int, latest: LedgerEntry | None
     ) -> None:
         self.identity = identity
         self.latest = latest
@@ -214,7 +216,7 @@ class Hold:
         self._topic = topic
         self._partition = partition
 
-    def write(self, entry: Entry, by: float = math.inf) -> None:
+    def write(self, entry: LedgerEntry, by: float = math.inf) -> None:
         """Returns when the entry is there for everybody; `Fenced` where somebody else has taken the place.
 
         Where it could not be written `by` then (`time.monotonic`), it is not, and that is `TimedOut`. Only its commit

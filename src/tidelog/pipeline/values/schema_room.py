@@ -43,7 +43,7 @@ def _fields_within(kind: Any) -> int:
     return _fields_within(kind.value_type) if pa.types.is_list(kind) else 0
 
 
-class Room:
+class SchemaRoom:
     """What a schema may still get, as one record after the other asks for it."""
 
     def __init__(self, fields: Any, most: int = MAX_FIELDS) -> None:

@@ -49,7 +49,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     #: one per partition that has something to read
     ranges: tuple[OffsetRange, ...]
     #: the same offsets, as they are given to tasks
@@ -88,7 +88,7 @@ def plan(
     tasks: int,
     fail_on_data_loss: bool = True,
     same_topics: Collection[str] = (),
-) -> Plan:
+) -> BatchPlan:
     """`committed` has every partition of `ends`. DataLoss where the log does not continue what the table has.
 
     `same_topics` are known by their ids to be those that the table was read from.
@@ -109,7 +109,7 @@ def plan(
     chosen = [r for r in (ranges if max_records is None else limit(ranges, max_records)) if r.size]
     moves = {TopicPartition(gap.topic, gap.partition): (gap.start, gap.until) for gap in gaps}
     moves |= {r.at: (committed[r.at], r.until) for r in chosen}
-    return Plan(tuple(chosen), into_tasks(chosen, tasks), tuple(gaps), moves, lag)
+    return BatchPlan(tuple(chosen), into_tasks(chosen, tasks), tuple(gaps), moves, lag)
 
 
 def _lost(gaps: Iterable[Gap]) -> DataLoss:

@@ -41,7 +41,7 @@ from tidelog.pipeline.load.files import (
 from tidelog.pipeline.options.given import LEDGER_TOPIC
 from tidelog.pipeline.options.sink_options import DEFAULT_PREFIX
 from tidelog.pipeline.write.committing import Committer, Family
-from tidelog.pipeline.write.ledger import Entry
+from tidelog.pipeline.write.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ class Todo(NamedTuple):
         return self.files.files if isinstance(self.files, DeltaFiles) else self.files
 
 
-class Loaded(NamedTuple):
+class LoadDone(NamedTuple):
     files: int
     rows: int
 
@@ -161,7 +161,7 @@ class Memory(NamedTuple):
     table_version: int | None = None
 
 
-def remembered(latest: Entry | None) -> Memory:
+def remembered(latest: LedgerEntry | None) -> Memory:
     """An entry that is not done was aborted: what it meant to load is to be loaded still."""
     if latest is None:
         return Memory()
@@ -226,7 +226,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def run(spark: SparkSession, load: Load, todo: Todo, watch: Watch = lambda done, total: None) -> Loaded:
+def run(spark: SparkSession, load: Load, todo: Todo, watch: Watch = lambda done, total: None) -> LoadDone:
     """Writes what is new; `watch` is told how many tasks are done, of how many."""
     from tidelog.pipeline.spark.source import register
 
@@ -246,7 +246,7 @@ def run(spark: SparkSession, load: Load, todo: Todo, watch: Watch = lambda done,
     _watched(spark, f"load {load.job}", writer.save, watch)
     with Client(load.bootstrap, "tidelog-load", load.timeout_s) as client:
         latest = _committer(client, load).recover()
-    return Loaded(todo.file_count, 0 if latest is None else latest.rows)
+    return LoadDone(todo.file_count, 0 if latest is None else latest.rows)
 
 
 def _committer(client: Client, load: Load) -> Committer:

@@ -346,7 +346,7 @@ def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: st
 DRAWING = """
 import sys, time
 from tidelog.cli.pipeline_view import LiveTable
-from tidelog.pipeline.land.events import PartitionProgress, Progress, State
+from tidelog.pipeline.land.progress_events import PartitionProgress, Progress, State
 partitions = tuple(PartitionProgress("a-topic-with-a-long-name", n, 1, 2, 3) for n in range(3))
 with LiveTable() as table:
     table(Progress(pipeline="p", state=State.READING, batch=1, partitions=partitions, rows=1, dead_letters=0, files=1,
@@ -400,7 +400,7 @@ def test_the_live_table_has_a_line_per_partition() -> None:
     from rich.console import Console
 
     from tidelog.cli.pipeline_view import drawn, duration
-    from tidelog.pipeline.land.events import PartitionProgress, Progress, State
+    from tidelog.pipeline.land.progress_events import PartitionProgress, Progress, State
 
     progress = Progress(
         pipeline="orders",

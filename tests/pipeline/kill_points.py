@@ -55,8 +55,8 @@ def start(pipeline: Pipeline, point: str = "", clumsy_seed: int | None = None) -
 
 def _run(pipeline: Pipeline, point: str, clumsy_seed: int | None) -> None:
     from tidelog.pipeline.errors import Fenced
-    from tidelog.pipeline.land.events import Event, StepReached
     from tidelog.pipeline.land.executor import Executor, InProcess
+    from tidelog.pipeline.land.progress_events import Event, StepReached
     from tidelog.pipeline.run.runner import Runner
 
     executor: Executor = InProcess()

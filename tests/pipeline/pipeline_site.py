@@ -15,8 +15,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.land.events import Listener
 from tidelog.pipeline.land.executor import Executor, InProcess
+from tidelog.pipeline.land.progress_events import Listener
 from tidelog.pipeline.run.runner import Outcome, Runner
 from tidelog.pipeline.spec import Pipeline, parse
 

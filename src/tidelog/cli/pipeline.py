@@ -27,8 +27,8 @@ from tidelog.cli.stopping import Stopping, stoppable
 from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.land.events import Listener
     from tidelog.pipeline.land.executor import Executor
+    from tidelog.pipeline.land.progress_events import Listener
     from tidelog.pipeline.spec import Pipeline
 
 command = noun("Topics into Delta tables, each record once.")
@@ -366,7 +366,7 @@ def replay(
 
     from tidelog.cli.output import Column, plural, show, show_one, tell
     from tidelog.cli.pipeline_view import Quiet
-    from tidelog.pipeline.run.replay import Replay, check_scope, scope_of
+    from tidelog.pipeline.run.table_replay import Replay, check_scope, scope_of
 
     pipeline = _on(pipeline, master)
     wanted, tables, ends, topic_ids = replay_scope(pipeline, since, until, topics, values, timeout_s)

@@ -84,7 +84,7 @@ def _with_stragglers(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """What is asked for up to a time, with the records that are of that time and behind later ones."""
     from tidelog.pipeline.errors import PipelineError
-    from tidelog.pipeline.run.replay import check_origin
+    from tidelog.pipeline.run.table_replay import check_origin
     from tidelog.pipeline.table.rewriting import LETTERS
     from tidelog.pipeline.table.selecting import in_time
 
@@ -111,7 +111,7 @@ def _with_values(
     pipeline: Pipeline, tables: Tables, wanted: dict[TopicPartition, tuple[int, int]], values: tuple[str, ...]
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Of what is asked for, the offsets of rows with these partition values."""
-    from tidelog.pipeline.run.replay import check_origin
+    from tidelog.pipeline.run.table_replay import check_origin
     from tidelog.pipeline.table.selecting import in_partition
 
     named: dict[str, str | None] = {}

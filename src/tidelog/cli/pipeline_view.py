@@ -18,7 +18,7 @@ import click
 
 from tidelog.cli.output import json_line, tell, warn
 from tidelog.cli.places import iso
-from tidelog.pipeline.land.events import BatchCommitted, Event, Notice, Progress
+from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, Progress
 from tidelog.pipeline.run.runner import Outcome
 
 if TYPE_CHECKING:

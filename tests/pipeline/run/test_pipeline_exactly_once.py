@@ -15,9 +15,9 @@ from meddler import Meddler, delete_known, is_deleted
 from pipeline_site import Site
 
 from tidelog.pipeline.errors import Fenced
-from tidelog.pipeline.land.events import Event, Step, StepReached
 from tidelog.pipeline.land.executor import InProcess
-from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.land.progress_events import Event, Step, StepReached
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.testing.broker import RunningBroker
 
 POINTS = [

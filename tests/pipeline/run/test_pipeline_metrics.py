@@ -9,7 +9,7 @@ from urllib.request import urlopen
 from bench.systems.process import BrokerProcess
 from pipeline_site import Site
 
-from tidelog.pipeline.land.events import Meter, Notice
+from tidelog.pipeline.land.progress_events import Meter, Notice
 from tidelog.pipeline.run.metrics import Metrics
 
 

@@ -18,10 +18,10 @@ from pipeline_site import JSON, Site
 
 from tidelog.client import Client
 from tidelog.pipeline.errors import DataLoss, Fenced, NotReady, PipelineError
-from tidelog.pipeline.land.events import Event, Notice, Step, StepReached
 from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.progress_events import Event, Notice, Step, StepReached
 from tidelog.pipeline.run.brokers import Brokers
-from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import intent
 from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable

@@ -18,8 +18,8 @@ from pipeline_site import JSON, Site
 from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
 from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, PipelineError
-from tidelog.pipeline.land.events import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.progress_events import Event, Notice, Progress, State, Step, StepReached
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.checking import findings
 from tidelog.pipeline.run.incumbent import sample

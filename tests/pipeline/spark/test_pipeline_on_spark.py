@@ -18,11 +18,11 @@ from spark_lives import Feeder, Lives
 
 from tidelog.client import Client, Message
 from tidelog.pipeline.errors import BadRecord, NotReady, PipelineError, TasksFailed
-from tidelog.pipeline.land.events import Event, Notice, Progress
 from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.landing import Landed, LandingTask, land
+from tidelog.pipeline.land.progress_events import Event, Notice, Progress
 from tidelog.pipeline.run.checking import Finding, findings
-from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.testing.broker import RunningBroker
 
 if TYPE_CHECKING:

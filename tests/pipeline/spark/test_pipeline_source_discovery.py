@@ -21,6 +21,7 @@ spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate
 {after}
 topics = spark.read.format("tidelog").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "t")
 print(topics.load().columns)
+spark.range(1).write.format("tidelog-delta").mode("append").save("made")
 if not {after!r}:
     from pyspark.sql.functions import udf
     print("workers:", spark.range(1).select(udf(lambda _: __import__("sys").prefix)("id")).first()[0])
@@ -57,7 +58,7 @@ def run_not_activated(environment: Path, *arguments: str, **chosen: str) -> subp
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
     variables["PATH"] = os.pathsep.join(e for e in os.environ["PATH"].split(os.pathsep) if e not in ours)
     command = [str(environment / "bin" / "python"), *arguments]
-    return subprocess.run(command, env=variables | chosen, cwd=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=variables | chosen, cwd=environment, capture_output=True, text=True, timeout=280)
 
 
 def run(program: str) -> list[str]:
@@ -87,6 +88,7 @@ def test_a_job_finds_the_source_in_an_environment_that_is_not_activated(
     job.write_text(JOB.format(after=after))
     done = run_not_activated(fresh_environment, str(job))
     assert "['key', 'value', 'topic'" in done.stdout, done.stderr
+    assert (fresh_environment / "made" / "_delta_log").is_dir(), done.stderr
     if not after:
         assert f"workers: {fresh_environment}" in done.stdout
 

@@ -7,8 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from spec_reference import reference
 
-from tidelog.pipeline.spec import METADATA, SECTIONS, Pipeline, SpecError, load, parse, reference
+from tidelog.pipeline.spec import METADATA, SECTIONS, Pipeline, SpecError, load, parse
 from tidelog.pipeline.spec.toml_keys import keys_of
 
 LEAST = 'name = "p"\n[source]\ntopics = ["orders"]\n[table]\npath = "lake/p"\n'

@@ -23,7 +23,7 @@ from pipeline_site import JSON, Site
 from tidelog.pipeline.errors import PipelineError, Unsupported
 from tidelog.pipeline.land.executor import InProcess
 from tidelog.pipeline.load.files import _arrow_schema, _read_fragments, list_delta
-from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.table.changes import Keyed
 from tidelog.pipeline.table.delta_features import FEATURES, Door
 from tidelog.pipeline.table.parquet_files import SinkSettings, write_rows

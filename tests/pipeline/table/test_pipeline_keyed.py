@@ -19,10 +19,10 @@ from pipeline_site import Site
 
 from tidelog.client import Client, Message
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.land.events import Event, Step, StepReached
 from tidelog.pipeline.land.executor import InProcess
+from tidelog.pipeline.land.progress_events import Event, Step, StepReached
 from tidelog.pipeline.run.checking import findings
-from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.spec import Pipeline, SpecError
 from tidelog.pipeline.table.changes import Keyed, resolve
 from tidelog.pipeline.table.graves import Graves

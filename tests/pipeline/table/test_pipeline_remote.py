@@ -17,8 +17,8 @@ from remote_stores import BUCKET, s3_environment, s3_server, small_hdfs
 from tidelog.pipeline.errors import Fenced, NotReady
 from tidelog.pipeline.land.executor import InProcess
 from tidelog.pipeline.run.checking import Finding, findings
-from tidelog.pipeline.run.replay import Replay
 from tidelog.pipeline.run.runner import Runner
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table.pipeline_table import PipelineTable
 from tidelog.pipeline.table.tables import Tables

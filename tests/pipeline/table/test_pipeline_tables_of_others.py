@@ -20,8 +20,8 @@ from tidelog.client import Client, Message
 from tidelog.pipeline.errors import PipelineError, Restored, Unsupported
 from tidelog.pipeline.land.executor import InProcess
 from tidelog.pipeline.run import checking
-from tidelog.pipeline.run.replay import Replay
 from tidelog.pipeline.run.status import status
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.table import restoring
 from tidelog.pipeline.table.pipeline_table import PipelineTable
 from tidelog.pipeline.values import MAX_FIELDS

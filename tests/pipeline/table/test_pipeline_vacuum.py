@@ -17,7 +17,7 @@ from pipeline_site import Site
 
 from tidelog.pipeline.errors import Foreign
 from tidelog.pipeline.land.executor import InProcess
-from tidelog.pipeline.run.replay import Replay
+from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import intent, storage
 from tidelog.pipeline.table.intent import Intent

@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.client import ClientError
-from tidelog.pipeline.land.events import (
+from tidelog.pipeline.land.executor import Executor
+from tidelog.pipeline.land.landing import Landed
+from tidelog.pipeline.land.progress_events import (
     BatchCommitted,
     Listener,
     Meter,
@@ -28,8 +30,6 @@ from tidelog.pipeline.land.events import (
     partitions_of,
     tell_all,
 )
-from tidelog.pipeline.land.executor import Executor
-from tidelog.pipeline.land.landing import Landed
 from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
 from tidelog.pipeline.read.batch_plan import BatchPlan, plan, starting_offset
 from tidelog.pipeline.run.batches import BatchFiles, Lander, row_schema

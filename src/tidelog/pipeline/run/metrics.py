@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.pipeline.land.events import BatchCommitted, Event, Notice, Progress, StepReached
+from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, Progress, StepReached
 
 _PREFIX = "tidelog_pipeline"
 

@@ -21,8 +21,8 @@ from typing import Final, TypeVar
 
 from tidelog.client import ClientError
 from tidelog.pipeline.errors import NotReady, Passing, PipelineError, TasksFailed
-from tidelog.pipeline.land.events import Listener, Notice, State, tell_all
 from tidelog.pipeline.land.executor import Executor
+from tidelog.pipeline.land.progress_events import Listener, Notice, State, tell_all
 from tidelog.pipeline.offset_ranges import Ends, TopicPartition
 from tidelog.pipeline.read.range_reader import may_pass
 from tidelog.pipeline.run.brokers import Brokers

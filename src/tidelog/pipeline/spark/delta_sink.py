@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
@@ -44,14 +44,6 @@ _MAX_BUFFERED_BYTES: Final = 32 * 1024 * 1024
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 _STAGED: Final = re.compile(r"-b(\d+)-t\d+-[0-9a-f]+-\d+\.parquet$")
-
-
-def register(spark: SparkSession) -> None:
-    """Makes `format("tidelog-delta")` known to a session."""
-    from tidelog.pipeline.spark import this_python
-
-    this_python.for_session(spark)
-    spark.dataSource.register(DeltaSink)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark import AccumulatorParam
 
 from tidelog.pipeline.errors import NotReady, PipelineError, TasksFailed
-from tidelog.pipeline.land.events import Listener, Notice, tell_all
 from tidelog.pipeline.land.executor import Done
 from tidelog.pipeline.land.landing import Landed, LandingTask, land
+from tidelog.pipeline.land.progress_events import Listener, Notice, tell_all
 from tidelog.pipeline.table import storage
 from tidelog.pipeline.table.columns import all_nullable
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, write_rows

@@ -73,11 +73,13 @@ _TYPES = {
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("tidelog")` known to a session."""
+    """Makes `format("tidelog")` and `format("tidelog-delta")` known to a session."""
     from tidelog.pipeline.spark import this_python
+    from tidelog.pipeline.spark.delta_sink import DeltaSink
 
     this_python.for_session(spark)
     spark.dataSource.register(TidelogDataSource)
+    spark.dataSource.register(DeltaSink)
 
 
 class TidelogDataSource(DataSource):

@@ -1,13 +1,12 @@
 """The pipeline file.
 
-Is: the sections and keys of the file, how they are read and checked, and their reference for the documentation.
+Is: the sections and keys of the file, and how they are read and checked.
 Takes: a TOML document.
 Gives: a `Pipeline`, or `SpecError` with all that is wrong with the file.
 Never: opens a table, asks a broker or starts Spark.
 """
 
 from tidelog.pipeline.spec.file import SpecError, load, parse
-from tidelog.pipeline.spec.reference import reference
 from tidelog.pipeline.spec.sections import (
     DEFAULT_BOOTSTRAP,
     DELETED,
@@ -39,5 +38,4 @@ __all__ = [
     "Transform",
     "load",
     "parse",
-    "reference",
 ]

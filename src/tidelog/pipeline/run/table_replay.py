@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
-from tidelog.pipeline.land.events import Listener, Notice, tell_all
 from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.landing import Landed
+from tidelog.pipeline.land.progress_events import Listener, Notice, tell_all
 from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
 from tidelog.pipeline.read.ranges import hold, into_tasks, limit
 from tidelog.pipeline.run.batches import Lander, row_schema

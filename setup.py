@@ -3,18 +3,24 @@
 An install is mostly the wait for the compiler. So the kernels share what Cython needs for memoryviews, in a module of its
 own, instead of compiling it once each; they are compiled side by side, and without debugging symbols. They come all or
 not at all, because none of them works without the shared part.
+
+A .pth file goes beside the packages, which setuptools has no setting for (docs/adr/0012 says what it does).
 """
 
 import os
 import sys
+import zipfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.command.editable_wheel import editable_wheel
 
 KERNELS = sorted(Path("src").glob("tidelog/**/kernel.py"))
 SHARED = "tidelog._memoryviews"
 CORES = os.cpu_count() or 1
+STARTUP = Path("src/tidelog_pyspark.pth")
 
 
 def extensions() -> list[Extension]:
@@ -48,4 +54,27 @@ class BuildKernels(build_ext):
             self.extensions = []
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildKernels})
+class BuildWithStartup(build_py):
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            self.copy_file(str(STARTUP), str(Path(self.build_lib) / STARTUP.name))
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        return [*super().get_outputs(include_bytecode), str(Path(self.build_lib) / STARTUP.name)]
+
+    def get_source_files(self) -> list[str]:
+        return [*super().get_source_files(), str(STARTUP)]
+
+
+class EditableWithStartup(editable_wheel):
+    def run(self) -> None:
+        super().run()
+        for wheel in Path(self.dist_dir).glob("*editable*.whl"):
+            with zipfile.ZipFile(wheel, "a") as archive:
+                archive.write(STARTUP, STARTUP.name)
+
+
+COMMANDS = {"build_ext": BuildKernels, "build_py": BuildWithStartup, "editable_wheel": EditableWithStartup}
+
+setup(ext_modules=extensions(), cmdclass=COMMANDS)

@@ -99,8 +99,8 @@ def table(spark: SparkSession, contender: str, bootstrap: str, topic: str, direc
         return int(ds.dataset(path, format="parquet").count_rows())
     from deltalake import DeltaTable
 
-    from tidelog.pipeline.on_spark import OnSpark
-    from tidelog.pipeline.runner import Runner
+    from tidelog.pipeline.run.runner import Runner
+    from tidelog.pipeline.spark.on_spark import OnSpark
     from tidelog.pipeline.spec import parse
 
     pipeline = parse(_PIPELINE.format(bootstrap=bootstrap, topic=topic, path=path), str(directory / "bench.toml"))
@@ -128,7 +128,7 @@ def main() -> None:
     options = parser.parse_args()
     spark = spark_session(MASTER, connector=options.contender == "kafka")
     if options.contender == "tidelog":
-        from tidelog.pipeline.source import register
+        from tidelog.pipeline.spark.source import register
 
         register(spark)
     taken = []

@@ -2,9 +2,5 @@
 
 import contextlib
 
-from tidelog.pipeline import this_python as _this_python
-
-_this_python.for_new_sessions()
-
 with contextlib.suppress(ImportError):
-    from tidelog.pipeline.delta_sink import DeltaSink as DefaultSource  # noqa: F401
+    from tidelog.pipeline.spark.delta_sink import DeltaSink as DefaultSource  # noqa: F401

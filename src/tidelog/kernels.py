@@ -17,7 +17,7 @@ STALE: Final = "older than its source"
 
 #: what a broker runs on, and what only pipelines need
 BROKER_KERNELS: Final = ("wire", "log")
-PIPELINE_KERNELS: Final = ("pipeline", "pipeline/encoding", "pipeline/values/forms", "pipeline/values/shred")
+PIPELINE_KERNELS: Final = ("pipeline/read", "pipeline/write", "pipeline/values/forms", "pipeline/values/shred")
 #: an installer writes the two files in any order, one right after the other
 _SLACK_S: Final = 60
 
@@ -26,7 +26,7 @@ HOW_TO_REBUILD: Final = "build it again with `make setup` or `python setup.py bu
 
 
 def states(kernels: tuple[str, ...] = (*BROKER_KERNELS, *PIPELINE_KERNELS)) -> dict[str, str]:
-    """Kernel, as `wire` or `pipeline/encoding` -> COMPILED, PURE or STALE."""
+    """Kernel, as `wire` or `pipeline/read` -> COMPILED, PURE or STALE."""
     root = os.path.dirname(os.path.abspath(__file__))
     return {name: _state(f"{root}/{name}") for name in kernels}
 

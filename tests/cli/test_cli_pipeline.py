@@ -199,6 +199,15 @@ def test_a_replay_by_time_replaces_what_falls_into_it_though_timestamps_are_out_
     assert [(row["start"], row["until"]) for row in until] == [(0, 10)], "the straggler is of that time"
     never = run("pipeline", "replay", str(file), "--from", f"@{DAY_MS * 20}", "--until", f"@{DAY_MS * 21}", "--yes")
     assert "nothing to replay" in never.stderr
+    for later, earlier in (
+        (f"@{DAY_MS * 7}", f"@{DAY_MS * 4}"),
+        ("7", "4"),
+        ("-2", "-5"),
+        ("latest", "earliest"),
+        ("latest", "4"),
+    ):
+        told = run("pipeline", "replay", str(file), "--from", later, "--until", earlier, "--yes", code=2).stderr
+        assert "--until lies before --from" in told, (later, earlier)
 
     file.write_text(file.read_text().replace('path = "lake"', 'path = "lake"\nmetadata = { timestamp = false }'))
     run("pipeline", "replay", str(file), "--yes")
@@ -337,11 +346,12 @@ def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: st
 DRAWING = """
 import sys, time
 from tidelog.cli.pipeline_view import LiveTable
-from tidelog.pipeline.progress import PartitionProgress, Progress, State
+from tidelog.pipeline.land.progress_events import PartitionProgress, Progress, State
 partitions = tuple(PartitionProgress("a-topic-with-a-long-name", n, 1, 2, 3) for n in range(3))
 with LiveTable() as table:
     table(Progress(pipeline="p", state=State.READING, batch=1, partitions=partitions, rows=1, dead_letters=0, files=1,
                    rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
+    print("at rest", flush=True)
     while True:
         time.sleep(1)
 """
@@ -360,13 +370,22 @@ def test_the_live_table_is_drawn_anew_when_the_terminal_gets_another_size() -> N
         assert "\x1b[2J" not in written_until(ours, r"name +2 +1 ")
         termios.tcsetwinsize(ours, (24, 40))
         process.send_signal(signal.SIGWINCH)
-        drawn = written_until(ours, r"\x1b\[2J(.*\n){4}")
-        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn.partition("\x1b[2J")[2]).splitlines()
-        assert lines and all(len(line) <= 40 for line in lines)
+        # Perhaps while it was still drawing, perhaps afterwards; the second time nothing else makes it draw.
+        drawn = written_until(ours, r"(?s)(?=.*at rest)(?=.*\x1b\[2J(.*\n){4})")
+        assert widest(drawn) <= 40
+        termios.tcsetwinsize(ours, (24, 30))
+        process.send_signal(signal.SIGWINCH)
+        assert widest(written_until(ours, r"\x1b\[2J(.*\n){4}")) <= 30
     finally:
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def widest(written: str) -> int:
+    """Of the lines since the terminal was cleared."""
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.rpartition("\x1b[2J")[2]).splitlines()
+    return max(map(len, lines))
 
 
 def written_until(terminal: int, pattern: str) -> str:
@@ -381,7 +400,7 @@ def test_the_live_table_has_a_line_per_partition() -> None:
     from rich.console import Console
 
     from tidelog.cli.pipeline_view import drawn, duration
-    from tidelog.pipeline.progress import PartitionProgress, Progress, State
+    from tidelog.pipeline.land.progress_events import PartitionProgress, Progress, State
 
     progress = Progress(
         pipeline="orders",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tidelog.pipeline import landing
-from tidelog.pipeline.executor import Done, InProcess
-from tidelog.pipeline.landing import Landed, LandingTask
+from tidelog.pipeline.land import landing
+from tidelog.pipeline.land.executor import Done, InProcess
+from tidelog.pipeline.land.landing import Landed, LandingTask
 
 
 class Clumsy(InProcess):

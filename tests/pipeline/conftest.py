@@ -53,7 +53,7 @@ def spark() -> Iterator[SparkSession]:
     """A session in this process that knows `format("tidelog")` and Spark's own `format("kafka")`."""
     from bench.systems.spark import QUICK_TO_START, spark_session
 
-    from tidelog.pipeline.source import register
+    from tidelog.pipeline.spark.source import register
 
     session = spark_session(connector=True, conf={"spark.driver.extraJavaOptions": QUICK_TO_START})
     register(session)

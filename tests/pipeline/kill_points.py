@@ -26,7 +26,7 @@ FENCED = 87
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["pipeline_site", "kill_points", "deltalake", "pyarrow.parquet", "tidelog.pipeline.runner"]
+    ["pipeline_site", "kill_points", "deltalake", "pyarrow.parquet", "tidelog.pipeline.run.runner"]
 )
 
 
@@ -55,9 +55,9 @@ def start(pipeline: Pipeline, point: str = "", clumsy_seed: int | None = None) -
 
 def _run(pipeline: Pipeline, point: str, clumsy_seed: int | None) -> None:
     from tidelog.pipeline.errors import Fenced
-    from tidelog.pipeline.executor import Executor, InProcess
-    from tidelog.pipeline.progress import Event, StepReached
-    from tidelog.pipeline.runner import Runner
+    from tidelog.pipeline.land.executor import Executor, InProcess
+    from tidelog.pipeline.land.progress_events import Event, StepReached
+    from tidelog.pipeline.run.runner import Runner
 
     executor: Executor = InProcess()
     if clumsy_seed is not None:
@@ -82,8 +82,8 @@ def _run(pipeline: Pipeline, point: str, clumsy_seed: int | None) -> None:
 
 
 def _arm(kind: str, number: int) -> None:
-    from tidelog.pipeline import places
-    from tidelog.pipeline.table import PipelineTable
+    from tidelog.pipeline.table import storage
+    from tidelog.pipeline.table.pipeline_table import PipelineTable
 
     counted = [0]
 
@@ -97,7 +97,7 @@ def _arm(kind: str, number: int) -> None:
         timer.daemon = True
         timer.start()
     elif kind == "file":
-        create = places.create
+        create = storage.create
 
         def begun(root: str, path: str) -> Any:
             file = create(root, path)
@@ -108,7 +108,7 @@ def _arm(kind: str, number: int) -> None:
             file.truncate()
             return file
 
-        places.create = begun
+        storage.create = begun
     elif kind in ("merge", "merged", "graves"):
         _arm_merges(kind, count)
     else:
@@ -125,8 +125,8 @@ def _arm(kind: str, number: int) -> None:
 
 
 def _arm_merges(kind: str, count: Callable[[], None]) -> None:
-    from tidelog.pipeline import merging
-    from tidelog.pipeline.graves import Graves
+    from tidelog.pipeline.table import merging
+    from tidelog.pipeline.table.graves import Graves
 
     merge, add = merging.merge, Graves.add
 

@@ -14,7 +14,7 @@ import tidelog.pipeline
 from tidelog.client.reader import Chunk, Fetched, Span
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, RecordIndex, build_batch, build_end_txn_marker, retain
 
-KERNEL = Path(tidelog.pipeline.__file__).parent / "kernel.py"
+KERNEL = Path(tidelog.pipeline.__file__).parent / "read" / "kernel.py"
 TOPIC, PARTITION = "orders", 3
 PRODUCERS = (1001, 1002)
 

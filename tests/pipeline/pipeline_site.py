@@ -15,9 +15,9 @@ from typing import Any
 from deltalake import DeltaTable
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.executor import Executor, InProcess
-from tidelog.pipeline.progress import Listener
-from tidelog.pipeline.runner import Outcome, Runner
+from tidelog.pipeline.land.executor import Executor, InProcess
+from tidelog.pipeline.land.progress_events import Listener
+from tidelog.pipeline.run.runner import Outcome, Runner
 from tidelog.pipeline.spec import Pipeline, parse
 
 At = tuple[str, int, int]
@@ -139,18 +139,21 @@ class Site:
     def letters(self) -> DeltaTable:
         return DeltaTable(f"{self.lake}/{self.name}_dead_letters")
 
-    def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.table.to_pyarrow_table().to_pylist()
+    def rows(self, *columns: str) -> list[dict[str, Any]]:
+        """With all columns, or with these: a table that has grown for long has too many for one memory."""
+        found: list[dict[str, Any]] = self.table.to_pyarrow_table(columns=list(columns) or None).to_pylist()
         return found
 
-    def dead(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.letters.to_pyarrow_table().to_pylist()
+    def dead(self, *columns: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.letters.to_pyarrow_table(columns=list(columns) or None).to_pylist()
         return found
 
     def check_exactly_once(self, is_deleted: Callable[[int], bool] = lambda _: False) -> None:
         """The oracle, for JSON values with an id. Of rows that somebody else deletes (`is_deleted`) none is there."""
-        rows = [((r["_topic"], r["_partition"], r["_offset"]), r["id"]) for r in self.rows()]
-        dead = [((r["topic"], r["partition"], r["offset"]), r["value"]) for r in self.dead()]
+        found = self.rows("_topic", "_partition", "_offset", "id")
+        rows = [((r["_topic"], r["_partition"], r["_offset"]), r["id"]) for r in found]
+        letters = self.dead("topic", "partition", "offset", "value")
+        dead = [((r["topic"], r["partition"], r["offset"]), r["value"]) for r in letters]
         twice = [at for at, count in Counter(at for at, _ in [*rows, *dead]).items() if count > 1]
         assert not twice, f"more than once: {sorted(twice)[:10]}"
         expected = {at: v for at, v in self.acknowledged.items() if v.startswith(b'{"id": ') and v.endswith(b"}")}

@@ -62,8 +62,8 @@ def _after_task(plan: str, message: WriterCommitMessage) -> WriterCommitMessage:
 def _arrange_deaths(plan: str) -> None:
     """The steps of a commit, in the process that it happens in."""
     from tidelog.client.transactions import Transactions
-    from tidelog.pipeline.committing import Committer
-    from tidelog.pipeline.write_ledger import Hold
+    from tidelog.pipeline.write.committing import Committer
+    from tidelog.pipeline.write.ledger import Hold
 
     if hasattr(Committer, "_plan"):
         return
@@ -136,12 +136,12 @@ class Chaos(DataSource):
         return "chaos"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from tidelog.pipeline.writing import topic_writer
+        from tidelog.pipeline.spark.topic_sink import topic_writer
 
         return ChaosWriter(topic_writer(_without_plan(self.options), schema, overwrite), self.options["plan"])
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from tidelog.pipeline.writing import topic_stream_writer
+        from tidelog.pipeline.spark.topic_sink import topic_stream_writer
 
         inner = topic_stream_writer(_without_plan(self.options), schema, overwrite)
         return ChaosStreamWriter(inner, self.options["plan"])

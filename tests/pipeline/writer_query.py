@@ -17,7 +17,7 @@ def main(bootstrap: str, source: str, targets: list[str], directory: Path, per_b
     from bench.systems.spark import QUICK_TO_START, spark_session
     from pyspark import cloudpickle
 
-    from tidelog.pipeline.source import register
+    from tidelog.pipeline.spark.source import register
 
     # Tasks that fail are run again, which a local master does only if it is told to.
     spark = spark_session("local[2,4]", conf={"spark.driver.extraJavaOptions": QUICK_TO_START})

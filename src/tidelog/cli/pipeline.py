@@ -27,8 +27,8 @@ from tidelog.cli.stopping import Stopping, stoppable
 from tidelog.config.units import duration_ms
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.executor import Executor
-    from tidelog.pipeline.progress import Listener
+    from tidelog.pipeline.land.executor import Executor
+    from tidelog.pipeline.land.progress_events import Listener
     from tidelog.pipeline.spec import Pipeline
 
 command = noun("Topics into Delta tables, each record once.")
@@ -60,7 +60,7 @@ def piped(function: DECORATED) -> DECORATED:
                 if error.filename or pipeline is None or isinstance(error, ConnectionError):
                     raise
                 # The storage of a table names nothing when it fails: neither its path nor what is to be done.
-                from tidelog.pipeline.places import explained
+                from tidelog.pipeline.table.storage import explained
 
                 error = explained(pipeline.table.path, error)
             if isinstance(error, SpecError):
@@ -92,14 +92,14 @@ def _on(pipeline: Pipeline, master: str | None) -> Pipeline:
 
 
 def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
-    from tidelog.pipeline.session import NONE, spark_session
+    from tidelog.pipeline.spark.session import NONE, spark_session
 
     if pipeline.spark.master == NONE:
-        from tidelog.pipeline.executor import InProcess
+        from tidelog.pipeline.land.executor import InProcess
 
         return InProcess()
     session = spark_session(pipeline.spark, pipeline.name)
-    from tidelog.pipeline.on_spark import OnSpark
+    from tidelog.pipeline.spark.on_spark import OnSpark
 
     return OnSpark(session, [listener])
 
@@ -146,14 +146,14 @@ def run(
 
     from tidelog.cli.output import tell
     from tidelog.cli.pipeline_view import view_for
-    from tidelog.pipeline.runner import Runner
+    from tidelog.pipeline.run.runner import Runner
 
     pipeline = _on(pipeline, master)
     if once:
         pipeline = replace(pipeline, trigger=replace(pipeline.trigger, once=True))
     metrics = None
     if metrics_port is not None:
-        from tidelog.pipeline.metrics import Metrics
+        from tidelog.pipeline.run.metrics import Metrics
 
         metrics = Metrics(pipeline.name)
         tell(f"metrics at http://localhost:{metrics.serve(metrics_port)}/metrics")
@@ -182,7 +182,7 @@ def run(
 def plan(pipeline: Pipeline, output: str, timeout_s: float) -> None:
     """Show what the next batch would read, without reading it."""
     from tidelog.cli.output import Column, plural, show_one, show_table, tell
-    from tidelog.pipeline.status import next_plan
+    from tidelog.pipeline.run.status import next_plan
 
     found = next_plan(pipeline, timeout_s)
     rows = [
@@ -234,7 +234,7 @@ def status(pipeline: Pipeline, output: str, timeout_s: float) -> None:
 
     from tidelog.cli.failure import FAILED, tell_error
     from tidelog.cli.output import show_one
-    from tidelog.pipeline.status import status as look
+    from tidelog.pipeline.run.status import status as look
 
     found = asdict(look(pipeline, timeout_s))
     found["partitions"] = list(found["partitions"])
@@ -285,7 +285,7 @@ def check(
     """Look whether a pipeline could run: its file, brokers, topics, schema, table, Java and Spark."""
     from tidelog.cli.failure import FAILED
     from tidelog.cli.output import Column, show
-    from tidelog.pipeline.checking import findings
+    from tidelog.pipeline.run.checking import findings
 
     found = list(findings(_on(pipeline, master), timeout_s, with_spark))
     rows = [finding._asdict() for finding in found]
@@ -366,7 +366,7 @@ def replay(
 
     from tidelog.cli.output import Column, plural, show, show_one, tell
     from tidelog.cli.pipeline_view import Quiet
-    from tidelog.pipeline.replay import Replay, check_scope, scope_of
+    from tidelog.pipeline.run.table_replay import Replay, check_scope, scope_of
 
     pipeline = _on(pipeline, master)
     wanted, tables, ends, topic_ids = replay_scope(pipeline, since, until, topics, values, timeout_s)
@@ -427,8 +427,8 @@ def vacuum(pipeline: Pipeline, older_than: str, newest_runner: bool, yes: bool, 
     import time
 
     from tidelog.cli.output import Column, plural, show, size, tell
-    from tidelog.pipeline.tables import Tables
-    from tidelog.pipeline.vacuum import find, remove
+    from tidelog.pipeline.table.tables import Tables
+    from tidelog.pipeline.table.vacuum import find, remove
 
     try:
         age_ms = int(duration_ms(older_than))

@@ -12,7 +12,7 @@ from tidelog.cli.complete import complete_topic
 from tidelog.cli.options import CONTEXT, broker_options, compression_option, debugging, dry_run_option, examples, pairs
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.loading import Load, Loaded, Todo
+    from tidelog.pipeline.load.load_job import Load, LoadDone, Todo
 
 
 @click.command(
@@ -76,8 +76,8 @@ def load(
     failure what is missing. Rows appear to readers of committed records, all of them when the load has succeeded.
     """
     try:
-        from tidelog.pipeline.loading import Load
-        from tidelog.pipeline.session import leave_errors_to_callers, spark_session
+        from tidelog.pipeline.load.load_job import Load
+        from tidelog.pipeline.spark.session import leave_errors_to_callers, spark_session
         from tidelog.pipeline.spec import Spark
 
         wanted = Load(
@@ -105,7 +105,7 @@ def load(
 def _load(session: Any, wanted: Load, dry_run: bool, output: str) -> None:
     from tidelog.cli.output import tell
     from tidelog.cli.progress import Progress
-    from tidelog.pipeline.loading import plan, records, run
+    from tidelog.pipeline.load.load_job import plan, records, run
 
     todo = plan(session, wanted)
     if dry_run:
@@ -141,7 +141,7 @@ def _show_plan(todo: Todo, schema: Any, output: str) -> None:
     tell(f"would load {_what(todo)} as records of {', '.join(schema.fieldNames())}")
 
 
-def _tell(wanted: Load, todo: Todo, done: Loaded | None, output: str) -> None:
+def _tell(wanted: Load, todo: Todo, done: LoadDone | None, output: str) -> None:
     from tidelog.cli.output import json_line, plural, tell
 
     if output == "json":

@@ -10,9 +10,9 @@ from tidelog.cli.options import partition_list
 from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.plan import TopicPartition
+    from tidelog.pipeline.offset_ranges import TopicPartition
     from tidelog.pipeline.spec import Pipeline
-    from tidelog.pipeline.tables import Tables
+    from tidelog.pipeline.table.tables import Tables
 
 
 def replay_scope(
@@ -26,8 +26,9 @@ def replay_scope(
     """(what the options ask for, the tables, what the log holds, which topics those are); None for everything."""
     from tidelog.client import Client
     from tidelog.pipeline.errors import NotReady
-    from tidelog.pipeline.tables import Tables
-    from tidelog.pipeline.watching import Brokers
+    from tidelog.pipeline.offset_ranges import TopicPartition
+    from tidelog.pipeline.run.brokers import Brokers
+    from tidelog.pipeline.table.tables import Tables
 
     tables = Tables.look(pipeline)
     if tables is None or tables.table.epoch is None:
@@ -45,15 +46,33 @@ def replay_scope(
             first = resolve(client, topic, since or EARLIEST, own)
             last = resolve(client, topic, until or LATEST, own)
             for partition in own:
+                at = TopicPartition(topic, partition)
                 # Without a bound it is the table's own, which may lie outside of what the log holds now.
                 start = first[partition] if since is not None else 0
-                end = last[partition] if until is not None else tables.offset((topic, partition)) or 0
-                wanted[topic, partition] = (start, end)
+                end = last[partition] if until is not None else tables.offset(at) or 0
+                wanted[at] = (start, end)
+    if since is not None and until is not None:
+        _check_order(since, until, [(start, min(end, ends[at].end)) for at, (start, end) in wanted.items()])
     if until is not None and until.time_ms is not None:
         wanted = _with_stragglers(pipeline, tables, wanted, since, until.time_ms)
     if values:
         wanted = _with_values(pipeline, tables, wanted, values)
     return wanted, tables, ends, brokers.topic_ids
+
+
+def _check_order(since: Place, until: Place, offsets: list[tuple[int, int]]) -> None:
+    """Refuses a range whose end lies before its beginning."""
+    both = zip(_comparable(since), _comparable(until), strict=True)
+    same_kind = [(start, end) for start, end in both if start is not None and end is not None]
+    # A time and an offset are compared where the log says which offset the time is.
+    found = same_kind or offsets
+    if any(start > end for start, end in found) and all(start >= end for start, end in found):
+        raise click.UsageError("--until lies before --from: the first is where the replay ends, exclusive.")
+
+
+def _comparable(place: Place) -> tuple[int | None, ...]:
+    word = None if place.word is None else int(place == LATEST)
+    return word, place.offset, None if place.last is None else -place.last, place.time_ms
 
 
 def _with_stragglers(
@@ -65,9 +84,9 @@ def _with_stragglers(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """What is asked for up to a time, with the records that are of that time and behind later ones."""
     from tidelog.pipeline.errors import PipelineError
-    from tidelog.pipeline.replay import check_origin
-    from tidelog.pipeline.rewriting import LETTERS
-    from tidelog.pipeline.selecting import in_time
+    from tidelog.pipeline.run.table_replay import check_origin
+    from tidelog.pipeline.table.rewriting import LETTERS
+    from tidelog.pipeline.table.selecting import in_time
 
     origin = check_origin(pipeline, tables.table.schema.names)
     timestamp = "timestamp" if pipeline.decode.format == "raw" else dict(pipeline.decode.metadata).get("timestamp")
@@ -92,8 +111,8 @@ def _with_values(
     pipeline: Pipeline, tables: Tables, wanted: dict[TopicPartition, tuple[int, int]], values: tuple[str, ...]
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Of what is asked for, the offsets of rows with these partition values."""
-    from tidelog.pipeline.replay import check_origin
-    from tidelog.pipeline.selecting import in_partition
+    from tidelog.pipeline.run.table_replay import check_origin
+    from tidelog.pipeline.table.selecting import in_partition
 
     named: dict[str, str | None] = {}
     for text in values:

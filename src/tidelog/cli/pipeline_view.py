@@ -18,8 +18,8 @@ import click
 
 from tidelog.cli.output import json_line, tell, warn
 from tidelog.cli.places import iso
-from tidelog.pipeline.progress import BatchCommitted, Event, Notice, Progress
-from tidelog.pipeline.runner import Outcome
+from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, Progress
+from tidelog.pipeline.run.runner import Outcome
 
 if TYPE_CHECKING:
     from rich.live import Live

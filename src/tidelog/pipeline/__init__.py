@@ -5,7 +5,14 @@ DataFrames of topics, topics of DataFrames.
 Never: sees more of a broker than a client sees, so that any Kafka cluster will do; imports PySpark or Arrow before one
 of its modules is.
 
-Data flows one way: `plan` decides which offsets are read, `reading` fetches them on the executors, `arrow` decodes
-record batches straight into Arrow, `values` decodes what is inside the records, `landing` writes files, and `table`
-commits them together with the offsets.
+    run | load          a pipeline, batch after batch, and what is asked of it; `tidelog load`
+    spark               what Spark loads, and Spark as the executor of tasks
+    land                the work of one task: ranges of offsets become files
+    table               Delta tables: rows and offsets in one commit
+    read | write        topics to Arrow, and Arrow to topics
+    options             of `format("tidelog")`
+    values | spec       what is inside the records; the pipeline file
+    offset_ranges, errors    nouns that all of them use
+
+Each imports only from those below it.
 """

@@ -22,7 +22,7 @@ from tidelog.pipeline.values.decoded import (
 )
 from tidelog.pipeline.values.framing import is_framed
 from tidelog.pipeline.values.inferring import infer_schema, is_reserved_name, join_schemas
-from tidelog.pipeline.values.room import MAX_FIELDS
+from tidelog.pipeline.values.schema_room import MAX_FIELDS
 from tidelog.pipeline.values.schemas import parse_schema, read_schema_file, schema_from_json, schema_to_json
 
 __all__ = [

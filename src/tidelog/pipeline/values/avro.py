@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidelog.pipeline.values.avro_types import AvroTypes, Converter
 from tidelog.pipeline.values.ddl import SchemaError
-from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, DecodeSpec, Fault, Shape, shape_of
+from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, DecodeSpec, Fault, RowShape, shape_of
 from tidelog.pipeline.values.framing import is_framed, take_frames_off
 from tidelog.pipeline.values.schemas import read_schema_file
 
@@ -60,7 +60,7 @@ def avro_fields(text: str, resolved: bool = False) -> tuple[Any, Converter | Non
 class AvroDecoder:
     __slots__ = ("_converters", "_parsed", "_reader", "_shape", "_texts", "columns", "fields", "schema")
 
-    def __init__(self, shape: Shape, reader: str, writer: str, writers: Mapping[int, str], framed: bool) -> None:
+    def __init__(self, shape: RowShape, reader: str, writer: str, writers: Mapping[int, str], framed: bool) -> None:
         self._shape = shape
         self._texts = (reader, writer, dict(writers), framed)
         #: of values that were written with the reader's own schema, and of those that were not

@@ -11,7 +11,7 @@ A record's fate depends on its own bytes and the schema, never on its neighbours
 limits sends it to the same place.
 
 A record without a value (a tombstone) becomes a row whose fields are null, so that deletions can be seen in the table.
-For a table with keys a column says so (`DELETED`), and a row without its key is a fault.
+For a table with keys a column says so (`DELETION`), and a row without its key is a fault.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KAFKA_TYPES: dict[str, Any] = {
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 #: whether the record has no value: among the metadata of rows, and no column of Kafka's
-DELETED = "deleted"
+DELETION = "deleted"
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 DEAD_LETTERS = pa.schema([*((name, KAFKA_TYPES[name]) for name in LETTER_COLUMNS), ("reason", pa.string())])
 
@@ -124,7 +124,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-class Shape(NamedTuple):
+class RowShape(NamedTuple):
     """How decoded fields and metadata make a row, and what is done about faults."""
 
     fields: Any  # pa.Schema
@@ -138,15 +138,15 @@ class Shape(NamedTuple):
         return pa.schema([*self.fields, *extra])
 
     def columns(self) -> tuple[str, ...]:
-        own = (*LETTER_COLUMNS, DELETED)
+        own = (*LETTER_COLUMNS, DELETION)
         return (*LETTER_COLUMNS, *(column for column in self.metadata if column not in own))
 
     def part(self, records: Any, fields: Sequence[Any], faults: list[Fault], wider: Any = None) -> Decoded:
         """`fields` holds an array per field with an entry for each record; those of faulty records do not matter."""
         arrays = list(fields)
         for column in self.metadata:
-            array = records.column("value" if column == DELETED else column)
-            if column == DELETED:
+            array = records.column("value" if column == DELETION else column)
+            if column == DELETION:
                 array = pc.is_null(array)
             if column == "key" and self.key_is_text:
                 array, untexted = as_text(array)
@@ -177,15 +177,15 @@ class Shape(NamedTuple):
         return found
 
     def _type_of(self, column: str) -> Any:
-        if column == DELETED:
+        if column == DELETION:
             return pa.bool_()
         return pa.string() if column == "key" and self.key_is_text else KAFKA_TYPES[column]
 
 
-def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
+def shape_of(decode: DecodeSpec, fields: Any) -> RowShape:
     metadata = dict(decode.metadata)
     for column in metadata:
-        if column not in KAFKA_TYPES and column != DELETED:
+        if column not in KAFKA_TYPES and column != DELETION:
             raise ValueError(f"{column!r} is no Kafka column; metadata can be {', '.join(KAFKA_TYPES)}")
     taken = {name.lower() for name in fields.names}
     if len(taken) < len(fields.names):
@@ -198,7 +198,7 @@ def shape_of(decode: DecodeSpec, fields: Any) -> Shape:
     stops = frozenset(kind for kind, policy in policies.items() if policy == "stop")
     # A key that is no column is told of when the rows are compared with the table.
     keys = tuple(key for key in decode.keys if key.split(".")[0] in {*fields.names, *metadata.values()})
-    return Shape(fields, metadata, decode.key_format == "text", stops, keys)
+    return RowShape(fields, metadata, decode.key_format == "text", stops, keys)
 
 
 def all_but(rows: Iterable[int], count: int) -> Any:

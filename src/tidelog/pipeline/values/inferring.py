@@ -2,8 +2,9 @@
 
 Inferred types are boolean, long, double, string, and arrays and structs of these. Types join: long and double make
 double, structs join field by field, arrays element by element, and any other two make string. Joining is associative
-and commutative with string on top, so that it does not matter which task saw what; a value that does not fit the
-joined type is a dead letter like any other. Nulls, and objects and arrays that hold nothing but such, say nothing.
+and commutative with string on top, so that it does not matter which task saw what. A string column takes numbers and
+booleans as they are written; an object or an array in it is a dead letter, like any other value that does not fit.
+Nulls, and objects and arrays that hold nothing but such, say nothing.
 
 How a table evolves, exactly once
     1. Tasks decode with the pinned schema. A record that fits it and has fields beside it is a row, and its further
@@ -27,7 +28,7 @@ import pyarrow as pa
 from tidelog.pipeline.values.ddl import SchemaError
 from tidelog.pipeline.values.framing import take_frames_off
 from tidelog.pipeline.values.json_rules import Fraction, Object, Unfit, Whole, has_substance, parse
-from tidelog.pipeline.values.room import Room, count_fields
+from tidelog.pipeline.values.schema_room import SchemaRoom, count_fields
 
 _LONG_DIGITS = 18
 #: what a change data feed has beside a table's columns
@@ -115,7 +116,7 @@ def infer_schema(values: Iterable[bytes | None], *, evolve: bool, framed: bool =
     A field that was null in all of them is a string, or left out if the table evolves: it is added when it has a value.
     """
     seen = Seen()
-    room = Room(pa.schema([]))
+    room = SchemaRoom(pa.schema([]))
     for value in take_frames_off(values).values if framed else values:
         if value is not None:
             try:
@@ -178,7 +179,7 @@ def join_schemas(schemas: Sequence[Any], most: int | None = None) -> Any:
 def widen(schema: Any, values: Iterable[Object]) -> Any:
     """The schema, and at the end of each struct in it the fields that these values have beside; the values fit it.
 
-    A struct inside a map stays as it is: see `room.py`.
+    A struct inside a map stays as it is: see `schema_room.py`.
     """
     seen = Seen()
     for value in values:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, Fault, Shape, as_text
+from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, Fault, RowShape, as_text
 from tidelog.pipeline.values.framing import take_frames_off
 from tidelog.pipeline.values.inferring import misnamed, widen
 from tidelog.pipeline.values.json_rules import Object, Unfit, parse, read_struct
-from tidelog.pipeline.values.room import MAX_FIELDS, Room
+from tidelog.pipeline.values.schema_room import MAX_FIELDS, SchemaRoom
 from tidelog.pipeline.values.schemas import type_name
 from tidelog.pipeline.values.shred import kernel
 from tidelog.pipeline.values.shredding import arrays_of, columns_of
@@ -25,7 +25,7 @@ from tidelog.pipeline.values.shredding import arrays_of, columns_of
 class JsonDecoder:
     __slots__ = ("_evolve", "_framed", "_most", "_needs_fields", "_reserved", "_shape", "columns", "fields", "schema")
 
-    def __init__(self, shape: Shape, evolve: bool, framed: bool = False, most_fields: int = MAX_FIELDS) -> None:
+    def __init__(self, shape: RowShape, evolve: bool, framed: bool = False, most_fields: int = MAX_FIELDS) -> None:
         _check_maps(shape.fields)
         self._shape = shape
         self._evolve = evolve
@@ -78,7 +78,7 @@ class JsonDecoder:
     def _look_beside(self, values: Any, rows: Any, faults: list[Fault]) -> Any:
         """The schema that these rows ask for; rows whose fields cannot become columns are faults."""
         wide = []
-        room = Room(self.fields, self._most)
+        room = SchemaRoom(self.fields, self._most)
         for row in rows.tolist():
             found = parse(values[row].as_py())
             reason = misnamed(self.fields, found, self._reserved) or room.take(found)

@@ -5,11 +5,12 @@ does not matter: to say in words why a record does not fit, and to look at field
 
 The rules:
 
-- A value is one JSON object (RFC 8259), in UTF-8, with whitespace around it at most, nested at most `MAX_DEPTH` deep.
+- A value is one JSON object (RFC 8259), in UTF-8, with whitespace around it at most, nested at most `MAX_NESTING` deep.
 - A missing field is null. Null fits every field but NOT NULL. A field named twice fits nothing.
 - Numbers fit integers if they are written as integers and in range, doubles if finite, decimals if exact.
-- Strings are text, dates `2026-01-31`, timestamps ISO 8601 (`2026-01-31T12:00:00.5+02:00`, UTC where no zone is given,
-  digits beyond microseconds cut off), decimals, or base64 of binary. Nothing is converted that is not listed.
+- A string column takes strings, and numbers and booleans as they are written.
+- Other strings are dates `2026-01-31`, timestamps ISO 8601 (`2026-01-31T12:00:00.5+02:00`, UTC where no zone is given,
+  digits beyond microseconds cut off), decimals, or base64 of binary. Nothing else is converted.
 - Objects are structs or maps with string keys, arrays are arrays.
 - Fields that the schema lacks must be JSON, and are not looked at otherwise; unless the table evolves: see `json.py`.
 """
@@ -31,8 +32,8 @@ import pyarrow as pa
 from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED
 from tidelog.pipeline.values.schemas import type_name
 
-MAX_DEPTH = 256
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+MAX_NESTING = 256
+_LONG_MAX = (1 << 63) - 1
 #: the largest double that is still rounded to a float, and not to infinity
 FLOAT_MAX = math.nextafter((2 - 2**-24) * 2.0**127, 0)
 _EPOCH = datetime(1970, 1, 1)
@@ -93,9 +94,9 @@ def parse(value: bytes) -> Object:
     except ValueError as error:
         raise Unfit(MALFORMED, f"not JSON: {error}") from None
     except RecursionError:
-        raise Unfit(MALFORMED, f"nested more than {MAX_DEPTH} deep") from None
-    if _depth(found) > MAX_DEPTH:
-        raise Unfit(MALFORMED, f"nested more than {MAX_DEPTH} deep")
+        raise Unfit(MALFORMED, f"nested more than {MAX_NESTING} deep") from None
+    if _depth(found) > MAX_NESTING:
+        raise Unfit(MALFORMED, f"nested more than {MAX_NESTING} deep")
     if not isinstance(found, Object):
         raise Unfit(MALFORMED, f"found {found_name(found)}, wanted an object")
     return found
@@ -198,6 +199,12 @@ def read_text(kind: Any, value: Any, path: str) -> str:
     return value
 
 
+def _read_scalar(kind: Any, value: Any, path: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, Whole | Fraction) else read_text(kind, value, path)
+
+
 def _read_binary(kind: Any, value: Any, path: str) -> bytes:
     text = read_text(kind, value, path)
     if not _BASE64.fullmatch(text):
@@ -285,7 +292,7 @@ _READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any, str], Any]], ..
     (pa.types.is_boolean, _read_boolean),
     (pa.types.is_signed_integer, _read_integer),
     (pa.types.is_floating, _read_float),
-    (pa.types.is_string, read_text),
+    (pa.types.is_string, _read_scalar),
     (pa.types.is_binary, _read_binary),
     (pa.types.is_decimal, read_decimal),
     (pa.types.is_date32, read_date),

@@ -23,11 +23,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.pipeline.values.ddl import SchemaError
-from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, DecodeSpec, Fault, Shape, shape_of
+from tidelog.pipeline.values.decoded import CHANGED_TYPE, MALFORMED, Decoded, DecodeSpec, Fault, RowShape, shape_of
 from tidelog.pipeline.values.framing import is_framed, take_frames_off
 from tidelog.pipeline.values.proto_files import descriptor_set, find_message
 
-Read = Callable[[Any], Any]
+ReadField = Callable[[Any], Any]
 _GOOGLE = "google.protobuf."
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = {f"{_GOOGLE}{name}Value" for name in _WRAPPED}
@@ -37,7 +37,7 @@ _AS_JSON = {f"{_GOOGLE}{name}" for name in ("Struct", "Value", "ListValue")}
 def protobuf_decoder(decode: DecodeSpec) -> ProtobufDecoder:
     descriptors = descriptor_set(decode.schema, decode.schema_file)
     fields = pa.schema(
-        [(name, kind) for name, kind, _ in columns_of(find_message(descriptors, decode.message).DESCRIPTOR)]
+        [(name, kind) for name, kind, _ in message_columns(find_message(descriptors, decode.message).DESCRIPTOR)]
     )
     return ProtobufDecoder(shape_of(decode, fields), descriptors, decode.message, is_framed(decode))
 
@@ -45,12 +45,12 @@ def protobuf_decoder(decode: DecodeSpec) -> ProtobufDecoder:
 class ProtobufDecoder:
     __slots__ = ("_class", "_framed", "_given", "_readers", "_shape", "columns", "fields", "schema")
 
-    def __init__(self, shape: Shape, descriptors: bytes, message: str | None, framed: bool) -> None:
+    def __init__(self, shape: RowShape, descriptors: bytes, message: str | None, framed: bool) -> None:
         self._shape = shape
         self._given = (descriptors, message)
         self._framed = framed
         self._class = find_message(descriptors, message)
-        self._readers = [read for _, _, read in columns_of(self._class.DESCRIPTOR)]
+        self._readers = [read for _, _, read in message_columns(self._class.DESCRIPTOR)]
         self.fields = shape.fields
         self.columns = shape.columns()
         self.schema = shape.schema()
@@ -84,7 +84,7 @@ class ProtobufDecoder:
         return messages
 
 
-def _column(messages: list[Any], field: Any, read: Read, faults: list[Fault]) -> Any:
+def _column(messages: list[Any], field: Any, read: ReadField, faults: list[Fault]) -> Any:
     """A field of all messages; what cannot be read or does not fit is a fault."""
     try:
         return pa.array([None if message is None else read(message) for message in messages], field.type)
@@ -126,7 +126,7 @@ def _past_indexes(value: bytes) -> bytes:
 # --- types --------------------------------------------------------------------------------------------
 
 
-def columns_of(descriptor: Any, above: tuple[str, ...] = ()) -> list[tuple[str, Any, Read]]:
+def message_columns(descriptor: Any, above: tuple[str, ...] = ()) -> list[tuple[str, Any, ReadField]]:
     """Name, type and reader of each field of a message."""
     if descriptor.full_name in above:
         path = " > ".join((*above[above.index(descriptor.full_name) :], descriptor.full_name))
@@ -135,7 +135,7 @@ def columns_of(descriptor: Any, above: tuple[str, ...] = ()) -> list[tuple[str, 
     return [(field.name, *_field(field, inner)) for field in descriptor.fields]
 
 
-def _field(field: Any, above: tuple[str, ...]) -> tuple[Any, Read]:
+def _field(field: Any, above: tuple[str, ...]) -> tuple[Any, ReadField]:
     get = attrgetter(field.name)
     if _is_map(field):
         entry = field.message_type.fields_by_name
@@ -160,7 +160,7 @@ def _is_map(field: Any) -> bool:
     return kind is not None and bool(kind.has_options and kind.GetOptions().map_entry) and _is_repeated(field)
 
 
-def _map_reader(get: Read, key: Read | None, value: Read | None) -> Read:
+def _map_reader(get: ReadField, key: ReadField | None, value: ReadField | None) -> ReadField:
     def read(message: Any) -> Any:
         entries: Iterable[Any] = get(message).items()
         if key is not None:
@@ -170,19 +170,19 @@ def _map_reader(get: Read, key: Read | None, value: Read | None) -> Read:
     return read
 
 
-def _list_reader(get: Read, convert: Read | None) -> Read:
+def _list_reader(get: ReadField, convert: ReadField | None) -> ReadField:
     if convert is None:
         return lambda message: list(get(message))
     return lambda message: [convert(item) for item in get(message)]
 
 
-def _optional_reader(name: str, get: Read, convert: Read | None) -> Read:
+def _optional_reader(name: str, get: ReadField, convert: ReadField | None) -> ReadField:
     if convert is None:
         return lambda message: get(message) if message.HasField(name) else None
     return lambda message: convert(get(message)) if message.HasField(name) else None
 
 
-def _single(field: Any, above: tuple[str, ...]) -> tuple[Any, Read | None]:
+def _single(field: Any, above: tuple[str, ...]) -> tuple[Any, ReadField | None]:
     """The type of one value of a field, and what to do with it, None for nothing."""
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
@@ -192,7 +192,7 @@ def _single(field: Any, above: tuple[str, ...]) -> tuple[Any, Read | None]:
     return _SCALARS[field.type], None
 
 
-def _message(descriptor: Any, above: tuple[str, ...]) -> tuple[Any, Read | None]:
+def _message(descriptor: Any, above: tuple[str, ...]) -> tuple[Any, ReadField | None]:
     name = descriptor.full_name
     if name == f"{_GOOGLE}Timestamp":
         return pa.timestamp("us", tz="UTC"), lambda at: at.seconds * 1_000_000 + at.nanos // 1000
@@ -200,7 +200,7 @@ def _message(descriptor: Any, above: tuple[str, ...]) -> tuple[Any, Read | None]
         return _SCALARS[descriptor.fields_by_name["value"].type], attrgetter("value")
     if name in _AS_JSON:
         return pa.string(), _json
-    columns = columns_of(descriptor, above)
+    columns = message_columns(descriptor, above)
     if not columns:
         return pa.bool_(), lambda _: True
     kind = pa.struct([(name, inner) for name, inner, _ in columns])

@@ -58,7 +58,9 @@ def _kind(kind: Any) -> int:
         return shred.DIGITS
     if pa.types.is_map(kind):
         return shred.MAP
-    return shred.ARRAY if pa.types.is_list(kind) else shred.TEXT
+    if pa.types.is_list(kind):
+        return shred.ARRAY
+    return shred.SCALAR if pa.types.is_string(kind) else shred.TEXT
 
 
 def arrays_of(column: shred.Column, fields: Any) -> tuple[list[Any], list[int]]:
@@ -76,7 +78,7 @@ def _filled(column: shred.Column, kind: Any) -> Filled:
     if column.kind == shred.BOOLEAN:
         bits = np.packbits(np.asarray(column.ints)[:count].view(np.uint8)[::8], bitorder="little")
         return Filled(pa.Array.from_buffers(kind, count, [_validity(column), pa.py_buffer(bits)]), _NO_MISFITS)
-    if column.kind in (shred.TEXT, shred.DIGITS):
+    if column.kind in (shred.TEXT, shred.DIGITS, shred.SCALAR):
         return _text(column, kind)
     if column.kind == shred.STRUCT:
         arrays, misfits = arrays_of(column, list(kind))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.pipeline.values.decoded import MALFORMED, Decoded, Fault, Shape, as_text
+from tidelog.pipeline.values.decoded import MALFORMED, Decoded, Fault, RowShape, as_text
 
 FIELDS = pa.schema([("text", pa.string())])
 
@@ -16,7 +16,7 @@ class TextDecoder:
 
     fields = FIELDS
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self._shape = shape
         self.columns = shape.columns()
         self.schema = shape.schema()

@@ -2,7 +2,7 @@
 cimport cython
 from cpython.conversion cimport PyOS_string_to_double
 
-cdef int _BOOLEAN, _INTEGER, _FLOAT, _TEXT, _DIGITS, _ARRAY, _MAP, _STRUCT
+cdef int _BOOLEAN, _INTEGER, _FLOAT, _TEXT, _DIGITS, _ARRAY, _MAP, _STRUCT, _SCALAR
 cdef int _OK, _BAD, _UNSEEN, _NOT_TEXT
 cdef int _MAX_DEPTH, _ROOM
 cdef long long _MANY_DIGITS, _EXACT
@@ -91,6 +91,8 @@ cdef class Reader:
     @cython.locals(byte=cython.int, kind=cython.int, outcome=cython.int)
     cdef int _value(self, Column column, Py_ssize_t index) except -1
 
+    cdef int _boolean(self, int byte) noexcept
+
     @cython.locals(found="long long", at=cython.Py_ssize_t)
     cdef int _literal(self, long long letters, int count) noexcept
 
@@ -106,8 +108,8 @@ cdef class Reader:
     @cython.locals(start=cython.Py_ssize_t, number=cython.double)
     cdef int _float(self, Column column, Py_ssize_t index) except -1
 
-    @cython.locals(start=cython.Py_ssize_t, at=cython.Py_ssize_t)
-    cdef int _copy_number(self, Column column) except -1
+    @cython.locals(start=cython.Py_ssize_t, at=cython.Py_ssize_t, boolean=cython.bint)
+    cdef int _copy(self, Column column, int byte) except -1
 
     @cython.locals(pos=cython.Py_ssize_t, size=cython.Py_ssize_t, byte=cython.int)
     cdef int _string(self, Column column) except -1

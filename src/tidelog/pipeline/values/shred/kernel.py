@@ -39,6 +39,7 @@ _DIGITS = 4  # the text of a number, or a string
 _ARRAY = 5
 _MAP = 6
 _STRUCT = 7
+_SCALAR = 8  # a string, or the text of a number, true or false
 
 # What became of a record.
 _OK = 0
@@ -47,7 +48,7 @@ _UNSEEN = 2  # a good one, with fields beside the schema that hold something
 _NOT_TEXT = 3  # of a string: JSON, but not Unicode
 
 # The numbers for those outside: the compiled loop has them as C numbers, which nobody else sees.
-BOOLEAN, INTEGER, FLOAT, TEXT, DIGITS, ARRAY, MAP, STRUCT = range(8)
+BOOLEAN, INTEGER, FLOAT, TEXT, DIGITS, ARRAY, MAP, STRUCT, SCALAR = range(9)
 OK, BAD, UNSEEN = _OK, _BAD, _UNSEEN
 
 _MAX_DEPTH = 256
@@ -74,7 +75,7 @@ class Column:
         self.valid = _numbers(b"", capacity, 1, "B")
         self.ints = _numbers(b"", capacity if kind in (_BOOLEAN, _INTEGER) else 0, 8, "q")
         self.floats = _numbers(b"", capacity if kind == _FLOAT else 0, 8, "d")
-        self.starts = _numbers(b"", capacity + 1 if kind in (_TEXT, _DIGITS, _ARRAY, _MAP) else 0, 4, "i")
+        self.starts = _numbers(b"", capacity + 1 if kind in (_TEXT, _DIGITS, _ARRAY, _MAP, _SCALAR) else 0, 4, "i")
         self.filled = 0  # so many entries have an end in `starts`
         self.data = _numbers(b"", _ROOM, 1, "B")
         self.size = 0  # bytes of data
@@ -286,7 +287,7 @@ class Reader:
             return self._literal(0x6E756C6C, 4) if column.nullable else _BAD
         kind = column.kind
         outcome = _BAD
-        if kind == _TEXT or (kind == _DIGITS and byte == 0x22):
+        if kind == _TEXT or (byte == 0x22 and kind in (_SCALAR, _DIGITS)):
             if byte == 0x22:
                 column.fill(index)
                 self.pos += 1
@@ -297,7 +298,7 @@ class Reader:
             outcome = self._float(column, index)
         elif kind == _BOOLEAN:
             column.ints[index] = byte == 0x74
-            outcome = self._literal(0x74727565, 4) if byte == 0x74 else self._literal(0x66616C73, 5)
+            outcome = self._boolean(byte)
         elif kind == _STRUCT:
             outcome = self._object(column, index) if byte == 0x7B else _BAD
         elif kind == _ARRAY:
@@ -306,10 +307,13 @@ class Reader:
             outcome = self._entries(column, index) if byte == 0x7B else _BAD
         else:
             column.fill(index)
-            outcome = self._copy_number(column)
+            outcome = self._copy(column, byte)
         if outcome == _OK:
             column.valid[index] = 1
         return outcome
+
+    def _boolean(self, byte: int) -> int:
+        return self._literal(0x74727565, 4) if byte == 0x74 else self._literal(0x66616C73, 5)
 
     def _literal(self, letters: int, count: int) -> int:
         """null, true or false, known by the number that its first four letters make."""
@@ -396,9 +400,11 @@ class Reader:
             column.floats[index] = double_of(self.buf, start, self.pos)
         return _OK if -column.highest <= column.floats[index] <= column.highest else _BAD
 
-    def _copy_number(self, column: Column) -> int:
+    def _copy(self, column: Column, byte: int) -> int:
+        """The text of a number, or of a boolean where those are wanted too, into the column's bytes."""
         start = self.pos
-        if self._number() != _OK:
+        boolean = column.kind == _SCALAR and (byte == 0x74 or byte == 0x66)
+        if (self._boolean(byte) if boolean else self._number()) != _OK:
             return _BAD
         column.make_room(self.pos - start)
         for at in range(start, self.pos):

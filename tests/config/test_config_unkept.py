@@ -175,7 +175,7 @@ def test_all_that_is_refused_is_told_at_once() -> None:
 def test_a_setting_of_one_listener_is_refused_with_what_it_may_have() -> None:
     told = refusal({"listener.name.plaintext.num.network.threads": "5", "listener.name.outside.max.connections": "5"})
     assert told is not None
-    assert "num.network.threads asks for something for one listener that only the broker as a whole has" in told
+    assert "num.network.threads asks for a setting for one listener that exists only for the whole broker" in told
     assert "max.connections asks for something for a listener that is not among listeners" in told
     assert "A listener can have its own max.connections and max.connection.creation.rate" in told
     assert "Correct the listener's name" in told

@@ -26,11 +26,11 @@ from tidelog.config.values import default_value, parse
 REASONS: Final = {
     "authentication": "clients do not authenticate",
     "buffers": "buffers have fixed sizes",
-    "checkpoints": "log.flush.offset.checkpoint.interval.ms says when start offsets are written, too",
+    "checkpoints": "log.flush.offset.checkpoint.interval.ms applies to log start offsets as well",
     "cluster": "a broker works alone, without replicas or other brokers",
     "codec": "offsets are stored uncompressed",
-    "kraft": "there is no KRaft quorum, a broker keeps its own metadata",
-    "linger": "whatever waits to be written is written together",
+    "kraft": "there is no KRaft quorum; a broker keeps its own metadata",
+    "linger": "all waiting writes are written in one batch",
     "metrics": "metrics are not reported",
     "one-cleaner": "logs are compacted one at a time",
     "plug-ins": "plug-ins are not loaded",
@@ -42,19 +42,19 @@ REASONS: Final = {
     "telemetry": "client metrics are not collected",
     "threads": "the number of threads is not configurable",
     "tiering": "tiered storage is not supported",
-    "timers": "each transaction has a timer of its own",
+    "timers": "each transaction has its own timer",
     "two-phase": "transactions without a timeout are not supported",
-    "unstable": "only released versions are offered",
-    "zookeeper": "there is no ZooKeeper, a broker keeps its own metadata",
+    "unstable": "only released versions are supported",
+    "zookeeper": "there is no ZooKeeper; a broker keeps its own metadata",
 }
 
 #: what settings of the kind REFUSED ask for
-TRANSPORT: Final = "encryption or authentication, and every connection here is plain text from anybody"
-RIGHTS: Final = "authorization, and everybody may do everything here"
-POLICY: Final = "a plug-in that decides what is allowed, and none is loaded here"
-CLUSTER: Final = "other brokers or controllers, and this broker works alone"
-TIERING: Final = "tiered storage, and records are kept only on the disks of this broker"
-LISTENER: Final = "something for one listener that only the broker as a whole has"
+TRANSPORT: Final = "encryption or authentication, but connections are plain text and open to everyone"
+RIGHTS: Final = "authorization, but everyone may do everything"
+POLICY: Final = "a policy plug-in, but plug-ins are not loaded"
+CLUSTER: Final = "other brokers or controllers, but this broker works alone"
+TIERING: Final = "tiered storage, but records are kept only on this broker's disks"
+LISTENER: Final = "a setting for one listener that exists only for the whole broker"
 ASKED: Final = {
     "transport": TRANSPORT,
     "rights": RIGHTS,

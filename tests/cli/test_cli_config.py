@@ -50,7 +50,7 @@ def test_explain_tells_what_a_setting_takes(alone: Shell) -> None:
     assert setting["otherwise"] == "the broker's log.retention.ms"
     kinds = [s["kind"] for s in alone.json("config", "explain", "compression.type")["settings"]]
     assert kinds == ["topic", "broker"]
-    assert "only at the start" in alone("config", "explain", "log.dirs").stdout
+    assert "only at startup" in alone("config", "explain", "log.dirs").stdout
     assert "none: it is accepted and ignored" in alone("config", "explain", "num.io.threads").stdout
 
 

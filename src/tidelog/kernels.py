@@ -22,7 +22,7 @@ PIPELINE_KERNELS: Final = ("pipeline", "pipeline/encoding", "pipeline/values/for
 _SLACK_S: Final = 60
 
 HOW_TO_BUILD: Final = "install a C compiler, then `pip install --force-reinstall --no-deps .` in a checkout of tidelog"
-HOW_TO_REBUILD: Final = "build it again with `make setup` or `python setup.py build_ext --inplace`, or delete it"
+HOW_TO_REBUILD: Final = "rebuild it with `make setup` or `python setup.py build_ext --inplace`, or delete it"
 
 
 def states(kernels: tuple[str, ...] = (*BROKER_KERNELS, *PIPELINE_KERNELS)) -> dict[str, str]:

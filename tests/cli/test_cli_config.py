@@ -66,9 +66,9 @@ def test_explain_tells_whether_a_setting_has_any_effect(alone: Shell) -> None:
     assert told.startswith("none, and a value other than the default is refused: it asks for tiered storage")
     assert effect("listener.name.x.max.connections") == ["yes"]
     (told,) = effect("listener.name.x.num.network.threads")
-    assert told.startswith("none, and any value stops the start: it asks for something for one listener")
+    assert told.startswith("none, and any value stops the start: it asks for a setting for one listener")
     (told,) = effect("log.cleaner.threads")
-    assert told.startswith("none: the default is what is done, and another value is ignored")
+    assert told.startswith("none: Tidelog always does what the default says, and ignores any other value")
 
 
 def test_show_tells_which_settings_have_no_effect_and_which_stop_the_start(alone: Shell, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_plan_shows_the_next_batch_and_changes_nothing(run: Shell, file: Path, f
 
 
 def test_status_of_a_pipeline_that_never_ran(run: Shell, file: Path, filled: str) -> None:
-    assert "the pipeline never ran" in run("pipeline", "status", str(file)).stdout
+    assert "the pipeline has never run" in run("pipeline", "status", str(file)).stdout
 
 
 def test_check_lists_what_is_there_and_what_is_missing(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:

@@ -83,10 +83,10 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
             host, port = part, str(DEFAULT_PORT)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise Refused(f"{part!r} is not a broker address", hint="write host:port, for example localhost:9092")
+            raise Refused(f"{part!r} is not a broker address", hint="use host:port, for example localhost:9092")
         addresses.append((host, int(port)))
     if not addresses:
-        raise Refused("no broker address is given", hint="write host:port, for example localhost:9092")
+        raise Refused("no broker address is given", hint="use host:port, for example localhost:9092")
     return addresses
 
 
@@ -145,7 +145,7 @@ class Cluster:
             self.describe([])
         if node_id not in self._nodes:
             alive = ", ".join(map(str, sorted(self._nodes))) or "none"
-            raise NotFound(f"broker {node_id} is not in the cluster", hint=f"brokers that live: {alive}")
+            raise NotFound(f"broker {node_id} is not in the cluster", hint=f"available brokers: {alive}")
         node = self._nodes[node_id]
         return self._connect(node.host, node.port)
 

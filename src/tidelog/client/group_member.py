@@ -65,7 +65,7 @@ class GroupMember:
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         own = {where: offset for where, offset in offsets.items() if where in self.assignment}
         if own and self._epoch == JOINING:
-            raise ClientError(f"group {self._group_id} went on without this member, which was silent for too long")
+            raise ClientError(f"group {self._group_id} has removed this member, which sent no heartbeat for too long")
         if own:
             Groups(self._cluster).commit(self._group_id, own, self._member_id, self._epoch)
 
@@ -88,8 +88,8 @@ class GroupMember:
             connection = self._cluster.coordinator(self._group_id)
             if ApiKey.CONSUMER_GROUP_HEARTBEAT not in connection.versions:
                 raise ClientError(
-                    f"{connection.address} does not know groups in which the broker assigns",
-                    hint="Apache Kafka has them since 4.0; read without a group, or with another client",
+                    f"{connection.address} does not support the consumer group protocol (KIP-848)",
+                    hint="Apache Kafka supports it since 4.0; read without a group, or with another client",
                 )
             answer = connection.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
             if answer.error_code not in _FENCED:

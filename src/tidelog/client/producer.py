@@ -156,7 +156,7 @@ class Producer:
         auto_create: bool = True,
     ) -> None:
         if str(acks) not in ACKS:
-            raise Refused(f"acks cannot be {acks}", hint="it is all, 1 or 0")
+            raise Refused(f"acks cannot be {acks}", hint="use all, 1 or 0")
         if compression not in CODEC_NAMES:
             raise Refused(f"there is no compression {compression}", hint=f"one of {', '.join(CODEC_NAMES)}")
         self._cluster = cluster
@@ -295,7 +295,7 @@ class Producer:
         doubtful = sum(batch.record_count for batch in pending if batch.doubtful)
         if not doubtful or isinstance(failure, InDoubt):
             return failure
-        return InDoubt(f"{failure}; whether {doubtful} records were written is not known", failure.code, failure.hint)
+        return InDoubt(f"{failure}; {doubtful} records may or may not have been written", failure.code, failure.hint)
 
     def _attempt(self, pending: list[Batch]) -> tuple[list[Batch], ClientError | None]:
         """Sends the batches once: those that are still to be acknowledged, and why."""
@@ -412,7 +412,7 @@ class Producer:
                 self._acknowledged(batch, NO_OFFSET)
                 return None
             batch.doubtful = True
-            return ClientError(f"the leader of {_name(batch)} did not say what came of a batch")
+            return ClientError(f"the leader of {_name(batch)} did not report the result of a batch")
         code = result.error_code
         if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledged(batch, result.base_offset)
@@ -433,9 +433,11 @@ class Producer:
             # Of this partition nothing is in doubt, and other partitions of the round keep what they were packed with.
             self._new_producer()
             batch.packed = None
-            return ClientError(f"{_name(batch)}: the producer id was forgotten", ErrorCode.NETWORK_EXCEPTION)
+            return ClientError(
+                f"{_name(batch)}: the broker no longer knows the producer ID", ErrorCode.NETWORK_EXCEPTION
+            )
         return InDoubt(
-            f"{_name(batch)}: whether {batch.record_count} records were written is not known "
+            f"{_name(batch)}: {batch.record_count} records may or may not have been written "
             f"({ErrorCode.of(code).name})",
             code,
             "read the end of the partition before you send them again",

@@ -189,7 +189,7 @@ class Reader:
                 span.topic_id = info.topic_id
             elif span.topic_id != info.topic_id:
                 raise Recreated(
-                    f"topic {span.topic} was deleted and created again while it was read",
+                    f"topic {span.topic} was deleted and recreated while it was being read",
                     hint="read it again from the start",
                 )
             if partition.leader_epoch > span.leader_epoch:
@@ -242,7 +242,7 @@ class Reader:
         check(found.error_code, f"{what}: where leader epoch {span.epoch} ends")
         if found.end_offset < span.position:
             raise LogTruncated(
-                f"{what} was read up to offset {span.position}, and its new leader has only {found.end_offset} of that",
+                f"{what} was read up to offset {span.position}, but its new leader ends at offset {found.end_offset}",
                 max(found.end_offset, 0),
             )
 
@@ -292,7 +292,7 @@ class Reader:
         except InvalidBatch as error:
             return ClientError(f"{what}: a batch is damaged: {error.message}")
         if last is None:
-            return ClientError(f"{what}: the broker sent {len(fetched.records)} bytes, and no whole batch in them")
+            return ClientError(f"{what}: the broker sent {len(fetched.records)} bytes without a complete batch")
         chunks.append(Chunk(span, start, fetched))
         span.position = max(start, last.next_offset)
         span.epoch = last.leader_epoch
@@ -409,7 +409,7 @@ def damaged(name: str, header: BatchHeader, error: InvalidBatch) -> ClientError:
     return ClientError(
         f"the batch at offset {header.base_offset} of {name} is damaged: {error}",
         ErrorCode.of(error.code),
-        f"go on after it, from offset {header.next_offset}",
+        f"skip it and continue from offset {header.next_offset}",
     )
 
 

@@ -277,9 +277,9 @@ def _described(state: messages.DescribeTransactionsResponse.TransactionState, co
 def _need_duration(connection: Connection) -> None:
     if connection.version_of(ApiKey.LIST_TRANSACTIONS) < _FIRST_VERSION_WITH_DURATION:
         raise ClientError(
-            f"the broker at {connection.address} cannot tell how long a transaction has been open",
+            f"the broker at {connection.address} cannot report how long a transaction has been open",
             ErrorCode.UNSUPPORTED_VERSION,
-            "a newer broker may offer it",
+            "a newer broker may support it",
         )
 
 

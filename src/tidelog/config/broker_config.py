@@ -173,9 +173,9 @@ class BrokerConfig:
     def where(self, name: str) -> str:
         """The place that the value comes from, in words."""
         if name in self._texts and name in self._dynamic:
-            return "altered for this broker"
+            return "set for this broker"
         if name in self._texts and name in self._default:
-            return "altered for all brokers"
+            return "set for all brokers"
         return self._static[name].where if name in self._texts and name in self._static else DEFAULT
 
     def layers(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
@@ -232,7 +232,7 @@ class BrokerConfig:
     def settle(self, name: str, text: str) -> None:
         """A value that only the start could decide, such as a generated broker id; it counts as static from now on."""
         static = {key: value for key, value in self._static.items() if key not in same_setting(name)}
-        static[name] = Setting(name, text, START, "decided at start")
+        static[name] = Setting(name, text, START, "set at startup")
         _pair_ids(static)
         self._adopt(self._trial(static, self._default, self._dynamic))
 
@@ -287,14 +287,12 @@ class BrokerConfig:
                 raise unknown_key(name, BROKER_KEYS)
         fixed = [name for name in texts if _key(name).scope in (READ_ONLY, INTERNAL) and listener_base(name) is None]
         _refuse(fixed, "Cannot update these configs dynamically")
-        _refuse(
-            _PER_LISTENER.intersection(texts), "These security configs can be altered only with a listener's prefix"
-        )
+        _refuse(_PER_LISTENER.intersection(texts), "These security configs can be changed only with a listener prefix")
         for name, text in texts.items():
             parse(_named(_key(name), name), text)
         if not per_broker:
             own = [name for name in texts if _is_per_broker(name)]
-            _refuse(own, "Cannot update these configs for all brokers at once, a broker id must be given")
+            _refuse(own, "Cannot update these configs for all brokers at once, a broker ID must be given")
 
     def _trial(self, static: dict[str, Setting], default: dict[str, str], dynamic: dict[str, str]) -> BrokerConfig:
         """The configuration to be, once nobody objects to it."""
@@ -362,7 +360,9 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _refuse_bound(names: Iterable[str]) -> None:
-    _refuse(_BOUND_AT_START.intersection(names), "Cannot update these configs dynamically, start the broker with them")
+    _refuse(
+        _BOUND_AT_START.intersection(names), "Cannot update these configs dynamically, set them when the broker starts"
+    )
 
 
 def _pair_ids(static: dict[str, Setting]) -> None:

@@ -110,6 +110,6 @@ def explain_effect(key: ConfigKey, kind: str) -> str:
         given = "any value" if key.reason == "listener" else "a value other than the default"
         return f"none, and {given} {what}: it asks for {ASKED[key.reason]}"
     if key.effect == FIXED:
-        return f"none: the default is what is done, and another value is ignored ({REASONS[key.reason]})"
+        return f"none: Tidelog always does what the default says, and ignores any other value ({REASONS[key.reason]})"
     assert key.effect == UNSUPPORTED
     return f"none: it is accepted and ignored ({REASONS[key.reason]})"

@@ -160,9 +160,7 @@ def read_flags(flags: Iterable[str]) -> list[Setting]:
         name = name.strip()
         where = f"-X {name}"
         if not equals or not name:
-            raise ConfigError(
-                "a setting is given as key=value", where=f"-X {flag}", hint="for example -X num.partitions=3"
-            )
+            raise ConfigError("write settings as key=value", where=f"-X {flag}", hint="for example -X num.partitions=3")
         if broker_key(name) is None:
             raise unknown_key(name, _candidates(name)).at(where)
         settings[name] = Setting(name, text, FLAG, where)

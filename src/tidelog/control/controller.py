@@ -434,7 +434,7 @@ class Controller:
         if stale is not None:
             reply = ProducerIdBlock(error=stale)
         elif last > MAX_PRODUCER_ID:
-            reply = ProducerIdBlock(error=ApiError(UNKNOWN_SERVER_ERROR, "All producer ids have been given out."))
+            reply = ProducerIdBlock(error=ApiError(UNKNOWN_SERVER_ERROR, "All producer IDs have been assigned."))
         else:
             draft = Draft(image)
             data = nodes.encode_producer_id_block(broker_id, first, last)

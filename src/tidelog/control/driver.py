@@ -163,11 +163,11 @@ class Driver:
                 self._fail(result)
                 refuse(KAFKA_STORAGE_ERROR)
             elif isinstance(result, NoRoom):
-                refuse(KAFKA_STORAGE_ERROR, f"The metadata store has no room ({result.path}): try again later.")
+                refuse(KAFKA_STORAGE_ERROR, f"The metadata store has no space ({result.path}): try again later.")
             elif isinstance(result, ConnectionLoss) and was_active:
                 refresh(lambda: refuse(REQUEST_TIMED_OUT))
             elif attempt == MAX_ATTEMPTS:
-                refuse(UNKNOWN_SERVER_ERROR, f"The metadata changed again and again at {result.path}.")
+                refuse(UNKNOWN_SERVER_ERROR, f"The metadata kept changing at {result.path}.")
             else:
                 refresh(again)
 

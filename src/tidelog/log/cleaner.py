@@ -180,7 +180,7 @@ class Cleaner:
     def _leave_alone(self, log: Log, error: Exception) -> CleaningFailed:
         """A log that compaction cannot get through is not tried again; the others are."""
         self.uncleanable[log] = str(error)
-        return CleaningFailed(f"{log.name} is not compacted any more: {error}")
+        return CleaningFailed(f"{log.name} is no longer compacted: {error}")
 
     def _is_here(self, log: Log) -> bool:
         return self._logs.logs.get((log.topic, log.partition)) is log

@@ -424,7 +424,7 @@ def _drop(log: Log, segments: list[Segment], first: int, end: _SegmentEnd, known
         for deleted in later.rename_deleted():
             log.directory.disk.remove(deleted)
     del segments[first:]
-    also = f"{loss.what}; {len(dropped)} later segments, from {dropped[0].log_path} on, are dropped with it"
+    also = f"{loss.what}; {len(dropped)} later segments, from {dropped[0].log_path} on, are dropped as well"
     return loss._replace(what=also).reaching(end_offset)
 
 
@@ -532,7 +532,7 @@ class _SegmentEnd(NamedTuple):
     def loss(self, segment: Segment, bound: int | None, dense: bool) -> Loss | None:
         if not self.is_short(bound, dense) or (self.cut_bytes and segment.preallocated):
             return None
-        what = f"is damaged at byte {self.position}, and {self.cut_bytes} bytes are cut"
+        what = f"is damaged at byte {self.position}, and {self.cut_bytes} bytes are truncated"
         if not self.cut_bytes:
             what = f"ends at byte {self.position}" if self.position else "is empty"
         end_offset = bound if bound is not None else self.seen_offset if self.seen_offset > self.offset else None

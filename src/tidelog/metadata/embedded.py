@@ -464,9 +464,9 @@ def read_store(directory: str) -> Stored:
         end = replay(journal, tree, path)
         if end < len(journal):
             torn = len(journal) - end
-            losses.append(f"the last entry of {path} is torn: {torn} bytes after transaction {tree.zxid} are cut")
+            losses.append(f"the last entry of {path} is torn: {torn} bytes after transaction {tree.zxid} are truncated")
     elif snapshot is not None:
-        losses.append(f"{path} is missing: what was decided since {SNAPSHOT_NAME} was written is lost")
+        losses.append(f"{path} is missing: changes since {SNAPSHOT_NAME} was written are lost")
     return Stored(tree, zxid, len(snapshot or b""), end, losses)
 
 

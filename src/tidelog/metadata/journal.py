@@ -127,7 +127,7 @@ def decode_transactions(payload: bytes) -> Iterator[tuple[int, int, list[Op]]]:
             data_at = path_at + path_length
             at = data_at + data_length
             if at > len(payload):
-                raise ValueError("an operation reaches past its frame")
+                raise ValueError("an operation extends past its frame")
             path = decode_path(payload[path_at:data_at])
             if kind == SET_DATA:
                 ops.append(SetData(path, payload[data_at:at]))
@@ -156,7 +156,7 @@ def encode_snapshot(frozen: Frozen) -> bytes:
 def decode_snapshot(data: bytes, name: str) -> Tree:
     whole = read_frame(data, len(SNAPSHOT_MAGIC)) if data.startswith(SNAPSHOT_MAGIC) else None
     if whole is None or whole[1] != len(data):
-        raise CorruptMetadata(f"{name}: not a whole snapshot of a metadata store (its checksum does not match)")
+        raise CorruptMetadata(f"{name}: not a complete snapshot of a metadata store (its checksum does not match)")
     payload = whole[0]
     nodes: dict[str, Node] = {}
     created_under: dict[str, int] = {}
@@ -194,7 +194,7 @@ def replay(data: bytes, tree: Tree, name: str) -> int:
     (base,) = ZXID.unpack(start[0])
     if base > tree.zxid:
         raise CorruptMetadata(
-            f"{name}: begins after transaction {base}, but the snapshot ends at {tree.zxid}: a snapshot is missing"
+            f"{name}: starts after transaction {base}, but the snapshot ends at {tree.zxid}: a snapshot is missing"
         )
     at = start[1]
     while (found := read_frame(data, at)) is not None:

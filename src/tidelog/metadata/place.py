@@ -36,7 +36,7 @@ def find_store(directories: Sequence[str]) -> str:
         if place is not None:
             raise StoreMisplaced(
                 f"the metadata that belongs to log directory {path} was last in {place}, and is in none of log.dirs "
-                "now. See that its disk is mounted and that log.dirs names it"
+                "now. Check that its disk is mounted and that log.dirs names it"
             )
     return directories[0]
 

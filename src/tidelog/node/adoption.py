@@ -39,7 +39,7 @@ TOPIC_RESOURCE: Final = 2
 NO_CONTROLLER_EPOCH: Final = 0
 #: for a topic whose own configuration is lost: it must not cost records that were to be kept
 KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-_KEPT: Final = "and their configuration is lost: nothing is deleted from them until retention.ms is set"
+_KEPT: Final = "and their configuration is lost: nothing is deleted from them until you set retention.ms"
 
 
 def written_by(disk: Disk, paths: Iterable[str]) -> MetaProperties | None:
@@ -119,9 +119,9 @@ class Adoption:
         configs = kafka_topic_configs(self._disk, directories)
         if by_topic and not any(self._disk.exists(f"{path}/{KRAFT_LOG}") for path in directories):
             self.notices.append(
-                f"no metadata was found for {len(by_topic)} topics in {', '.join(directories)}: they are taken up "
-                f"from their files, {_KEPT}. Restore tidelog-metadata.journal and "
-                "tidelog-metadata.snapshot from a copy to have their own back"
+                f"no metadata was found for {len(by_topic)} topics in {', '.join(directories)}: they are restored "
+                f"from their files, {_KEPT}. To get their configuration back, restore tidelog-metadata.journal and "
+                "tidelog-metadata.snapshot from a backup"
             )
             configs = dict.fromkeys(by_topic, KEEP_ALL)
         for topic, found in by_topic.items():
@@ -135,7 +135,7 @@ class Adoption:
         for topic, found in _by_topic(logs).items():
             if nodes.topic_path(topic) not in known:
                 ops += self._take_up(topic, found, KEEP_ALL)
-                self.notices.append(f"topic {topic}, unknown to the metadata, is taken up from its files, {_KEPT}")
+                self.notices.append(f"topic {topic}, unknown to the metadata, is restored from its files, {_KEPT}")
         return ops
 
     def _take_up(self, topic: str, found: dict[int, Log], config: Mapping[str, str] | None) -> Iterator[Op]:

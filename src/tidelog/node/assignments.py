@@ -89,7 +89,7 @@ class Assignments:
         try:
             yield from turns
         except Exception as error:
-            self._host.report("what the controller decided could not be carried out", error)
+            self._host.report("a decision of the controller could not be carried out", error)
         then()
 
     def _each(self, events: list[Event]) -> Turns:

@@ -92,9 +92,7 @@ class ClusterView:
     def _store_failed(self, refusal: Refusal) -> None:
         """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
         why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
-        self.on_store_failed(
-            f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Start it again"
-        )
+        self.on_store_failed(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Restart it")
 
     # --- what the cluster looks like ----------------------------------------------------------------
 

@@ -45,7 +45,7 @@ class Placing:
 
     def _tell(self, name: str, error: LogError) -> None:
         if isinstance(error, LogDirCordoned):
-            self._host.notice(f"{name} cannot be made: {error}")
+            self._host.notice(f"{name} cannot be created: {error}")
         elif not isinstance(error, WriteRefused):
             # A full disk is told of once, for all that it refuses.
             self._host.report(f"{name} cannot be opened", error)
@@ -67,5 +67,5 @@ class Placing:
                 # What Apache Kafka answers where every directory of every broker is cordoned.
                 is_cordoned = isinstance(error, LogDirCordoned)
                 code = ErrorCode.INVALID_REPLICATION_FACTOR if is_cordoned else ErrorCode.KAFKA_STORAGE_ERROR
-                return ApiError(code, f"Partition {index} could not be made: {error}")
+                return ApiError(code, f"Partition {index} could not be created: {error}")
         return None

@@ -90,7 +90,7 @@ class RunningBroker:
     def start(self) -> RunningBroker:
         """Starts the broker and returns when it is ready; on the port that it had, if it ran before."""
         if self.running:
-            raise BrokerFailed(f"the broker already runs on {self.bootstrap}")
+            raise BrokerFailed(f"the broker is already running on {self.bootstrap}")
         arguments = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
         for name, value in self.config.items():
             arguments += ["-X", f"{name}={value}"]
@@ -158,7 +158,7 @@ class RunningBroker:
         """How the broker ended and its last words, if it ended by itself; None if it runs or was stopped."""
         if self.running or not self._expected_to_run:
             return None
-        return self._told(f"the broker ended by itself with exit code {self._ended()}")
+        return self._told(f"the broker exited unexpectedly with exit code {self._ended()}")
 
     def stderr(self, lines: int = _TAIL_LINES) -> str:
         """The last lines that the broker wrote to its standard error."""

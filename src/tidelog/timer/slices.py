@@ -56,7 +56,7 @@ class Slices:
         except StopIteration:
             pass
         except Exception as failure:
-            self._host.report("a request that takes long failed", failure)
+            self._host.report("a long request failed", failure)
         else:
             if work is None:
                 self._host.workers.call_soon(self._go_on)

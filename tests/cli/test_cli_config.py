@@ -95,7 +95,7 @@ def test_a_topics_settings_are_set_described_and_unset(run: Shell, topic: str) -
         return {row["name"]: row["value"] for row in run.json("config", "describe", "topic", topic)}
 
     assert own() == {}
-    assert "by default" in run("config", "describe", "topic", topic).stderr
+    assert "default value" in run("config", "describe", "topic", topic).stderr
     run("config", "set", "topic", topic, "retention.ms=5", "cleanup.policy=compact", "--dry-run")
     assert own() == {}
     run("config", "set", "topic", topic, "retention.ms=5", "cleanup.policy=compact")

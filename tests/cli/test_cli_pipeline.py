@@ -175,7 +175,7 @@ def test_replay_shows_asks_and_replaces(run: Shell, file: Path, filled: str) -> 
     assert run.json("pipeline", "replay", str(file), *part, "--yes")["rows"] == 9
     later = run.json("pipeline", "replay", str(file), "--from", "@99999999999999", "--dry-run")
     assert later == [], "no record is that late"
-    assert "not among" in run("pipeline", "replay", str(file), "--topic", "else", code=2).stderr
+    assert "not read by this pipeline" in run("pipeline", "replay", str(file), "--topic", "else", code=2).stderr
     assert run.json("pipeline", "status", str(file))["table"]["rows"] == 36
 
 

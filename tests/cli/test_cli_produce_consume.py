@@ -161,7 +161,7 @@ def test_a_range_is_given_by_offsets_counts_or_times(run: Shell, client: Client,
     assert values("--from", "7", "--until", "1000") == [7, 8, 9]
     client.admin.delete_records(single, {0: 4})
     assert values("--from", "2") == [4, 5, 6, 7, 8, 9]
-    assert "beginning at 4" in run("consume", single, "--from", "2").stderr
+    assert "starting at 4" in run("consume", single, "--from", "2").stderr
 
 
 def test_only_the_partitions_asked_for_are_read(run: Shell, client: Client, topic: str) -> None:

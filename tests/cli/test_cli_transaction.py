@@ -74,7 +74,7 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_fenced(
     run: Shell, client: Client, ongoing: tuple[str, Producer], topic: str
 ) -> None:
     name, producer = ongoing
-    assert "Say --yes" in run("transaction", "abort", name, code=2).stderr
+    assert "Use --yes" in run("transaction", "abort", name, code=2).stderr
     run("transaction", "abort", name, "--dry-run")
     assert run.json("transaction", "describe", name)["state"] == "Ongoing"
     run("transaction", "abort", name, "--yes")
@@ -138,7 +138,7 @@ def test_a_hanging_transaction_is_found_and_aborted(hanging: Shell) -> None:
     assert run.json("transaction", "find-hanging", "-t", "t", "-p", "0") == []
     place = ["-t", "t", "-p", "1", "--start-offset", "1"]
     run("transaction", "abort", *place, "--dry-run")
-    assert "Say --yes" in run("transaction", "abort", *place, code=2).stderr
+    assert "Use --yes" in run("transaction", "abort", *place, code=2).stderr
     assert committed(run) == ["before"]
     run("transaction", "abort", *place, "--yes")
     assert committed(run) == ["before", "after"]

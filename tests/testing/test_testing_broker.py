@@ -163,7 +163,7 @@ def test_a_chatty_broker_is_not_blocked_by_its_own_output() -> None:
 
 
 def test_a_running_broker_is_not_started_twice(broker: RunningBroker) -> None:
-    with pytest.raises(BrokerFailed, match="already runs"):
+    with pytest.raises(BrokerFailed, match="is already running"):
         broker.start()
 
 

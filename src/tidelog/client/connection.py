@@ -1,17 +1,18 @@
 """One blocking connection to one broker: requests out, their responses in, in the same order.
 
-The versions that both sides speak are found once, right after connecting; a request then uses the highest one. A name
-may stand for several addresses (`localhost` is often ::1 and 127.0.0.1): each is tried until a Kafka broker answers.
+The versions that both sides support are negotiated once, right after connecting; a request then uses the highest one. A
+name may resolve to several addresses (`localhost` is often ::1 and 127.0.0.1): each is tried until a Kafka broker
+answers.
 
-`send` and `receive` are apart, so that a request can be under way while the caller works on what came before, or
-while other brokers are asked. Responses come in the order of their requests; one that nobody came for, because its
-reader went away, is read and dropped when the next one is wanted.
+`send` and `receive` are separate, so that a request can be in flight while the caller works on earlier data, or while
+other brokers are asked. Responses arrive in the order of their requests. A response whose reader has gone away is read
+and dropped when the next one is needed.
 
-A large response lands in a buffer that is used again once nobody looks at it any more: fresh memory has to be cleared
-first, by Python and by the kernel, which costs half of what receiving does. Python knows who looks: a bytearray
-refuses to change its length while there is a view of it.
+A large response goes into a buffer that is reused once nothing refers to it any more: fresh memory has to be cleared
+first, by Python and by the kernel, which costs half of what receiving does. Python itself tracks the references: a
+bytearray refuses to change its length while a view of it exists.
 
-A connection that failed is closed and never used again: whoever holds it opens another.
+A connection that failed is closed and never used again; its owner opens another.
 """
 
 from __future__ import annotations

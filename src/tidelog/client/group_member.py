@@ -1,12 +1,12 @@
-"""A member of a consumer group, by the protocol in which the broker assigns (KIP-848).
+"""A member of a consumer group, for the protocol in which the broker assigns partitions (KIP-848).
 
-    member.poll()      a heartbeat, if one is due; whether other partitions are to be read from now on
-    member.accept()    what is no longer ours is put down, and the broker is told
-    member.commit(…)   how far we came, under our epoch
-    member.leave()     the others take over at once
+    member.poll()      sends a heartbeat if one is due; returns whether the assignment has changed
+    member.accept()    gives up revoked partitions and tells the broker
+    member.commit(…)   commits the position under the member's epoch
+    member.leave()     leaves the group, so that the others take over at once
 
-Everything happens in the caller's thread: whoever does not poll for the group's session timeout is taken for dead. A
-member that was taken for dead loses its partitions, and joins again at the next poll.
+Everything happens in the caller's thread: a member that does not poll for the group's session timeout is considered
+dead. It then loses its partitions, and joins again at the next poll.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""The configuration of one broker: what was given at its start, and what was altered since.
+"""The configuration of one broker: what was set at startup, and what was changed since.
 
-Four layers, the strongest first; every value knows the one that it comes from:
+There are four layers, the strongest first. Every value knows the layer it comes from:
 
-    DYNAMIC_BROKER_CONFIG          altered for this broker
-    DYNAMIC_DEFAULT_BROKER_CONFIG  altered for all brokers
+    DYNAMIC_BROKER_CONFIG          set for this broker at run time
+    DYNAMIC_DEFAULT_BROKER_CONFIG  set for all brokers at run time
     STATIC_BROKER_CONFIG           flags, environment, files (`sources.py` says which of these wins)
     DEFAULT_CONFIG                 the table
 
-The two dynamic layers are kept as text by the controller's store; a broker loads each as a whole, after a start and
-after every change. What is not dynamic cannot be altered: `check_dynamic` refuses it, and `load_dynamic` passes
-over what an older or newer release may have stored.
+The two dynamic layers are kept as text in the controller's store. A broker loads each of them as a whole at startup and
+after every change. Settings that are not dynamic cannot be changed at run time: `check_dynamic` refuses them, and
+`load_dynamic` skips those that an older or newer release may have stored.
 
-`get` parses a value once. `values` offers the same as attributes for hot paths: after the first use
-`values.fetch_max_bytes` is a plain attribute, and the object stays the same when values change, so that a room may
-keep it.
+`get` parses a value once. `values` offers the same values as attributes for hot paths: after the first use
+`values.fetch_max_bytes` is a plain attribute. The object stays the same when values change, so a room may keep it.
 """
 
 from __future__ import annotations

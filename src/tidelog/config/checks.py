@@ -1,7 +1,7 @@
-"""What must hold between settings, beyond each value by itself.
+"""Rules that involve several settings.
 
-The rules are Kafka's; each is told with the settings that break it and where they come from, so that one of them can be
-changed. They run at start and before every alteration.
+The rules are Kafka's. An error names the settings that break a rule and where they come from, so that one of them can
+be changed. The rules are checked at startup and before every change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a setting does here: the `effect` column of the tables in words, for every place that tells people about it.
+"""What effect each setting has: the `effect` column of the tables in words, for everything that shows it to people.
 
-Kafka's settings are all accepted, so that clients and files written for Kafka work unchanged. Some of them concern
-things that this broker does not have. The start, `tidelog config show` and `explain`, `tidelog doctor` and the page
-in the docs say which, all of them from here.
+All of Kafka's settings are accepted, so that clients and files written for Kafka work unchanged. Some of them concern
+features that this broker does not have. The startup log, `tidelog config show` and `explain`, `tidelog doctor` and the
+docs page all take the list of these settings from here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Listeners: where a broker listens, what it tells clients, and how each is secured.
+"""Listeners: where a broker listens, what it advertises to clients, and how each listener is secured.
 
-`listeners` and `advertised.listeners` hold entries NAME://host:port. A name is upper case whatever was written;
-`listener.security.protocol.map` says which security protocol it stands for. An empty host binds every interface. A
-host in brackets is an IPv6 address. Port 0 binds any free port. A single broker that binds every interface needs no
+`listeners` and `advertised.listeners` hold entries NAME://host:port. Names are converted to upper case, and
+`listener.security.protocol.map` maps them to security protocols. An empty host binds every interface. A host in
+brackets is an IPv6 address. Port 0 binds any free port. A single broker that binds every interface needs no
 `advertised.listeners`: each client is told the address at which it reached the broker.
 """
 

@@ -1,15 +1,15 @@
-"""Settings that ask for something which this broker does not have, and which nobody may believe to be there.
+"""Settings that ask for something this broker does not have, and that nobody must rely on by mistake.
 
-Whoever sets a keystore, an authorizer or `zookeeper.connect` relies on it. A broker that started without it would let
-anybody in, or be a cluster of its own beside the real one, so it does not start: one error names every such setting,
-the place that it comes from, and what to do. Names that no table knows (`super.users`, a plug-in's `sasl.…`) count as
-well: ignoring them would be no better.
+If you set a keystore, an authorizer or `zookeeper.connect`, you rely on it. A broker that started without it would let
+anybody in, or form a cluster of its own next to the real one. So it does not start: one error names every such setting,
+where it comes from, and what to do. Names that no table knows (`super.users`, the `sasl.…` setting of a plug-in) count
+as well, because ignoring them would be no better.
 
-A single listener can be given limits on its connections (`listener.name.<listener>.max.connections`); whatever else is
-given to one, or to a listener that does not exist, is refused as well.
+A single listener can have limits on its connections (`listener.name.<listener>.max.connections`). Any other setting for
+a single listener, or for a listener that does not exist, is refused as well.
 
-What a file written for Kafka mentions without asking for it is left alone: a value that is the default, an empty one,
-a protocol in `listener.security.protocol.map` that no listener uses, a KRaft quorum of this node alone.
+Settings that a file written for Kafka mentions without asking for anything are ignored: a default value, an empty
+value, a protocol in `listener.security.protocol.map` that no listener uses, or a KRaft quorum of this node alone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Taking over a data directory that Apache Kafka wrote: its cluster id, its topics, their configurations.
+"""Taking over a data directory that Apache Kafka wrote: its cluster ID, its topics, their configurations.
 
-A directory without a metadata store of ours is either new or Kafka's. What is in it becomes part of the store in one
-transaction, before the broker starts: the cluster id from `meta.properties`, a topic for each partition directory with
-the id in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
-topics' configurations from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
+A directory without a metadata store of Tidelog is either new or Kafka's. Its contents are added to the store in one
+transaction, before the broker starts: the cluster ID from `meta.properties`, a topic for each partition directory with
+the ID in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
+configurations of the topics from Kafka's own metadata log (`__cluster_metadata-0`), if it exists.
 
-A store that has lost its end (`store.losses`) may not know the youngest topics any more, whose records are there
-nevertheless: they are taken up in the same way.
+A store that has lost its end (`store.losses`) may not know the newest topics any more, although their records still
+exist: they are restored in the same way.
 
-A directory that has a whole store is ours, and the store says what belongs into it (`placement_of`).
+A directory that has a complete store belongs to Tidelog, and the store says what belongs in it (`placement_of`).
 """
 
 from __future__ import annotations

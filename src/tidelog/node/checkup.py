@@ -1,6 +1,6 @@
-"""A look at a data directory that no broker uses at the moment: what a start would find, lose and say.
+"""Checks a data directory that no broker is using: what a start would find, lose and report.
 
-The start itself is tried, recovery and all, on a disk that keeps its changes to itself. Nothing is written.
+The start itself is tried, including recovery, on a disk that keeps its changes in memory. Nothing is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a broker knows of its cluster: who lives in it, which topics there are, how they are configured.
+"""What a broker knows about its cluster: its brokers, its topics and their configurations.
 
-Requests are answered from the image that the controller's driver keeps. Whatever changes the cluster goes to the
+Requests are answered from the image that the controller's driver keeps. Every change to the cluster goes to the
 controller (`decide`), and comes back as events once the store has it.
 """
 

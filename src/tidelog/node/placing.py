@@ -1,8 +1,9 @@
-"""Partitions that are assigned to this broker and cannot be made on it: on a full disk, or in a directory that failed.
+"""Partitions that are assigned to this broker but cannot be created, on a full disk or in a failed directory.
 
-A topic whose creation ends so is taken back, and its creation refused (`tidelog.node.topics`). What cannot be taken
-back (partitions that were added, or a store that is full as well) stays known and offline: its requests are answered
-with a storage error, and what was refused for want of room, or because the directories are cordoned, is tried again.
+If this happens while a topic is created, the topic is removed again and its creation is refused
+(`tidelog.node.topics`). What cannot be undone (added partitions, or a store that is full as well) stays known and
+offline: its requests are answered with a storage error. Partitions that were refused for lack of space, or because the
+directories are cordoned, are tried again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a broker does from time to time, unasked: flushes, retention, deletions, checkpoints.
+"""The periodic tasks of a broker: flushes, retention, deletions, checkpoints.
 
-Each is a timer that sets itself again. Deciding what to do is quick and happens on the broker's thread; syncing and
-removing files happens on workers.
+Each task is a timer that sets itself again. Deciding what to do is quick and happens on the broker's thread; syncing
+and removing files happens on workers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A broker with its sockets: what `tidelog serve` runs.
 
 Start: the metadata store is opened (which locks it), the log directories are locked and recovered, the listeners are
-bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready
-line can produce.
+bound, the broker registers and opens its partitions, and only then are connections accepted. When the ready line is
+printed, clients can produce.
 
-Stop (SIGTERM, SIGINT): no new connections; requests under way are answered; logs are flushed and closed; the store is
-closed. A second signal does not wait for the clients.
+Stop (SIGTERM, SIGINT): no new connections are accepted, requests in progress are answered, logs are flushed and closed,
+and the store is closed. A second signal does not wait for the clients.
 """
 
 from __future__ import annotations

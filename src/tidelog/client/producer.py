@@ -1,15 +1,15 @@
-"""Writing records: batches per partition, sent to their leaders, again until they are acknowledged, never twice.
+"""Writing records: batches per partition, sent to their leaders and retried until acknowledged, never written twice.
 
     send -> open batch of its partition -> full -> queue of the partition -> flush: a round of one batch a partition
 
-A round is one Produce request per leader; requests to several leaders are under way together. A batch keeps its
-producer id, epoch and first sequence number however often it is sent, so that a broker which has it already says so
-instead of writing it again. Only one batch of a partition is under way at a time, so order is kept too.
+A round is one Produce request per leader; requests to several leaders are in flight together. A batch keeps its
+producer ID, epoch and first sequence number however often it is sent, so that a broker that already has it says so
+instead of writing it again. Only one batch per partition is in flight at a time, which also preserves order.
 
-Where the brokers refuse a sequence (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID …) they have forgotten this
-producer. A batch that was never sent before is then sent under a new producer id. One that was sent, and whose outcome
-nobody knows, is not: that could write it twice, so `InDoubt` is raised. A failure drops what is queued; what was
-acknowledged until then is in `delivered`.
+If the brokers refuse a sequence (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID …), they no longer know this
+producer. A batch that was never sent before is then sent under a new producer ID. A batch that was sent and whose
+outcome is unknown is not, because that could write it twice; `InDoubt` is raised instead. A failure drops everything
+that is queued; what was acknowledged before is in `delivered`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Reading: fetches to the leaders of some partitions, one after the other, while the caller works on what came.
+"""Reading: fetches from the leaders of some partitions, continuously, while the caller processes the results.
 
     ask every leader -> collect -> move the positions on -> ask again -> hand out what was collected -> collect -> …
 
-A `Span` is the part of one partition that is still to be read. Its position moves by whole batches, so that gaps that
-compaction left, control batches and aborted records are passed as well.
+A `Span` is the part of one partition that is still to be read. Its position moves by whole batches, so that gaps left
+by compaction, control batches and aborted records are skipped as well.
 
-read_committed: the broker sends nothing beyond the last stable offset, and with each answer the aborted
-transactions that touch it. A producer's records are dropped from the first offset of its aborted transaction to
-the abort marker.
+read_committed: the broker sends nothing beyond the last stable offset, and lists in each response the aborted
+transactions in it. A producer's records are dropped from the first offset of its aborted transaction to the abort
+marker.
 
-When a leader changes, what was read so far may be gone from the log: before going on, the new leader is asked where
-the epoch of the last batch ends (OffsetForLeaderEpoch). If that is before the position, the log was truncated, and
-`LogTruncated` says from where on. A topic that was deleted and created again is an error, never read as if it
-were the old one.
+When a leader changes, records that were already read may be gone from the log: before continuing, the client asks the
+new leader where the epoch of the last batch ends (OffsetForLeaderEpoch). If that is before the position, the log was
+truncated, and `LogTruncated` says from where on. A topic that was deleted and recreated is an error and is never read
+as if it were the old one.
 """
 
 from __future__ import annotations

@@ -14,17 +14,17 @@ Two files hold a store. Both begin with eight bytes of magic, then frames:
     operation     uint8 kind, uint32 path length, uint32 data length, path, data
                   kinds: 1 create, 2 create ephemeral, 3 set data, 4 delete
 
-Only transactions that happened are written, with versions checked and sequence numbers filled in, so that replaying
-one cannot be refused.
+Only successful transactions are written, with versions checked and sequence numbers filled in, so that replaying one
+cannot be refused.
 
-A crash tears the last frame at most, because the next one is written only after the last was synced. So a bad frame
-with nothing whole behind it is cut off: no one was told that it happened. A bad frame with a whole one somewhere
-behind it was synced once and has been damaged since: that is refused (`CorruptMetadata`), since going on would lose
-what was acknowledged. The marker is there to find the frames behind a damaged length.
+A crash can tear only the last frame, because a frame is written only after the previous one was synced. So a bad frame
+without a complete one after it is truncated: it was never acknowledged. A bad frame with a complete one somewhere after
+it was synced and has been damaged since. It is refused (`CorruptMetadata`), because continuing would lose acknowledged
+transactions. The marker makes it possible to find the frames after a damaged length.
 
-Files are replaced by writing a temporary one, syncing it, renaming it and syncing the directory. A journal older than
-the snapshot beside it (a crash between the two renames) is harmless: transactions up to the snapshot's zxid are
-passed over.
+Files are replaced by writing a temporary one, syncing it, renaming it and syncing the directory. A journal that is
+older than the snapshot next to it (after a crash between the two renames) is harmless: transactions up to the
+snapshot's zxid are skipped.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A real broker in a process of its own, for tests and programs.
+"""A real broker in its own process, for tests and programs.
 
     with RunningBroker({"num.partitions": "3"}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-The broker is `tidelog serve` on a free port of the loopback interface, with a data directory of its own that goes
-when the broker is closed. It is ready when it has said so: one line on its standard output names the address, and
-nothing is polled. Its standard error is kept, and the end of it stands in the message when the broker fails.
+The broker is `tidelog serve` on a free port of the loopback interface, with its own data directory, which is removed
+when the broker is closed. It is ready when it prints one line with its address to standard output; nothing is polled.
+Its standard error is kept, and the end of it is part of the message if the broker fails.
 
-It runs in a process group of its own, so that a Ctrl-C at the terminal stops the tests, and the tests the broker;
-and without the KAFKA_ variables of the environment, which would configure it behind the test's back.
+It runs in its own process group, so that Ctrl-C on the terminal stops the tests, and the tests stop the broker. It does
+not get the KAFKA_ variables of the environment, which would configure it without the test's knowledge.
 
     new --start--> running --pause--> paused --resume--> running --stop, kill--> stopped --start--> running
     any --close--> closed: stopped, and the data directory removed

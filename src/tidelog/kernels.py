@@ -1,8 +1,8 @@
-"""Which kernels are compiled: the loops over bytes run several times faster when a C compiler was there to build them.
+"""Which kernels are compiled: the loops over bytes run several times faster if a C compiler was there to build them.
 
-A kernel is a module in pure Python that may stand compiled beside itself, and Python then takes the compiled one. In a
-checkout the compiled one can be older than its source: it would do what the source did before, or lack a function when
-it is needed. Nothing is imported here to find out.
+A kernel is a pure Python module that may have a compiled copy next to it, which Python then prefers. In a checkout the
+compiled copy can be older than its source: it would do what the source did before, or lack a function. Nothing is
+imported here to find out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIPELINE_KERNELS: Final = ("pipeline/read", "pipeline/write", "pipeline/values/f
 _SLACK_S: Final = 60
 
 HOW_TO_BUILD: Final = "install a C compiler, then `pip install --force-reinstall --no-deps .` in a checkout of tidelog"
-HOW_TO_REBUILD: Final = "build it again with `make setup` or `python setup.py build_ext --inplace`, or delete it"
+HOW_TO_REBUILD: Final = "rebuild it with `make setup` or `python setup.py build_ext --inplace`, or delete it"
 
 
 def states(kernels: tuple[str, ...] = (*BROKER_KERNELS, *PIPELINE_KERNELS)) -> dict[str, str]:

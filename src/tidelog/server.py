@@ -1,11 +1,11 @@
 """A broker with its sockets: what `tidelog serve` runs.
 
 Start: the metadata store is opened (which locks it), the log directories are locked and recovered, the listeners are
-bound, the broker registers and takes up its partitions, and only then are connections accepted. Whoever reads the ready
-line can produce.
+bound, the broker registers and opens its partitions, and only then are connections accepted. When the ready line is
+printed, clients can produce.
 
-Stop (SIGTERM, SIGINT): no new connections; requests under way are answered; logs are flushed and closed; the store is
-closed. A second signal does not wait for the clients.
+Stop (SIGTERM, SIGINT): no new connections are accepted, requests in progress are answered, logs are flushed and closed,
+and the store is closed. A second signal does not wait for the clients.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class BrokerServer:
             return EmbeddedStore(directory, self._execute, on_no_room=self._store_full)
         except StoreLocked:
             raise StartFailed(
-                f"another broker uses the data directory {directory}. Stop it, or give this one a directory of its own"
+                f"another broker uses the data directory {directory}. Stop it, or use another directory"
             ) from None
         except CorruptMetadata as error:
-            raise StartFailed(f"the metadata in {directory} is damaged: {error}. Restore it from a copy") from error
+            raise StartFailed(f"the metadata in {directory} is damaged: {error}. Restore it from a backup") from error
         except OSError as error:
             raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
 
@@ -149,7 +149,7 @@ class BrokerServer:
         try:
             point_to_store(self._store_directory, working)
         except OSError as error:
-            self.journal.warning(f"{error.filename} does not say where the metadata is: {error.strerror}")
+            self.journal.warning(f"{error.filename} cannot be read to find the metadata: {error.strerror}")
         bound: dict[str, int] = {}
         for listener in bound_listeners(self.config):
             try:
@@ -177,7 +177,7 @@ class BrokerServer:
     def _why_not_joined(self, outcome: list[ApiError]) -> str:
         if outcome and outcome[0].code == ErrorCode.KAFKA_STORAGE_ERROR:
             # What is kept for this case is used up, or was never made.
-            return f"the disk of {self._store_directory} is full, and a start must write a little. Free some room on it"
+            return f"the disk of {self._store_directory} is full, but starting needs some space. Free some on it"
         return f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}"
 
     def _endpoints(self, bound: dict[str, int]) -> list[Endpoint]:
@@ -251,10 +251,10 @@ def _listener_limits(config: BrokerConfig) -> dict[str, ListenerLimits]:
 
 def _how_to_listen(error: OSError) -> str:
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return "Give --host an address of this machine: 127.0.0.1, or 0.0.0.0 for every one"
+        return "Set --host to an address of this machine: 127.0.0.1, or 0.0.0.0 for all"
     if error.errno == errno.EACCES:
-        return "Ports below 1024 need privileges: choose another with --port"
-    return "Choose another port with --port, or 0 for any free one"
+        return "Ports below 1024 need privileges: choose another port with --port"
+    return "Choose another port with --port, or 0 for any free port"
 
 
 def limits_of(config: BrokerConfig) -> Limits:
@@ -302,7 +302,7 @@ def combine(settings: Settings, data_dir: str | None, host: str | None, port: in
     elif not {"log.dirs", "log.dir"} & set(settings.by_name):
         flags.append(f"log.dirs={os.path.abspath('tidelog-data')}")
     is_placed = host is not None or port is not None
-    for name, effect in (("listeners", "is replaced by"), ("advertised.listeners", "is told to clients in spite of")):
+    for name, effect in (("listeners", "is replaced by"), ("advertised.listeners", "is advertised to clients despite")):
         if is_placed and name in settings.by_name:
             given = settings.by_name[name]
             settings.warnings.append(f"{given.where}: {name}={given.text} {effect} --host and --port")

@@ -56,7 +56,7 @@ def test_a_stop_without_room_for_its_checkpoints_says_that_the_next_start_recove
     site.disk.fail_writes_after(0)
     site.stop()
     (notice,) = site.notices
-    assert "data-0 could not be left in good order" in notice and "the next start recovers its logs" in notice
+    assert "data-0 could not be shut down cleanly" in notice and "the next start recovers its logs" in notice
     site.disk.room_bytes = None
     site.start()
     assert fetched_bytes(site, "t") > 0

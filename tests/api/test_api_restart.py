@@ -224,7 +224,7 @@ def test_topics_whose_configuration_is_lost_with_the_metadata_lose_nothing_to_re
     site.stop()
     site.ensemble = MemoryEnsemble()
     site.start()
-    assert any("nothing is deleted from them until retention.ms is set" in notice for notice in site.notices)
+    assert any("nothing is deleted from them until you set retention.ms" in notice for notice in site.notices)
     site.housekeeping.retain()
     log = site.broker.data.partition("t", 0).log
     assert (log.log_start_offset, log.log_end_offset) == (0, 5)

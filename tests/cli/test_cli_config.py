@@ -50,7 +50,7 @@ def test_explain_tells_what_a_setting_takes(alone: Shell) -> None:
     assert setting["otherwise"] == "the broker's log.retention.ms"
     kinds = [s["kind"] for s in alone.json("config", "explain", "compression.type")["settings"]]
     assert kinds == ["topic", "broker"]
-    assert "only at the start" in alone("config", "explain", "log.dirs").stdout
+    assert "only at startup" in alone("config", "explain", "log.dirs").stdout
     assert "none: it is accepted and ignored" in alone("config", "explain", "num.io.threads").stdout
 
 
@@ -66,9 +66,9 @@ def test_explain_tells_whether_a_setting_has_any_effect(alone: Shell) -> None:
     assert told.startswith("none, and a value other than the default is refused: it asks for tiered storage")
     assert effect("listener.name.x.max.connections") == ["yes"]
     (told,) = effect("listener.name.x.num.network.threads")
-    assert told.startswith("none, and any value stops the start: it asks for something for one listener")
+    assert told.startswith("none, and any value stops the start: it asks for a setting for one listener")
     (told,) = effect("log.cleaner.threads")
-    assert told.startswith("none: the default is what is done, and another value is ignored")
+    assert told.startswith("none: Tidelog always does what the default says, and ignores any other value")
 
 
 def test_show_tells_which_settings_have_no_effect_and_which_stop_the_start(alone: Shell, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_topics_settings_are_set_described_and_unset(run: Shell, topic: str) -
         return {row["name"]: row["value"] for row in run.json("config", "describe", "topic", topic)}
 
     assert own() == {}
-    assert "by default" in run("config", "describe", "topic", topic).stderr
+    assert "default value" in run("config", "describe", "topic", topic).stderr
     run("config", "set", "topic", topic, "retention.ms=5", "cleanup.policy=compact", "--dry-run")
     assert own() == {}
     run("config", "set", "topic", topic, "retention.ms=5", "cleanup.policy=compact")

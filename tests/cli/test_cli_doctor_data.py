@@ -28,7 +28,7 @@ def opened(path: Path) -> LogDirs:
     return logs
 
 
-@pytest.fixture(params=[True, False], ids=["after a clean stop", "after a crash"])
+@pytest.fixture(params=[True, False], ids=["after a clean shutdown", "after a crash"])
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Forty records of topic t in several segments."""
     path = tmp_path / "data"

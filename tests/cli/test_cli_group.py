@@ -66,7 +66,7 @@ def test_a_group_is_moved_after_a_preview(
     (preview,) = run.json(*arguments, "--dry-run")
     assert (preview["committed"], preview["new_offset"], preview["change"]) == (2, offset, offset - 2)
     assert committed(client, group) == {0: 2, 1: 0}
-    assert "Say --yes" in run(*arguments, code=2).stderr
+    assert "Use --yes" in run(*arguments, code=2).stderr
     run(*arguments, "--yes")
     assert committed(client, group) == {0: offset, 1: 0}
 

@@ -78,7 +78,7 @@ def test_plan_shows_the_next_batch_and_changes_nothing(run: Shell, file: Path, f
 
 
 def test_status_of_a_pipeline_that_never_ran(run: Shell, file: Path, filled: str) -> None:
-    assert "the pipeline never ran" in run("pipeline", "status", str(file)).stdout
+    assert "the pipeline has never run" in run("pipeline", "status", str(file)).stdout
 
 
 def test_check_lists_what_is_there_and_what_is_missing(run: Shell, file: Path, filled: str, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_replay_shows_asks_and_replaces(run: Shell, file: Path, filled: str) -> 
     assert run.json("pipeline", "replay", str(file), *part, "--yes")["rows"] == 9
     later = run.json("pipeline", "replay", str(file), "--from", "@99999999999999", "--dry-run")
     assert later == [], "no record is that late"
-    assert "not among" in run("pipeline", "replay", str(file), "--topic", "else", code=2).stderr
+    assert "not read by this pipeline" in run("pipeline", "replay", str(file), "--topic", "else", code=2).stderr
     assert run.json("pipeline", "status", str(file))["table"]["rows"] == 36
 
 
@@ -300,7 +300,7 @@ def test_a_signal_while_spark_starts_ends_the_run_at_once_and_in_good_order(
     java_of(process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and "stopped before anything was begun" in err
+    assert process.returncode == 0 and "stopped before the first batch" in err
     assert not (tmp_path / "lake").exists()
 
 

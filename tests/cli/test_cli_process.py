@@ -318,5 +318,5 @@ def test_a_host_that_is_not_this_machine_is_told_as_such(tmp_path: Path, host: s
     arguments = ["serve", "--data-dir", str(tmp_path / "data"), "--host", host, "--port", "0"]
     told = subprocess.run([*COMMAND, *arguments], env=environment(), capture_output=True, text=True)
     assert told.returncode == 1
-    assert f"cannot listen on {host}:0" in told.stderr and "Give --host an address of this machine" in told.stderr
+    assert f"cannot listen on {host}:0" in told.stderr and "Set --host to an address of this machine" in told.stderr
     assert "--port" not in told.stderr

@@ -56,7 +56,7 @@ def test_a_topic_that_exists_is_an_error_unless_that_is_fine(run: Shell, topic: 
 
 
 def test_nothing_is_deleted_without_a_yes(run: Shell, client: Client, topic: str) -> None:
-    assert "Say --yes" in run("topic", "delete", topic, code=2).stderr
+    assert "Use --yes" in run("topic", "delete", topic, code=2).stderr
     run("topic", "delete", topic, "--dry-run")
     client.topic(topic)
     run("topic", "delete", topic, "no-such-topic", "--yes", code=4)

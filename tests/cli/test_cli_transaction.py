@@ -74,7 +74,7 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_fenced(
     run: Shell, client: Client, ongoing: tuple[str, Producer], topic: str
 ) -> None:
     name, producer = ongoing
-    assert "Say --yes" in run("transaction", "abort", name, code=2).stderr
+    assert "Use --yes" in run("transaction", "abort", name, code=2).stderr
     run("transaction", "abort", name, "--dry-run")
     assert run.json("transaction", "describe", name)["state"] == "Ongoing"
     run("transaction", "abort", name, "--yes")
@@ -92,7 +92,7 @@ def test_what_a_coordinator_will_end_is_not_hanging_and_not_torn(
     time.sleep(0.002)  # older than a millisecond
     assert run.json("transaction", "find-hanging", "--topic", topic, "--older-than", "1ms") == []
     told = run("transaction", "abort", "-t", topic, "-p", "1", "--start-offset", "0", "--yes", code=1).stderr
-    assert "does not hang" in told and "transaction list --producer-id" in told
+    assert "is not hanging" in told and "transaction list --producer-id" in told
     producer.commit_transaction(30)
 
 
@@ -138,12 +138,12 @@ def test_a_hanging_transaction_is_found_and_aborted(hanging: Shell) -> None:
     assert run.json("transaction", "find-hanging", "-t", "t", "-p", "0") == []
     place = ["-t", "t", "-p", "1", "--start-offset", "1"]
     run("transaction", "abort", *place, "--dry-run")
-    assert "Say --yes" in run("transaction", "abort", *place, code=2).stderr
+    assert "Use --yes" in run("transaction", "abort", *place, code=2).stderr
     assert committed(run) == ["before"]
     run("transaction", "abort", *place, "--yes")
     assert committed(run) == ["before", "after"]
     assert run.json("transaction", "find-hanging") == []
-    assert "no open transaction begins" in run("transaction", "abort", *place, "--yes", code=4).stderr
+    assert "no open transaction starts" in run("transaction", "abort", *place, "--yes", code=4).stderr
 
 
 def test_what_to_abort_must_be_said_in_full(alone: Shell) -> None:

@@ -19,28 +19,28 @@ from tidelog.config.effects import ASKED, REASONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 BEGIN = "<!-- written by `python -m tests.config.settings_page` from the tables in src/tidelog/config -->\n"
-END = "<!-- end of what is written -->\n"
+END = "<!-- end of the generated part -->\n"
 
 
 def tables() -> str:
-    resources = {"Topics": TOPIC_KEYS, "Groups": GROUP_KEYS, "Client metrics": CLIENT_METRICS_KEYS}
+    resources = {"Topic": TOPIC_KEYS, "Group": GROUP_KEYS, "Client metrics": CLIENT_METRICS_KEYS}
     lines = [
-        "Of a broker, accepted and ignored:",
+        "Broker settings that are accepted and ignored:",
         "",
         *_table(BROKER_KEYS, UNSUPPORTED, REASONS),
         "",
-        "Of a broker, the default is what is done, and another value is ignored:",
+        "Broker settings for which Tidelog always does what the default says, and ignores any other value:",
         "",
         *_table(BROKER_KEYS, FIXED, REASONS),
         "",
-        "Of a broker, a value other than the default [stops the start](#what-stops-the-start):",
+        "Broker settings that [stop the start](#what-stops-the-start) with any value other than the default:",
         "",
         *_table(BROKER_KEYS, REFUSED, ASKED, "asks for"),
     ]
     for title, keys in resources.items():
-        lines += ["", f"{title}, accepted and ignored:", "", *_table(keys, UNSUPPORTED, REASONS)]
+        lines += ["", f"{title} settings that are accepted and ignored:", "", *_table(keys, UNSUPPORTED, REASONS)]
         if any(key.effect == REFUSED for key in keys.values()):
-            lines += ["", f"{title}, refused:", "", *_table(keys, REFUSED, ASKED, "asks for")]
+            lines += ["", f"{title} settings that are refused:", "", *_table(keys, REFUSED, ASKED, "asks for")]
     return "\n".join(lines) + "\n"
 
 

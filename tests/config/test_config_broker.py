@@ -78,7 +78,7 @@ def test_the_strongest_layer_gives_the_value_and_falling_away_uncovers_the_next(
     assert (config.get(name), config.source(name)) == (2000, DYNAMIC_DEFAULT_BROKER_CONFIG)
     config.load_dynamic({name: "3000"}, per_broker=True)
     assert (config.get(name), config.source(name)) == (3000, DYNAMIC_BROKER_CONFIG)
-    assert config.where(name) == "altered for this broker"
+    assert config.where(name) == "set for this broker"
     config.load_dynamic({}, per_broker=True)
     config.load_dynamic({}, per_broker=False)
     assert (config.get(name), config.source(name), config.where(name)) == (1000, STATIC_BROKER_CONFIG, name)
@@ -107,14 +107,14 @@ def test_any_negative_retention_is_unlimited() -> None:
         ({"num.partitions": "3"}, True, r"Cannot update these configs dynamically: num\.partitions"),
         ({"log.retention.hours": "3"}, False, "Cannot update these configs dynamically"),
         ({"unstable.api.versions.enable": "true"}, True, "Cannot update these configs dynamically"),
-        ({"listeners": "PLAINTEXT://:1"}, False, "a broker id must be given"),
-        ({"listeners": "PLAINTEXT://:1"}, True, "start the broker with them: listeners"),
-        ({"listener.name.x.ssl.keystore.location": "/k"}, False, "a broker id must be given"),
-        ({"ssl.keystore.location": "/k"}, True, "only with a listener's prefix"),
-        ({"listener.name.x.ssl.keystore.location": "/k"}, True, "does not have what is asked for"),
-        ({"listeners": "SASL_SSL://:1"}, True, "does not have what is asked for with listeners"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, True, "does not have what is asked for"),
-        ({"principal.builder.class": "acme.Builder"}, True, "does not have what is asked for"),
+        ({"listeners": "PLAINTEXT://:1"}, False, "a broker ID must be given"),
+        ({"listeners": "PLAINTEXT://:1"}, True, "set them when the broker starts: listeners"),
+        ({"listener.name.x.ssl.keystore.location": "/k"}, False, "a broker ID must be given"),
+        ({"ssl.keystore.location": "/k"}, True, "only with a listener prefix"),
+        ({"listener.name.x.ssl.keystore.location": "/k"}, True, "does not support what these settings ask for"),
+        ({"listeners": "SASL_SSL://:1"}, True, "does not support what these settings ask for: listeners"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, True, "does not support what these settings ask for"),
+        ({"principal.builder.class": "acme.Builder"}, True, "does not support what these settings ask for"),
         ({"log.retention.ms": "x"}, True, "Not a number of type LONG"),
         ({"log.retenton.ms": "1"}, True, r"did you mean log\.retention\.ms"),
         ({"log.retention.ms": "0"}, True, "unlimited"),
@@ -214,9 +214,9 @@ def test_an_altered_interval_is_kept_within_the_bounds_of_the_broker() -> None:
         ({"max.connections.per.ip.overrides": "host"}, "not host:number"),
         ({"log.roll.ms": "0"}, "at least 1"),
         ({"log.roll.jitter.ms": "-1"}, "at least 0"),
-        ({"cordoned.log.dirs": "/x"}, "must be among"),
+        ({"cordoned.log.dirs": "/x"}, "must be in log.dirs"),
         ({"cordoned.log.dirs": "*,/x"}, "nothing else"),
-        ({"group.consumer.assignors": "uniform,acme.Assignor"}, "must be among uniform, range, not acme.Assignor"),
+        ({"group.consumer.assignors": "uniform,acme.Assignor"}, "must be one of uniform, range, not acme.Assignor"),
         ({"group.coordinator.rebalance.protocols": "consumer"}, "classic"),
         ({"broker.id": "-3"}, "at least"),
     ],
@@ -297,8 +297,8 @@ def test_listeners_have_a_name_a_protocol_a_host_and_a_port() -> None:
         ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, r"0\.0\.0\.0"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1", "zookeeper.connect": "zk:2181"}, r"0\.0\.0\.0"),
         ({"listeners": "PLAINTEXT://[::]:1", "zookeeper.connect": "zk:2181"}, "connect to ::"),
-        ({"advertised.listeners": "SSL://h:1"}, "not among listeners"),
-        ({"inter.broker.listener.name": "SSL"}, "not among the advertised"),
+        ({"advertised.listeners": "SSL://h:1"}, "not in listeners"),
+        ({"inter.broker.listener.name": "SSL"}, "not in advertised.listeners"),
         ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "only one"),
         ({"listener.security.protocol.map": "PLAINTEXT:CLEAR"}, "not an entry"),
         ({"controller.listener.names": "PLAINTEXT"}, "at least one listener"),

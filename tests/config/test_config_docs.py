@@ -46,12 +46,12 @@ def test_every_topic_setting_stands_on_the_page_as_it_is_defined() -> None:
         for key in TOPIC_KEYS.values()
         if not key.internal
     ]
-    assert rows("Settings of topics") == expected
+    assert rows("Topic settings") == expected
 
 
 def test_our_own_settings_stand_on_the_page_as_they_are_defined() -> None:
     own = [key for key in BROKER_KEYS.values() if key.name.startswith(OWN_PREFIX)]
-    assert rows("Our own settings") == [(f"`{key.name}`", shown(key.default), key.documentation) for key in own]
+    assert rows("Tidelog's own settings") == [(f"`{key.name}`", shown(key.default), key.documentation) for key in own]
 
 
 def test_every_default_of_our_own_stands_on_the_page_with_its_reason() -> None:

@@ -175,8 +175,8 @@ def test_all_that_is_refused_is_told_at_once() -> None:
 def test_a_setting_of_one_listener_is_refused_with_what_it_may_have() -> None:
     told = refusal({"listener.name.plaintext.num.network.threads": "5", "listener.name.outside.max.connections": "5"})
     assert told is not None
-    assert "num.network.threads asks for something for one listener that only the broker as a whole has" in told
-    assert "max.connections asks for something for a listener that is not among listeners" in told
+    assert "num.network.threads asks for a setting for one listener that exists only for the whole broker" in told
+    assert "max.connections asks for something for a listener that does not exist" in told
     assert "A listener can have its own max.connections and max.connection.creation.rate" in told
     assert "Correct the listener's name" in told
 
@@ -186,7 +186,7 @@ def test_a_replaced_plaintext_listener_is_told() -> None:
     configure(settings, None, None, 9999)
     assert [warning.partition(": ")[2] for warning in settings.warnings] == [
         "listeners=PLAINTEXT://:9092 is replaced by --host and --port",
-        "advertised.listeners=PLAINTEXT://kafka.example:9092 is told to clients in spite of --host and --port",
+        "advertised.listeners=PLAINTEXT://kafka.example:9092 is advertised to clients despite --host and --port",
     ]
 
 
@@ -194,6 +194,6 @@ def test_the_file_that_comes_with_kafka_3_is_refused_for_its_zookeeper_alone() -
     texts = dict(line.split("=", 1) for line in KAFKA_3.splitlines())
     told = refusal(texts)
     assert told is not None and told.count("server.properties:") == 1 and "zookeeper.connect asks for" in told
-    assert "Remove these settings to run one broker" in told
+    assert "Remove these settings to run a single broker" in told
     del texts["zookeeper.connect"]
     assert refusal(texts) is None

@@ -197,7 +197,7 @@ def test_a_disk_without_a_free_block_is_started_on_and_read_from_and_written_to_
             fill_to_the_last_block(small_volume / "filler")
         broker.stop()
         last_word = broker.stderr().splitlines()[-1]
-        assert "could not be left in good order" in last_word and "No space left on device" in last_word
+        assert "could not be shut down cleanly" in last_word and "No space left on device" in last_word
         broker.start()
         assert read_all(broker, "t") == [b"before", b"after"]
 

@@ -347,6 +347,6 @@ def test_topic_ids_do_not_change() -> None:
     dirs.open(1, "c", NOW_MS)
     dirs.create(KEY, NOW_MS, b"a" * 16)
     assert dirs.create(KEY, NOW_MS, b"a" * 16) is dirs.logs[KEY]
-    with pytest.raises(Exception, match="another topic id") as refused:
+    with pytest.raises(Exception, match="another topic ID") as refused:
         dirs.create(KEY, NOW_MS, b"b" * 16)
     assert getattr(refused.value, "code", None) == 103

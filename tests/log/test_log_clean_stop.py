@@ -109,7 +109,7 @@ def test_junk_behind_the_last_batch_is_cut_and_costs_nothing(disk: MemoryDisk) -
     dirs = opened(disk)
     assert offsets(dirs.logs[DAMAGED]) == list(range(50)) == offsets(dirs.logs[OTHER])
     (notice,) = dirs.take_notices()
-    assert "has lost no offset" in notice and "100 bytes are cut" in notice
+    assert "has lost no offset" in notice and "100 bytes are truncated" in notice
     append(dirs.logs[DAMAGED], 1)
     assert offsets(dirs.logs[DAMAGED]) == list(range(51))
 

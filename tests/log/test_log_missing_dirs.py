@@ -123,7 +123,7 @@ def test_a_lost_directory_is_given_up_by_removing_its_line() -> None:
     it.disk.content(f"/a/{DIRECTORY_SET}")[:] = b"".join(line for line in lines if not line.endswith(b"=/b\n"))
     it.restart()
     assert it.dirs.offline == set() and it.dirs.dirs[1].failure is None
-    assert it.notices == ["found in no log directory, and made anew, empty: u-0"]
+    assert it.notices == ["not found in any log directory and recreated empty: u-0"]
 
 
 def test_a_partition_that_was_never_made_is_made_where_no_directory_is_missing() -> None:

@@ -142,7 +142,7 @@ def test_a_broker_that_does_not_stop_is_killed_and_told_of() -> None:
 
 def test_a_broker_that_ended_by_itself_is_told_of() -> None:
     with (
-        pytest.raises(BrokerFailed, match=r"ended by itself with exit code -9"),
+        pytest.raises(BrokerFailed, match=r"exited unexpectedly with exit code -9"),
         RunningBroker(command=STAND_IN) as broker,
     ):
         os.kill(broker.pid, signal.SIGKILL)
@@ -163,7 +163,7 @@ def test_a_chatty_broker_is_not_blocked_by_its_own_output() -> None:
 
 
 def test_a_running_broker_is_not_started_twice(broker: RunningBroker) -> None:
-    with pytest.raises(BrokerFailed, match="already runs"):
+    with pytest.raises(BrokerFailed, match="is already running"):
         broker.start()
 
 

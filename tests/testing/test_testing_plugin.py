@@ -113,7 +113,7 @@ def test_the_test_in_which_the_sessions_broker_dies_is_told_so_and_the_next_has_
     )
     result = project.runpytest_subprocess("-p", "no:cacheprovider", "-q")
     result.assert_outcomes(passed=4, errors=1)
-    result.stdout.fnmatch_lines(["*ERROR at teardown of test_of_its_death*", "*ended by itself with exit code -9*"])
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_of_its_death*", "*exited unexpectedly with exit code -9*"])
 
 
 def test_a_broker_that_cannot_start_is_an_error_with_its_words(project: pytest.Pytester) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidelog.client import Client
     from tidelog.client.admin import LogDir
 
-command = noun("The brokers and the health of their partitions.")
+command = noun("Show the brokers and the health of their partitions.")
 
 
 @command.command(
@@ -26,7 +26,7 @@ command = noun("The brokers and the health of their partitions.")
 @output_option()
 @connected
 def describe(client: Client, output: str) -> None:
-    """Show brokers, controller, and partitions that are under-replicated or offline."""
+    """Show the brokers, the controller, and under-replicated or offline partitions."""
     cluster = client.admin.describe_cluster()
     topics = client.describe().topics
     partitions = [(topic.name, p) for topic in topics.values() for p in topic.partitions.values()]

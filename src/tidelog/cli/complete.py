@@ -1,4 +1,4 @@
-"""Completion of names of topics, groups and so on in the shell: one quick question, silence where it fails."""
+"""Shell completion of the names of topics, groups and so on: one quick request, and no output if it fails."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from tidelog.cli.output import show_one
 @output_option("script", "json")
 @click.pass_context
 def command(ctx: click.Context, shell: str, output: str) -> None:
-    """Print the script for shell completion.
+    """Print the shell completion script.
 
-    Topics and groups are asked of the broker that $TIDELOG_BOOTSTRAP names, or the one on localhost.
+    Names of topics and groups come from the broker at $TIDELOG_BOOTSTRAP, or the one on localhost.
     """
     from click.shell_completion import get_completion_class
 

@@ -1,4 +1,4 @@
-"""`tidelog config`: what a broker would start with, what any key means, and what is set in a running cluster."""
+"""`tidelog config`: what a broker would start with, what a setting means, and what is set in a running cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ flags_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=complete_broker_setting,
-    help="Any of Kafka's broker settings; may be repeated.",
+    help="Broker setting; may be repeated.",
 )
 
 
@@ -59,13 +59,13 @@ flags_option = click.option(
 @click.argument("pattern", default="*", shell_complete=complete_any_setting)
 @config_files
 @flags_option
-@click.option("-a", "--all", "everything", is_flag=True, help="Defaults too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include defaults.")
 @output_option()
 def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], everything: bool, output: str) -> None:
-    """Show what a broker would start with here, where each value comes from, and whether it has any effect.
+    """Show the settings that a broker would start with, their origin, and whether they have any effect.
 
-    The same files, KAFKA_ variables and flags as for `tidelog serve` are looked at. No broker is asked. Where `serve`
-    would refuse them, that is told last, and the exit code is 2.
+    Uses the same files, KAFKA_ variables and flags as `tidelog serve`, and does not connect to a broker. If `serve`
+    would refuse to start, this is reported at the end, with exit code 2.
     """
     from fnmatch import fnmatchcase
 
@@ -106,7 +106,7 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
     if rows or output not in ("table", "wide"):
         show(rows, columns, output)
     else:
-        tell("nothing is set" if pattern == "*" else f"nothing that matches {pattern} is set; --all shows defaults too")
+        tell("nothing is set" if pattern == "*" else f"nothing that matches {pattern} is set; --all includes defaults")
     refuse_unkept(given, settings.ignored)
 
 
@@ -114,7 +114,7 @@ def show_config(pattern: str, files: tuple[str, ...], flags: tuple[str, ...], ev
 @click.argument("key", shell_complete=complete_any_setting)
 @output_option("table", "json", "yaml")
 def explain(key: str, output: str) -> None:
-    """Explain a setting of brokers, topics or groups: its meaning, its values, its default, and its effect here."""
+    """Explain a setting of brokers, topics or groups: its meaning, valid values, default and effect."""
     from tidelog.config.definitions import listener_key
 
     found = {kind: keys[key] for kind, keys in _definitions().items() if key in keys}
@@ -158,7 +158,7 @@ def _explained(kind: str, key: ConfigKey) -> Row:
     if kind == "group" and key.name in GROUP_SYNONYMS:
         row["otherwise"] = f"the broker's {GROUP_SYNONYMS[key.name]}"
     if kind == "broker":
-        row["changes"] = "while it runs" if key.dynamic else "only at the start"
+        row["changes"] = "at run time" if key.dynamic else "only at startup"
     row["effect"] = explain_effect(key, kind)
     return row
 
@@ -168,12 +168,12 @@ def _unknown(key: str, known: Iterable[str]) -> Exception:
     from tidelog.config.errors import nearest
 
     suggestion = nearest(key, sorted(known))
-    hint = f"did you mean {suggestion}?" if suggestion else "`tidelog config show --all` lists all of a broker"
+    hint = f"did you mean {suggestion}?" if suggestion else "`tidelog config show --all` lists all broker settings"
     return NotFound(f"there is no setting {key}", hint=hint)
 
 
 def check_keys(kind: str, keys: Iterable[str]) -> None:
-    """Refuses a mistyped name before a broker is asked; one that we do not know at all is left to the broker."""
+    """Refuses a mistyped name before asking a broker; an entirely unknown name is left to the broker."""
     from tidelog.config.errors import nearest
 
     known = _definitions()[kind]
@@ -196,21 +196,21 @@ def check_keys(kind: str, keys: Iterable[str]) -> None:
 @kind_argument
 @click.argument("name")
 @click.argument("keys", nargs=-1, shell_complete=complete_any_setting)
-@click.option("-a", "--all", "everything", is_flag=True, help="Defaults too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include defaults.")
 @output_option()
 @connected
 def describe(client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, output: str) -> None:
-    """Show what is set for a topic, broker or group in the cluster.
+    """Show the settings of a topic, broker or group in the cluster.
 
-    NAME is a topic, a broker's number (or "default" for all brokers), a group or a client-metrics subscription. KEYS
-    choose settings; without them, what differs from the defaults is shown.
+    NAME is a topic, a broker ID (or "default" for all brokers), a group or a client-metrics subscription. KEYS select
+    settings; without them, only values that differ from the defaults are shown.
     """
     entries = client.admin.describe_configs(kind, _resource_name(kind, name), keys or None, documentation=True)
     for key in set(keys) - {entry.name for entry in entries}:
         raise _unknown(key, _definitions()[kind])
     rows = [_config_row(entry) for entry in entries if everything or keys or _was_set(entry)]
     if not rows and output in ("table", "wide"):
-        tell("everything is as it is by default; --all shows what that is")
+        tell("everything has its default value; --all shows the defaults")
         return
     columns = [
         Column("NAME", "name"),
@@ -266,7 +266,7 @@ def _resource_name(kind: str, name: str) -> str:
 @click.argument("name")
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @click.option("--append", is_flag=True, help="Add to a list instead of replacing it.")
-@click.option("--remove", is_flag=True, help="Take from a list instead of replacing it.")
+@click.option("--remove", is_flag=True, help="Remove from a list instead of replacing it.")
 @dry_run_option
 @output_option("table", "json", "yaml")
 @connected
@@ -280,9 +280,9 @@ def set_config(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Set something for a topic, a broker (or "default" for all brokers), or a group."""
+    """Change settings of a topic, a broker (or "default" for all brokers), or a group."""
     if append and remove:
-        raise click.UsageError("--append and --remove exclude each other.")
+        raise click.UsageError("--append and --remove cannot be combined.")
     wanted = setting_pairs(settings)
     check_keys(kind, wanted)
     operation: Any = "append" if append else "subtract" if remove else "set"
@@ -299,7 +299,7 @@ def set_config(
 @kind_argument
 @click.argument("name")
 @click.argument("keys", nargs=-1, shell_complete=complete_any_setting)
-@click.option("-a", "--all", "everything", is_flag=True, help="Whatever is set.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Unset everything that is set.")
 @yes_option
 @dry_run_option
 @output_option("table", "json", "yaml")
@@ -307,11 +307,11 @@ def set_config(
 def unset(
     client: Client, kind: str, name: str, keys: tuple[str, ...], everything: bool, yes: bool, dry_run: bool, output: str
 ) -> None:
-    """Go back to the value of a weaker source: the broker's, or the default."""
+    """Remove settings, so that the broker's value or the default applies again."""
     from tidelog.config.describe import CLUSTER_WIDE
 
     if everything == bool(keys):
-        raise click.UsageError("Name the settings to unset, or say --all.")
+        raise click.UsageError("Name the settings to unset, or use --all.")
     check_keys(kind, keys)
     resource = _resource_name(kind, name)
     own = {"topic": "topic", "broker": "broker" if resource else "all brokers", "group": "group"}.get(

@@ -1,4 +1,4 @@
-"""`tidelog consume`: read records of topics, from one place to another, as they come, or as a member of a group."""
+"""`tidelog consume`: read records from topics: a range, a live stream, or as a member of a group."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     + """
 
 \b
-A place is one of:
+A POSITION is one of:
   earliest, latest      the first offset, the end
   1200                  an offset
-  -100                  so many back from the end of each partition
-  -1h, -90s, -2d        so long ago (ms, s, m, h, d, w)
-  2026-01-31T12:00      a time, local unless it names its zone (…Z, …+02:00); also 12:30
+  -100                  this many offsets before the end of each partition
+  -1h, -90s, -2d        this long ago (ms, s, m, h, d, w)
+  2026-01-31T12:00      a time, local unless it includes a time zone (…Z, …+02:00); also 12:30
   @1767225600000        milliseconds since 1970
 
 \b
@@ -68,42 +68,44 @@ Fields of a --format, as in kcat:
     "-g",
     "--group",
     shell_complete=complete_group,
-    help="Read as a member of this group: go on where it stands, share its partitions, and commit what was printed.",
+    help="Join this group: continue from its offsets, share its partitions, and commit what was printed.",
 )
 @click.option(
     "--from",
     "first",
     type=where,
-    metavar="PLACE",
-    help="Where to begin; with --group, where the group has committed nothing.  "
-    "[default: earliest; with --follow and without --group latest]",
+    metavar="POSITION",
+    help="Where to start; with --group, only for partitions without a committed offset.  "
+    "[default: earliest; latest with --follow and without --group]",
 )
-@click.option("--until", type=where, metavar="PLACE", help="Where to end, exclusive.  [default: the end as it is now]")
-@click.option("-n", "--max", "limit", type=click.IntRange(1), metavar="N", help="End after so many records.")
-@click.option("-F", "--follow", is_flag=True, help="Go on with what comes.")
+@click.option("--until", type=where, metavar="POSITION", help="Where to stop, exclusive.  [default: the current end]")
+@click.option("-n", "--max", "limit", type=click.IntRange(1), metavar="N", help="Stop after this many records.")
+@click.option("-F", "--follow", is_flag=True, help="Keep reading new records.")
 @partitions_option
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "wide", "json", "value", "raw"]),
-    help="table; wide with headers; json, a line each; value, a line each; raw, without anything between.  "
+    help="table; wide, which includes headers; json and value, one record per line; raw, nothing in between.  "
     "[default: table on a terminal, value elsewhere]",
 )
 @click.option(
     "-d",
     "--delimiter",
     metavar="TEXT",
-    help=r"What stands behind each record of -o value or raw, such as \0.  [default: \n for value, nothing for raw]",
+    help=r"Delimiter after each record of -o value or raw, such as \0.  [default: \n for value, nothing for raw]",
 )
-@click.option("-f", "--format", "template", metavar="TEMPLATE", help="What to print of each record; see below.")
-@click.option("--grep", "pattern", metavar="REGEX", help="Only records whose key or value matches.")
-@click.option("--null", default=NULL, metavar="TEXT", show_default=True, help="How to print a null key or value.")
+@click.option("-f", "--format", "template", metavar="TEMPLATE", help="Print each record with this template; see below.")
+@click.option(
+    "--grep", "pattern", metavar="REGEX", help="Print only records whose key or value matches this regular expression."
+)
+@click.option("--null", default=NULL, metavar="TEXT", show_default=True, help="Text to print for a null key or value.")
 @click.option(
     "--isolation",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="Whether records of open and aborted transactions are shown.",
+    help="Whether to show records of open and aborted transactions.",
 )
 @connected
 def command(
@@ -122,20 +124,23 @@ def command(
     null: str,
     isolation: Isolation,
 ) -> None:
-    """Read records from topics: names, or patterns with * and ?.
+    """Read records from topics, given by name or by a pattern with * and ?.
 
-    Without --follow it ends where the topics end now. Records of one partition come in order; those of several are
-    interleaved. Null and empty values are told apart: <null> and "" in tables, null and "" in JSON.
+    Without --follow, reading stops at the current end of the topics. Records of one partition are printed in order;
+    those of several partitions are interleaved. Null and empty values are shown differently: <null> and "" in tables,
+    null and "" in JSON.
     """
     if follow and until is not None:
-        raise click.UsageError("--follow has no end: leave out --until.")
+        raise click.UsageError("--follow has no end and cannot be combined with --until.")
     if output and template:
-        raise click.UsageError("--output and --format exclude each other.")
+        raise click.UsageError("--output and --format cannot be combined.")
     if group is not None and (until is not None or partitions is not None):
-        raise click.UsageError("--group reads what is assigned to it, to the end: leave out --until and --partition.")
+        raise click.UsageError(
+            "--group reads its assigned partitions to the end and cannot be combined with --until and --partition."
+        )
     chosen = output or ("table" if on_terminal() and delimiter is None else "value")
     if delimiter is not None and (template or chosen not in ("value", "raw")):
-        raise click.UsageError("--delimiter is for -o value and -o raw.")
+        raise click.UsageError("--delimiter works only with -o value and -o raw.")
     matches = _compiled(pattern)
     form = None if template is None else template_format(template, null)
     behind = None if delimiter is None else unescaped(delimiter)
@@ -158,7 +163,7 @@ def command(
 
 
 def _chosen(client: Client, topics: tuple[str, ...]) -> list[str]:
-    """The topics that names and patterns mean; internal ones only by name."""
+    """The topics that match the names and patterns; internal ones only by name."""
     from fnmatch import fnmatchcase
 
     from tidelog.client.errors import NotFound
@@ -172,7 +177,7 @@ def _chosen(client: Client, topics: tuple[str, ...]) -> list[str]:
         known = client.describe().topics.values()
         found = sorted(topic.name for topic in known if fnmatchcase(topic.name, text) and not topic.is_internal)
         if not found:
-            raise NotFound(f"no topic matches {text}", hint="`tidelog topic list` shows what there is")
+            raise NotFound(f"no topic matches {text}", hint="`tidelog topic list` shows all topics")
         names.update(dict.fromkeys(found))
     return list(names)
 
@@ -180,7 +185,7 @@ def _chosen(client: Client, topics: tuple[str, ...]) -> list[str]:
 def _group_spans(
     client: Client, group: str, first: Place, follow: bool, isolation: Isolation, assigned: Assignment
 ) -> list[Span]:
-    """From what the group has committed, as far as the partition still holds it, or `first`, to the end or without."""
+    """Starts at the committed offset if the partition still holds it, else at `first`; ends at the end or never."""
     from tidelog.client.reader import Span
 
     committed = client.groups.offsets(group, sorted(assigned), require_stable=True)
@@ -215,7 +220,7 @@ def _spans(client: Client, topic: str, ends: dict[int, Ends], first: Place, unti
     for partition, (low, high) in ends.items():
         begin = min(max(begins[partition], low), high)
         if first.offset is not None and begin != first.offset:
-            tell(f"{topic}-{partition} holds offsets {low} to {high}: beginning at {begin}")
+            tell(f"{topic}-{partition} holds offsets {low} to {high}: starting at {begin}")
         stop = None if stops is None else min(stops[partition], high)
         spans.append(Span(topic, partition, begin, stop))
     return spans

@@ -1,7 +1,7 @@
-"""What `tidelog consume` does once it knows what to read: from here to there, or as a member of a group.
+"""What `tidelog consume` does once it knows what to read: a range, or as a member of a group.
 
-A group's offsets are committed after the records were printed, every few seconds and at the end: what was printed since
-is printed again if the process dies, and nothing is passed over.
+A group's offsets are committed after the records were printed, every few seconds and at the end. If the process dies,
+records printed since the last commit are printed again, and none is skipped.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _skip(spans: list[Span], error: OffsetOutOfRange) -> None:
     if not behind:
         raise error
     for span in behind:
-        warn(f"{span.topic}-{span.partition}: offsets {span.position} to {error.first - 1} were deleted meanwhile")
+        warn(f"{span.topic}-{span.partition}: offsets {span.position} to {error.first - 1} have since been deleted")
         span.position = error.first
 
 
@@ -176,7 +176,7 @@ class GroupConsumption:
             if self._member.assignment:
                 return True
             if not self._follow and time.monotonic() > deadline:
-                tell("no partition is left for this member of the group: others read all of them")
+                tell("no partition is left for this member: other members of the group read all of them")
                 return False
             time.sleep(min(self._member.due_in_s, 1.0))
 

@@ -1,7 +1,8 @@
-"""`tidelog doctor`: is this machine fit, can the broker be reached, and what to do where not.
+"""`tidelog doctor`: checks this machine, a data directory and a broker, and suggests what to do.
 
-A check gives findings: `ok`, `note` (works, could be better) or `bad` (will hurt). Checks of this machine and of a data
-directory come first and need no broker; those of the cluster come after, from the first broker that answers.
+A check returns findings: `ok`, `note` (works, could be better) or `bad` (will cause problems). Checks of this machine
+and of a data directory come first and need no broker. Those of the cluster come after, from the first broker that
+answers.
 """
 
 from __future__ import annotations
@@ -56,21 +57,21 @@ class Finding(NamedTuple):
     metavar="DIR",
     default=["tidelog-data"],
     show_default=True,
-    help="Where a broker here keeps data; may be repeated.",
+    help="Data directory of a broker on this machine; may be repeated.",
 )
-@click.option("--deep", is_flag=True, help="Read every record batch of the data directory and check it.")
+@click.option("--deep", is_flag=True, help="Read and check every record batch in the data directory.")
 @output_option("table", "json", "yaml")
 @broker_options
 @click.pass_context
 def command(
     ctx: click.Context, data_dirs: tuple[str, ...], deep: bool, output: str, bootstrap: str, timeout: float
 ) -> None:
-    """Check this machine, a data directory and a broker, and say what to do.
+    """Check this machine, a data directory and a broker, and suggest what to do.
 
-    The data directory of a broker that does not run is only read: whatever a start would lose is told beforehand.
+    The data directory must not be in use by a broker. It is only read, and everything that a start would lose is
+    reported in advance.
 
-    The exit code is 0 where nothing is bad, 1 where data is damaged, 3 where no broker can be reached, 1 for anything
-    else that is bad.
+    The exit code is 0 if nothing is bad, 3 if no broker can be reached and no data is damaged, and 1 otherwise.
     """
     from tidelog.cli.failure import FAILED, UNREACHABLE
 
@@ -120,7 +121,7 @@ def _kernels() -> Finding:
         return Finding(OK, "kernels", COMPILED)
     if STALE in kinds:
         return Finding(BAD, "kernels", summary(found), HOW_TO_REBUILD)
-    return Finding(NOTE, "kernels", f"{summary(found)}: right, and several times slower", HOW_TO_BUILD)
+    return Finding(NOTE, "kernels", f"{summary(found)}: correct, but several times slower", HOW_TO_BUILD)
 
 
 def _files() -> Finding:
@@ -131,7 +132,7 @@ def _files() -> Finding:
     if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
         return Finding(OK, "open files", shown)
     more = "ulimit -n 65536" if hard == resource.RLIM_INFINITY or hard >= 65536 else "raise LimitNOFILE or nofile"
-    return Finding(NOTE, "open files", f"{shown}: each partition takes about three, each connection one", more)
+    return Finding(NOTE, "open files", f"{shown}: a partition needs about three, a connection one", more)
 
 
 def _disk(data_dir: str) -> Finding:
@@ -143,7 +144,7 @@ def _disk(data_dir: str) -> Finding:
     if not os.access(path, os.W_OK):
         return Finding(BAD, "disk", f"{path} cannot be written", "choose another with --data-dir, or change its owner")
     if usage.free < LITTLE_SPACE_BYTES:
-        return Finding(BAD, "disk", found, "make room, choose another disk, or lower log.retention.bytes")
+        return Finding(BAD, "disk", found, "free some space, choose another disk, or lower log.retention.bytes")
     return Finding(OK, "disk", found)
 
 
@@ -151,7 +152,7 @@ def _java() -> Finding:
     import re
     import subprocess
 
-    advice = "only Spark needs it: install a JDK 17 or newer"
+    advice = "needed only for Spark: install JDK 17 or newer"
     path = shutil.which("java")
     if path is None:
         return Finding(NOTE, "Java (optional)", "not found", advice)
@@ -172,7 +173,7 @@ def _spark() -> Finding:
         return Finding(OK, "PySpark (optional)", version("pyspark"))
     except PackageNotFoundError:
         return Finding(
-            NOTE, "PySpark (optional)", "not installed", f"only pipelines need it: {how_to_install('spark')}"
+            NOTE, "PySpark (optional)", "not installed", f"needed only for pipelines: {how_to_install('spark')}"
         )
 
 
@@ -187,18 +188,18 @@ def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) 
     if not is_data_directory(path):
         return
     if is_in_use(path):
-        yield Finding(OK, "data", f"{path} is in use: the broker that runs on it has told what it found")
+        yield Finding(OK, "data", f"{path} is in use: see the log of the broker that runs on it")
         return
     try:
         found = check_data(path, deep, beside)
     except OSError as error:
-        yield Finding(BAD, "data", f"{path} cannot be read: {error}", "look into the disk, or change the owner")
+        yield Finding(BAD, "data", f"{path} cannot be read: {error}", "check the disk, or change the owner")
         return
-    advice = "copy the directory before a broker starts on it: what is cut off then cannot be brought back"
+    advice = "copy the directory before you start a broker on it: records that are truncated then cannot be recovered"
     for damage in found.damages:
         yield Finding(BAD, "data", damage, advice)
     if not found.damages:
-        how = "after a clean stop" if found.clean else "after a crash: a start reads what was not flushed"
+        how = "after a clean shutdown" if found.clean else "after a crash: the next start reads what was not flushed"
         yield Finding(OK, "data", f"{found.partitions} partitions in {path}, {how}")
 
 
@@ -233,7 +234,7 @@ def _versions(client: Client, _: ClusterInfo) -> Iterator[Finding]:
     if unknown:
         yield Finding(BAD, "protocol", f"the broker is too new for {', '.join(unknown)}", "install a newer tidelog")
         return
-    yield Finding(OK, "protocol", f"{len(served)} APIs, all of them understood")
+    yield Finding(OK, "protocol", f"{len(served)} APIs, all of them supported by this client")
 
 
 def _addresses(client: Client, described: ClusterInfo) -> Iterator[Finding]:
@@ -244,7 +245,7 @@ def _addresses(client: Client, described: ClusterInfo) -> Iterator[Finding]:
             client.cluster.broker(node.id)
             yield Finding(OK, "advertised address", f"broker {node.id} answers at {node.host}:{node.port}")
         except ClientError as error:
-            advice = "set advertised.listeners of that broker to an address that this machine can reach"
+            advice = "set advertised.listeners on that broker to an address that this machine can reach"
             yield Finding(BAD, "advertised address", f"broker {node.id}: {error}", advice)
 
 
@@ -252,7 +253,7 @@ def _controller(_: Client, described: ClusterInfo) -> Iterator[Finding]:
     if described.controller_id in described.nodes:
         yield Finding(OK, "controller", f"broker {described.controller_id}")
     else:
-        yield Finding(BAD, "controller", "none", "topics can be neither created nor moved until a broker takes over")
+        yield Finding(BAD, "controller", "none", "topics cannot be created or moved until a broker takes over")
 
 
 def _partitions(_: Client, described: ClusterInfo) -> Iterator[Finding]:
@@ -264,7 +265,7 @@ def _partitions(_: Client, described: ClusterInfo) -> Iterator[Finding]:
         yield Finding(BAD, "partitions", shown, "start the brokers that hold their replicas")
     if behind:
         shown = f"{len(behind)} under-replicated: {', '.join(behind[:5])}"
-        yield Finding(BAD, "partitions", shown, "see which brokers are down or slow: `tidelog cluster describe`")
+        yield Finding(BAD, "partitions", shown, "`tidelog cluster describe` shows which brokers are down or slow")
     if not offline and not behind:
         yield Finding(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
 
@@ -283,10 +284,12 @@ def _disks(client: Client, described: ClusterInfo) -> Iterator[Finding]:
             name = f"broker {node_id}, {directory.path}"
             if directory.error_code:
                 why = ErrorCode.of(directory.error_code).message
-                yield Finding(BAD, "log directory", f"{name}: {why}", "look into the disk and the broker's log")
+                yield Finding(BAD, "log directory", f"{name}: {why}", "check the disk and the broker's log")
             elif 0 <= directory.usable_bytes < LITTLE_SPACE_BYTES:
                 left = f"{name}: {size(directory.usable_bytes)} free"
-                yield Finding(BAD, "log directory", left, "make room, or lower retention: `tidelog config set`")
+                yield Finding(
+                    BAD, "log directory", left, "free some space, or lower the retention with `tidelog config set`"
+                )
             else:
                 yield Finding(OK, "log directory", f"{name}: {size(directory.usable_bytes) or 'unknown'} free")
 
@@ -307,10 +310,10 @@ def _settings(client: Client, described: ClusterInfo) -> Iterator[Finding]:
             continue
         given = {entry.name: entry.value or "" for entry in entries if not entry.is_default}
         if idle := without_effect(given):
-            advice = "`tidelog config explain NAME` says why; remove what you relied on"
-            yield Finding(NOTE, "settings", f"broker {node_id} is given some without effect: {', '.join(idle)}", advice)
+            advice = "`tidelog config explain NAME` says why; do not rely on them"
+            yield Finding(NOTE, "settings", f"broker {node_id} has settings without effect: {', '.join(idle)}", advice)
         else:
-            yield Finding(OK, "settings", f"broker {node_id}: whatever is set has effect")
+            yield Finding(OK, "settings", f"broker {node_id}: all settings have effect")
 
 
 def _clock(client: Client, described: ClusterInfo) -> Iterator[Finding]:
@@ -325,6 +328,6 @@ def _clock(client: Client, described: ClusterInfo) -> Iterator[Finding]:
             newest = max([newest, *(at.timestamp_ms for at in found.values())])
     if newest > now + CLOCK_SKEW_MS:
         ahead = (newest - now) / 1000
-        yield Finding(NOTE, "clock", f"the newest record lies {ahead:.0f} s in the future", "compare the clocks (NTP)")
+        yield Finding(NOTE, "clock", f"the newest record is {ahead:.0f} s in the future", "compare the clocks (NTP)")
     else:
-        yield Finding(OK, "clock", "no record lies in the future")
+        yield Finding(OK, "clock", "no record is in the future")

@@ -1,4 +1,4 @@
-"""Where the `tidelog` command begins. Importing takes a moment, and Ctrl-C in that moment is no failure of the code."""
+"""Entry point of the `tidelog` command. Importing takes a moment, and Ctrl-C during it must not look like a bug."""
 
 from __future__ import annotations
 

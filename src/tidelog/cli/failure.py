@@ -1,4 +1,4 @@
-"""Errors for people: what went wrong, what to do, and the exit code that says so too."""
+"""Errors for people: what went wrong, what to do, and the exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DENIED: Final = 5
 
 
 def explain(error: Exception) -> int:
-    """Tells what went wrong; the exit code."""
+    """Prints what went wrong and returns the exit code."""
     if isinstance(error, ClientError):
         tell_error(str(error), error.hint)
         return exit_code(error)
@@ -31,7 +31,7 @@ def explain(error: Exception) -> int:
     if isinstance(error, OSError) and error.strerror:
         tell_error(f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower())
         return FAILED
-    tell_error(f"something unexpected happened: {type(error).__name__}: {error}", "see where with tidelog --debug …")
+    tell_error(f"unexpected error: {type(error).__name__}: {error}", "use tidelog --debug … to see the traceback")
     return FAILED
 
 

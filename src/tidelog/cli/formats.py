@@ -1,16 +1,16 @@
 """Records as text: what `consume` prints and `produce` reads.
 
-As JSON a record is one line:
+As JSON, a record is one line:
 
     {"topic": …, "partition": …, "offset": …, "timestamp": ms, "time": …, "key": …, "value": …, "headers": […]}
 
-Key and value are text; bytes that are no UTF-8 stand under `key_base64` and `value_base64` instead. null is null and
-"" is empty. Headers are {"name": …, "value": …}, in order. `produce --input json` reads the same, so that what was
-consumed can be produced again.
+Key and value are text; bytes that are not valid UTF-8 appear under `key_base64` and `value_base64` instead. null is
+null and "" is empty. Headers are {"name": …, "value": …}, in order. `produce --input json` reads the same format, so
+you can produce again what you consumed.
 
-A template is printf's way, with the letters of kcat: %t topic, %p partition, %o offset, %T timestamp in milliseconds,
-%k key, %s value, %K and %S their lengths (-1 for null), %h headers, %% a percent sign; %D, the time in words, is ours.
-\\n, \\t, \\r, \\0, \\\\ and \\xHH are what they are in C. Nothing is added.
+A template works like printf, with the letters of kcat: %t topic, %p partition, %o offset, %T timestamp in milliseconds,
+%k key, %s value, %K and %S their lengths (-1 for null), %h headers, %% a percent sign. %D, the readable time, is
+specific to Tidelog. \\n, \\t, \\r, \\0, \\\\ and \\xHH mean the same as in C. Nothing is added after a record.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def from_json(line: Any) -> tuple[Message, int | None]:
     from tidelog.client.producer import Message
 
     if not isinstance(line, dict):
-        raise ValueError("a record is a JSON object")
+        raise ValueError("a record must be a JSON object")
     known = {
         "key",
         "value",
@@ -86,11 +86,11 @@ def from_json(line: Any) -> tuple[Message, int | None]:
         "time",
     }
     if unknown := set(line) - known:
-        raise ValueError(f"a record has no {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown fields in a record: {', '.join(sorted(unknown))}")
     stamp, partition = line.get("timestamp"), line.get("partition")
     for name, number in (("timestamp", stamp), ("partition", partition)):
         if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise ValueError(f"{name} is a whole number")
+            raise ValueError(f"{name} must be a whole number")
     message = Message(_take(line, "value"), _take(line, "key"), _headers(line.get("headers")), stamp)
     return message, partition
 
@@ -99,7 +99,7 @@ def _take(line: dict[str, Any], name: str) -> bytes | None:
     coded = line.get(f"{name}_base64")
     if coded is not None:
         if not isinstance(coded, str):
-            raise ValueError(f"{name}_base64 is text")
+            raise ValueError(f"{name}_base64 must be text")
         return b64decode(coded, validate=True)
     value = line.get(name)
     if value is None or isinstance(value, str):
@@ -226,7 +226,7 @@ def unescaped(text: str) -> bytes:
         if code.startswith("x") and len(code) == 3:
             return bytes([int(code[1:], 16)])
         if code not in _ESCAPES:
-            raise click.BadParameter(rf"\{code} means nothing; there are \n \t \r \0 \\ and \xHH.")
+            raise click.BadParameter(rf"\{code} is not an escape; use \n \t \r \0 \\ and \xHH.")
         return _ESCAPES[code]
 
     return _ESCAPE.sub(replaced, text.encode("utf-8", "surrogateescape"))
@@ -257,7 +257,7 @@ def template_format(template: str, null: str) -> Format:
         elif token[1] in fields:
             parts.append(fields[token[1]])
         else:
-            raise click.BadParameter(f"%{token[1]} is no field; there are {' '.join('%' + f for f in fields)} and %%.")
+            raise click.BadParameter(f"%{token[1]} is not a field; use {' '.join('%' + f for f in fields)} and %%.")
     parts.append(unescaped(template[at:]))
 
     def line(topic: str, partition: int, record: Record) -> bytes:

@@ -1,4 +1,4 @@
-"""`tidelog group`: which consumer groups there are, who is in them, how far behind they are, and moving them."""
+"""`tidelog group`: list and describe consumer groups, show their lag, and reset or delete their offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SHARE: Final = "share"
 
-command = noun("Consumer groups: members, lag, moving their offsets.")
+command = noun("Show consumer groups, their members and lag, and reset their offsets.")
 group_argument = click.argument("group", shell_complete=complete_group)
 
 
@@ -41,7 +41,7 @@ group_argument = click.argument("group", shell_complete=complete_group)
 @output_option()
 @connected
 def list_groups(client: Client, pattern: str, states: tuple[str, ...], types: tuple[str, ...], output: str) -> None:
-    """List groups, those that match PATTERN (with * and ?)."""
+    """List groups, or only those that match PATTERN (with * and ?)."""
     from fnmatch import fnmatchcase
 
     rows = [
@@ -80,7 +80,7 @@ def _described(client: Client, group: str) -> DescribedGroup:
 
 
 class Position(NamedTuple):
-    """Where a group stands in a partition."""
+    """The position of a group in a partition."""
 
     offset: int
     #: None where it follows from the end of the partition
@@ -104,7 +104,7 @@ def _lag(position: Position | None, ends: Ends | None) -> int | None:
 
 
 def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, Ends]:
-    """What each partition holds; one of a topic that is gone is left out."""
+    """The offsets in each partition, without partitions of deleted topics."""
     known = client.describe().topics
     found: dict[TopicPartition, Ends] = {}
     for topic in {topic for topic, _ in partitions} & known.keys():
@@ -123,7 +123,7 @@ def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartitio
 @output_option()
 @connected
 def describe(client: Client, group: str, output: str) -> None:
-    """Describe a group: its state, its members, and how far behind they are."""
+    """Describe a group: its state, its members and its lag."""
     about = _described(client, group)
     positions = _positions(client, group, about.type)
     owners = {where: member for member in about.members for where in member.assignment}
@@ -222,11 +222,11 @@ def _show_group(group: dict[str, Any], wide: bool) -> None:
     multiple=True,
     metavar="TOPIC[:PARTITIONS]",
     shell_complete=complete_topic,
-    help="Which to move, such as orders or orders:0,2; may be repeated.",
+    help="What to reset, such as orders or orders:0,2; may be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
-@click.option("--to", "place", type=where, metavar="PLACE", help="Where to, as in `consume --from`.")
-@click.option("--shift", type=int, metavar="N", help="So many on, or back where it is negative.")
+@click.option("--all-topics", is_flag=True, help="Reset all partitions for which the group has committed offsets.")
+@click.option("--to", "place", type=where, metavar="POSITION", help="New position, as in `consume --from`.")
+@click.option("--shift", type=int, metavar="N", help="Move by this many offsets, backwards if negative.")
 @yes_option
 @dry_run_option
 @output_option("table", "json", "yaml")
@@ -242,19 +242,19 @@ def reset(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Move a group that has no members: where it goes on reading.
+    """Change the committed offsets of a group that has no members.
 
-    A preview is shown first. Offsets that a partition does not hold are moved to the nearest one that it does.
+    A preview is shown first. Offsets that a partition does not hold are changed to the nearest one that it does.
     """
     if (place is None) == (shift is None):
-        raise click.UsageError("Say where to: either --to or --shift.")
+        raise click.UsageError("Specify the new position with either --to or --shift.")
     if bool(topics) == all_topics:
-        raise click.UsageError("Say what to move: either --topic or --all-topics.")
+        raise click.UsageError("Specify what to reset with either --topic or --all-topics.")
     kind = _kind_without_members(client, group)
     committed = _positions(client, group, kind)
     wanted = _chosen(client, topics) if topics else set(committed)
     if not wanted:
-        tell(f"group {group} has committed nothing")
+        tell(f"group {group} has not committed any offsets")
         return
     ends = _ends(client, wanted)
     targets = _targets(client, ends, place, shift, {where: at.offset for where, at in committed.items()})
@@ -282,16 +282,16 @@ def reset(
     show(rows, columns, output)
     if dry_run or not rows:
         return
-    confirm(f"Move group {group} in {plural(len(rows), 'partition')}?", yes)
+    confirm(f"Reset group {group} in {plural(len(rows), 'partition')}?", yes)
     if kind == SHARE:
         client.share_groups.move(group, targets)
     else:
         client.groups.commit(group, targets)
-    tell(f"group {group} moved in {plural(len(rows), 'partition')}")
+    tell(f"group {group} reset in {plural(len(rows), 'partition')}")
 
 
 def _kind_without_members(client: Client, group: str) -> str:
-    """The type of a group that may be moved: one that has no members, or does not exist yet."""
+    """The type of a group that may be reset: it has no members, or does not exist yet."""
     from tidelog.client.errors import ClientError, NotFound
 
     try:
@@ -302,7 +302,7 @@ def _kind_without_members(client: Client, group: str) -> str:
     if about.members:
         clients = ", ".join(sorted({member.client_id for member in about.members}))
         raise ClientError(
-            f"group {group} has {plural(len(about.members), 'member')} ({clients}) that would overwrite the offsets",
+            f"group {group} has {plural(len(about.members), 'member')} ({clients}) that would overwrite the reset",
             hint="stop its consumers first",
         )
     return about.type
@@ -354,7 +354,7 @@ def _targets(
     multiple=True,
     metavar="TOPIC[:PARTITIONS]",
     shell_complete=complete_topic,
-    help="Forget only the offsets there, and keep the group; may be repeated.",
+    help="Delete only the offsets of this topic, and keep the group; may be repeated.",
 )
 @yes_option
 @dry_run_option
@@ -363,7 +363,7 @@ def _targets(
 def delete(
     client: Client, groups: tuple[str, ...], topics: tuple[str, ...], yes: bool, dry_run: bool, output: str
 ) -> None:
-    """Delete groups that have no members, with what they have committed."""
+    """Delete groups without members. Their committed offsets are deleted too."""
     wanted = _chosen(client, topics)
     kinds = {group: _described(client, group).type for group in groups}
     rows: list[Row] = []

@@ -1,8 +1,8 @@
-"""The `tidelog` command. Each noun is a module that is imported when it is used, so that `--help` is quick.
+"""The `tidelog` command. Each noun is a module that is imported when it is used, so that `--help` is fast.
 
-Exit codes: 0 ok, 1 failed, 2 used wrongly, 3 no broker reached, 4 not found, 5 not allowed, 130 interrupted. Data goes
-to stdout and talk to stderr. A reader that closes the pipe has read enough: that is no failure. A traceback is shown
-only with --debug.
+Exit codes: 0 ok, 1 failed, 2 usage error, 3 no broker reached, 4 not found, 5 not allowed, 130 interrupted. Data goes
+to stdout, messages to stderr. If the reader closes the pipe, it has read enough, and the command does not fail.
+Tracebacks are shown only with --debug.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ COMMANDS: Final = {
     "topic": ("tidelog.cli.topic", "List, describe, create, change and delete topics."),
     "produce": ("tidelog.cli.produce", "Write records to a topic."),
     "consume": ("tidelog.cli.consume", "Read records from a topic."),
-    "group": ("tidelog.cli.group", "Consumer groups: members, lag, moving their offsets."),
-    "transaction": ("tidelog.cli.transaction", "Transactions: which are open, which hang, ending them."),
-    "pipeline": ("tidelog.cli.pipeline", "Topics into Delta tables, each record once."),
+    "group": ("tidelog.cli.group", "Show consumer groups, their members and lag, and reset their offsets."),
+    "transaction": ("tidelog.cli.transaction", "List transactions, find hanging ones and abort them."),
+    "pipeline": ("tidelog.cli.pipeline", "Load topics into Delta tables, each record exactly once."),
     "config": ("tidelog.cli.config", "Show, explain and change configurations."),
-    "cluster": ("tidelog.cli.cluster", "The brokers and the health of their partitions."),
-    "doctor": ("tidelog.cli.doctor", "Check this machine and a broker, and say what to do."),
-    "completion": ("tidelog.cli.completion", "Print the script for shell completion."),
-    "version": ("tidelog.cli.version", "Show the version of Tidelog and what it speaks."),
+    "cluster": ("tidelog.cli.cluster", "Show the brokers and the health of their partitions."),
+    "doctor": ("tidelog.cli.doctor", "Check this machine and a broker, and suggest what to do."),
+    "completion": ("tidelog.cli.completion", "Print the shell completion script."),
+    "version": ("tidelog.cli.version", "Show the version of Tidelog and of the protocol."),
 }
 
 EXAMPLES: Final = """\b
@@ -116,11 +116,11 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )
-@click.option("--debug", is_flag=True, envvar="TIDELOG_DEBUG", help="Show where in the code an error comes from.")
+@click.option("--debug", is_flag=True, envvar="TIDELOG_DEBUG", help="Show a traceback for errors.")
 def tidelog(debug: bool) -> None:
     """A distributed commit log that speaks Kafka's protocol.
 
-    Commands that talk to a broker find it at localhost:9092, at $TIDELOG_BOOTSTRAP or at --bootstrap.
+    Commands that need a broker connect to --bootstrap, $TIDELOG_BOOTSTRAP or localhost:9092.
     """
 
 

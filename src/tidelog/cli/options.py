@@ -1,4 +1,4 @@
-"""What commands have in common: how to reach a broker, how to print, how to ask before something is lost."""
+"""Shared parts of the commands: connecting to a broker, printing, and asking for confirmation."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def broker_options(function: Decorated) -> Decorated:
             type=click.FloatRange(min=0.1),
             default=30.0,
             metavar="SECONDS",
-            help="How long to go on trying.  [default: 30]",
+            help="How long to keep trying.  [default: 30]",
         ),
         click.option(
             "-b",
@@ -97,7 +97,7 @@ def broker_options(function: Decorated) -> Decorated:
             envvar="TIDELOG_BOOTSTRAP",
             default=DEFAULT_BOOTSTRAP,
             metavar="HOST:PORT",
-            help=f"Brokers to ask first, separated by commas.  [env: TIDELOG_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
+            help=f"Brokers to contact, separated by commas.  [env: TIDELOG_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
         ),
     ):
         function = option(function)
@@ -122,7 +122,7 @@ def output_option(*formats: str) -> Callable[[Decorated], Decorated]:
     """-o, the first of the formats being the default."""
     formats = formats or ("table", "wide", "json", "yaml", "name")
     return click.option(
-        "-o", "--output", type=click.Choice(formats), default=formats[0], help="How to print.", show_default=True
+        "-o", "--output", type=click.Choice(formats), default=formats[0], help="Output format.", show_default=True
     )
 
 
@@ -130,15 +130,17 @@ def compression_option(function: Decorated) -> Decorated:
     from tidelog.wire.compression import CODEC_NAMES
 
     choice = click.Choice(CODEC_NAMES)
-    return click.option("-z", "--compression", type=choice, default="none", show_default=True)(function)
+    return click.option(
+        "-z", "--compression", type=choice, default="none", show_default=True, help="Compression codec."
+    )(function)
 
 
 def dry_run_option(function: Decorated) -> Decorated:
-    return click.option("--dry-run", is_flag=True, help="Only tell what would be done.")(function)
+    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(function)
 
 
 def yes_option(function: Decorated) -> Decorated:
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -146,7 +148,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say --yes to do it, or --dry-run to see what would be done.")
+        raise click.UsageError(f"{question} Use --yes to confirm, or --dry-run to see what would be done.")
     click.confirm(question, abort=True, err=True)
 
 
@@ -156,7 +158,7 @@ def pairs(values: tuple[str, ...], what: str = "setting") -> dict[str, str]:
     for text in values:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.UsageError(f"{text!r} is not a {what}: write key=value.")
+            raise click.UsageError(f"{text!r} is not a {what}: use key=value.")
         found[key.strip()] = value
     return found
 
@@ -177,7 +179,7 @@ def partition_list(_: click.Context | None, __: click.Parameter | None, values: 
             try:
                 found.update(range(int(first), int(last if dash else first) + 1))
             except ValueError:
-                raise click.BadParameter(f"{part!r} is not a partition: write 0, 0,2 or 4-7.") from None
+                raise click.BadParameter(f"{part!r} is not a partition: use 0, 0,2 or 4-7.") from None
     return sorted(found) if values else None
 
 
@@ -189,7 +191,7 @@ def partitions_option(function: Decorated) -> Decorated:
         multiple=True,
         callback=partition_list,
         metavar="LIST",
-        help="Only these, such as 0, 0,2 or 4-7; may be repeated.  [default: all]",
+        help="Only these partitions, such as 0, 0,2 or 4-7; may be repeated.  [default: all]",
     )(function)
 
 
@@ -202,7 +204,7 @@ def check_known(names: Mapping[str, Any] | list[str], name: str, what: str) -> N
     from tidelog.client.errors import NotFound
 
     close = difflib.get_close_matches(name, list(names), n=1)
-    hint = f"did you mean {close[0]}?" if close else f"`tidelog {what} list` shows what there is"
+    hint = f"did you mean {close[0]}?" if close else f"`tidelog {what} list` shows all of them"
     raise NotFound(f"there is no {what} {name}", hint=hint)
 
 

@@ -1,7 +1,7 @@
 """Printing: tables for people, JSON, YAML and names for programs.
 
-A table is columns of text two spaces apart, without lines, so that `awk` and `grep` can use it; what is missing is a
-dash. Colour is used only on a terminal that has not been told NO_COLOR.
+A table has columns of text two spaces apart, without lines, so that `awk` and `grep` can use it. A missing value is
+shown as a dash. Colour is used only on a terminal, and not if NO_COLOR is set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tidelog pipeline`: topics into Delta tables, each record once, from a small file that says which and how."""
+"""`tidelog pipeline`: load topics into Delta tables, each record exactly once, as described in a small file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.pipeline.land.progress_events import Listener
     from tidelog.pipeline.spec import Pipeline
 
-command = noun("Topics into Delta tables, each record once.")
+command = noun("Load topics into Delta tables, each record exactly once.")
 DECORATED = Callable[..., Any]
 
 
@@ -39,7 +39,7 @@ def piped(function: DECORATED) -> DECORATED:
     """Gives the command the pipeline of FILE as its first argument, and tells its errors in words."""
 
     @click.argument("file", metavar="FILE", type=click.Path())
-    @click.option("-b", "--bootstrap", metavar="HOST:PORT", help="Brokers to ask, instead of those in the file.")
+    @click.option("-b", "--bootstrap", metavar="HOST:PORT", help="Brokers to use instead of those in the file.")
     @debug_option
     @functools.wraps(function)
     def wrapper(file: str, bootstrap: str | None, **arguments: Any) -> Any:
@@ -80,9 +80,9 @@ timeout_option = click.option(
     type=click.FloatRange(min=0.1),
     default=30.0,
     metavar="SECONDS",
-    help="How long to go on asking a broker.  [default: 30]",
+    help="How long to keep trying to reach a broker.  [default: 30]",
 )
-master_option = click.option("--master", metavar="URL", help="The Spark master, instead of the one in the file.")
+master_option = click.option("--master", metavar="URL", help="Spark master to use instead of the one in the file.")
 
 
 def _on(pipeline: Pipeline, master: str | None) -> Pipeline:
@@ -116,14 +116,14 @@ def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
 )
 @stoppable
 @piped
-@click.option("--once", is_flag=True, help="Read what there is now, and end.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
+@click.option("--once", is_flag=True, help="Read the existing records, then end.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["auto", "live", "json", "quiet"]),
     default="auto",
-    help="Progress: a live table, or JSON lines; auto is live on a terminal.",
+    help="How to show progress: a live table or JSON lines; auto means live on a terminal.",
     show_default=True,
 )
 @master_option
@@ -137,10 +137,10 @@ def run(
     timeout_s: float,
     stopping: Stopping,
 ) -> None:
-    """Run a pipeline: until it is stopped, or once until it has caught up.
+    """Run a pipeline. It runs until it is stopped, or with --once until it has caught up.
 
-    Ctrl-C or SIGTERM let the batch in hand finish; a second one does not wait for it. Either way nothing is lost: the
-    next run goes on from what the table has.
+    After Ctrl-C or SIGTERM the current batch is finished first; a second signal does not wait for it. Nothing is lost
+    either way: the next run continues from what the table contains.
     """
     from dataclasses import replace
 
@@ -209,7 +209,7 @@ def plan(pipeline: Pipeline, output: str, timeout_s: float) -> None:
         for gap in found.gaps:
             tell(f"records are lost: {gap}")
         if not rows:
-            tell("nothing to read: the table has everything")
+            tell("nothing to read: the table is up to date")
             return
         columns = [Column("TASK", "task", right=True), Column("TOPIC", "topic")]
         columns += [Column(n.upper(), n, right=True) for n in ("partition", "start", "until", "offsets")]
@@ -226,9 +226,9 @@ def plan(pipeline: Pipeline, output: str, timeout_s: float) -> None:
 @output_option("table", "json", "yaml")
 @timeout_option
 def status(pipeline: Pipeline, output: str, timeout_s: float) -> None:
-    """Show where a pipeline stands: in the table, in its consumer group and in the log.
+    """Show the position of a pipeline. Compares the table, the consumer group and the log.
 
-    Where a run could not go on, for example because a topic was created again, it says so as a run would: exit code 1.
+    If a run could not continue, for example because a topic was recreated, this is reported with exit code 1.
     """
     from dataclasses import asdict
 
@@ -251,7 +251,7 @@ def _show_status(found: dict[str, Any]) -> None:
     table, letters = found["table"], found["dead_letters"]
     fields = [("Pipeline", found["pipeline"]), ("Lag", found["lag"])]
     if table is None:
-        fields.append(("Table", "not yet: the pipeline never ran"))
+        fields.append(("Table", "none yet: the pipeline has never run"))
     else:
         fields += [
             ("Table", table["path"]),
@@ -274,7 +274,7 @@ def _show_status(found: dict[str, Any]) -> None:
 
 @command.command(epilog=examples("tidelog pipeline check orders.toml", "tidelog pipeline check orders.toml --spark"))
 @piped
-@click.option("--spark", "with_spark", is_flag=True, help="Start Spark as well, and see whether the transform fits.")
+@click.option("--spark", "with_spark", is_flag=True, help="Also start Spark and check whether the transform fits.")
 @output_option("table", "json", "yaml")
 @master_option
 @timeout_option
@@ -282,7 +282,7 @@ def _show_status(found: dict[str, Any]) -> None:
 def check(
     ctx: click.Context, pipeline: Pipeline, with_spark: bool, output: str, master: str | None, timeout_s: float
 ) -> None:
-    """Look whether a pipeline could run: its file, brokers, topics, schema, table, Java and Spark."""
+    """Check whether a pipeline can run. Checks its file, brokers, topics, schema, table, Java and Spark."""
     from tidelog.cli.failure import FAILED
     from tidelog.cli.output import Column, show
     from tidelog.pipeline.run.checking import findings
@@ -318,15 +318,15 @@ def check(
 )
 @piped
 @click.option(
-    "--from", "since", type=where, metavar="PLACE", help="From here on: an offset or a time, as in `consume`."
+    "--from", "since", type=where, metavar="POSITION", help="Start of the range: an offset or a time, as in `consume`."
 )
-@click.option("--until", type=where, metavar="PLACE", help="Up to here, exclusive.")
+@click.option("--until", type=where, metavar="POSITION", help="End of the range, exclusive.")
 @click.option(
     "--where",
     "values",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Only the offsets of rows with this value of a column that the table is partitioned by.",
+    help="Only the offsets of rows with this value in a partition column of the table.",
 )
 @click.option(
     "-t",
@@ -334,10 +334,12 @@ def check(
     "topics",
     multiple=True,
     metavar="TOPIC[:PARTITIONS]",
-    help="Only this, such as orders or orders:0,2.",
+    help="Only these partitions, such as orders or orders:0,2.",
 )
-@click.option("--allow-missing", is_flag=True, help="Go on although the log no longer holds some of the records.")
-@click.option("--drop-most-rows", "drop_most", is_flag=True, help="Go on although most rows of the table would go.")
+@click.option("--allow-missing", is_flag=True, help="Continue even if some of the records are no longer in the log.")
+@click.option(
+    "--drop-most-rows", "drop_most", is_flag=True, help="Continue even if most rows of the table would be dropped."
+)
 @yes_option
 @dry_run_option
 @output_option("table", "json", "yaml")
@@ -357,10 +359,10 @@ def replay(
     master: str | None,
     timeout_s: float,
 ) -> None:
-    """Build the table again from the log, or a part of it, in one replacement.
+    """Rebuild the table from the log. The table, or a part of it, is replaced atomically.
 
-    Readers see the old rows or the new ones, never some of both. Without --from, --until, --topic and --where the whole
-    table is built again. A running runner of the pipeline stops; start it again afterwards.
+    Readers see either the old rows or the new ones, never a mix. Without --from, --until, --topic and --where the whole
+    table is rebuilt. A running pipeline is stopped; start it again afterwards.
     """
     from dataclasses import asdict
 
@@ -378,11 +380,11 @@ def replay(
         show(rows, columns, output)
     check_scope(scope, pipeline, tables.table.schema.names, allow_missing)
     if not scope.ranges and not scope.whole:
-        tell("nothing to replay: no record that the table was read from falls into this")
+        tell("nothing to replay: no record in the table falls into this range")
     if dry_run or (not scope.ranges and not scope.whole):
         return
     what = "the whole table" if scope.whole else f"{plural(scope.size, 'offset')} of it"
-    confirm(f"Build {what} again at {pipeline.table.path}?", yes)
+    confirm(f"Rebuild {what} at {pipeline.table.path}?", yes)
     quiet = Quiet()
     executor = _executor(pipeline, quiet)
     try:
@@ -413,14 +415,16 @@ def _replayed(done: dict[str, Any]) -> str:
 )
 @piped
 @click.option(
-    "--older-than", default="7d", show_default=True, metavar="AGE", help="Only files of at least this age, such as 12h."
+    "--older-than", default="7d", show_default=True, metavar="AGE", help="Only files at least this old, such as 12h."
 )
-@click.option("--newest-runner", is_flag=True, help="Also young files of the newest runner: it must not be running.")
+@click.option(
+    "--newest-runner", is_flag=True, help="Also remove young files of the newest runner, which must not be running."
+)
 @yes_option
 @dry_run_option
 @output_option("table", "json", "yaml", "name")
 def vacuum(pipeline: Pipeline, older_than: str, newest_runner: bool, yes: bool, dry_run: bool, output: str) -> None:
-    """Remove files that no version of the table needs: of failed tasks, dead runners, replays and compaction.
+    """Remove unneeded files. They are left by failed tasks, dead runners, replays and compaction.
 
     Versions of the table older than AGE can no longer be read afterwards.
     """

@@ -1,4 +1,4 @@
-"""`tidelog pipeline load`: files into a topic, each row once however often it is run."""
+"""`tidelog pipeline load`: load files into a topic, each row once however often you run it."""
 
 from __future__ import annotations
 
@@ -27,29 +27,50 @@ if TYPE_CHECKING:
 )
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--job", metavar="NAME", help="Remembers what it has loaded.  [default: the topic's name]")
+@click.option(
+    "--job", metavar="NAME", help="Name of the job, which remembers what it has loaded.  [default: the topic's name]"
+)
 @click.option(
     "--format",
     "kind",
     type=click.Choice(["auto", "parquet", "csv", "json", "text", "delta"]),
     default="auto",
     show_default=True,
-    help="What is in the files; auto goes by their names. json is a document a line.",
+    help="Format of the files; auto goes by their names. json means one document per line.",
 )
-@click.option("--schema", metavar="DDL", help="The columns, such as 'id long, name string', where files do not say.")
-@click.option("-k", "--key", metavar="SQL", help="The key of a record: a column, or an expression over columns.")
-@click.option("--value", metavar="SQL", help="Its value.  [default: the row as JSON]")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=SQL", help="A header; may be repeated.")
-@click.option("--partition", metavar="SQL", help="Its partition.  [default: by key, as Java's client]")
-@click.option("--timestamp", metavar="SQL", help="Its time.  [default: now]")
-@click.option("--where", metavar="SQL", help="Only rows for which this is true.")
-@click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader.")
-@click.option("--write-option", "write_options", multiple=True, metavar="NAME=VALUE", help="As of format('tidelog').")
-@compression_option
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master.")
-@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
 @click.option(
-    "-o", "--output", type=click.Choice(["summary", "json"]), default="summary", show_default=True, help="How to print."
+    "--schema", metavar="DDL", help="Columns, such as 'id long, name string', if the files do not define them."
+)
+@click.option("-k", "--key", metavar="SQL", help="Key of a record: a column, or an expression over columns.")
+@click.option("--value", metavar="SQL", help="Value of a record.  [default: the row as JSON]")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=SQL", help="A header; may be repeated.")
+@click.option("--partition", metavar="SQL", help="Partition of a record.  [default: by key, like the Java client]")
+@click.option("--timestamp", metavar="SQL", help="Timestamp of a record.  [default: now]")
+@click.option("--where", metavar="SQL", help="Load only rows for which this is true.")
+@click.option(
+    "--read-option",
+    "read_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option for Spark's reader; may be repeated.",
+)
+@click.option(
+    "--write-option",
+    "write_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of format('tidelog'); may be repeated.",
+)
+@compression_option
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark setting; may be repeated.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["summary", "json"]),
+    default="summary",
+    show_default=True,
+    help="Output format.",
 )
 @dry_run_option
 @broker_options
@@ -70,10 +91,10 @@ def load(
     timeout: float,
     **expressions: str | None,
 ) -> None:
-    """Load files into a topic: Parquet, CSV, JSON lines, text, or a Delta table.
+    """Load files into a topic. They can be Parquet, CSV, JSON lines, text, or a Delta table.
 
-    PATH is a file, a directory or a pattern. A job loads a file once: run again, it loads what is new, and after a
-    failure what is missing. Rows appear to readers of committed records, all of them when the load has succeeded.
+    PATH is a file, a directory or a pattern. A job loads each file once: if you run it again, it loads new files, and
+    after a failure what is missing. `read_committed` consumers see the rows when the whole load has succeeded.
     """
     try:
         from tidelog.pipeline.load.load_job import Load
@@ -136,7 +157,7 @@ def _show_plan(todo: Todo, schema: Any, output: str) -> None:
     for name in todo.names:
         click.echo(name)
     if not todo.file_count:
-        tell("nothing is new")
+        tell("there is nothing new")
         return
     tell(f"would load {_what(todo)} as records of {', '.join(schema.fieldNames())}")
 
@@ -148,7 +169,7 @@ def _tell(wanted: Load, todo: Todo, done: LoadDone | None, output: str) -> None:
         rows, files = (0, 0) if done is None else (done.rows, done.files)
         click.echo(json_line({"job": wanted.job, "topic": wanted.topic, "files": files, "records": rows}))
     elif done is None:
-        tell(f"nothing is new: job {wanted.job} has loaded all of it before")
+        tell(f"there is nothing new: job {wanted.job} has already loaded everything")
     else:
         tell(f"{plural(done.rows, 'record')} from {plural(done.files, 'file')} written to {wanted.topic}")
 
@@ -170,7 +191,7 @@ def _explain(error: Exception) -> None:
             tell_error(str(error), error.hint)
             ctx.exit(FAILED)
     if type(error).__module__.startswith(("pyspark", "py4j")):
-        tell_error(_said_by_spark(error), "the whole story: tidelog --debug …")
+        tell_error(_said_by_spark(error), "use tidelog --debug … to see the full error")
         ctx.exit(FAILED)
     raise error
 

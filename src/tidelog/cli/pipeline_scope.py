@@ -118,7 +118,7 @@ def _with_values(
     for text in values:
         name, equals, value = text.partition("=")
         if not equals:
-            raise click.UsageError(f"--where {text!r} is no COLUMN=VALUE, such as day=2026-01-31.")
+            raise click.UsageError(f"--where {text!r} is not COLUMN=VALUE, such as day=2026-01-31.")
         # To Delta an empty text is the same as null.
         named[name] = value or None
     found = in_partition(tables.table, check_origin(pipeline, tables.table.schema.names), named)
@@ -136,6 +136,6 @@ def _chosen(partitions: list[TopicPartition], topics: tuple[str, ...]) -> list[T
         numbers = partition_list(None, None, (listed,)) if listed else None
         found = [at for at in partitions if at[0] == name and (numbers is None or at[1] in numbers)]
         if not found or (numbers is not None and len(found) < len(numbers)):
-            raise click.UsageError(f"{text!r} is not among what the pipeline reads.")
+            raise click.UsageError(f"{text!r} is not read by this pipeline.")
         chosen += found
     return chosen

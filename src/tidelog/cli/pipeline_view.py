@@ -1,7 +1,7 @@
 """A running pipeline on a terminal, and as JSON lines for programs.
 
-On a terminal: a table that is drawn again a few times a second, with notices above it. Elsewhere one line of JSON per
-event: `batch` for each commit, with where every partition stands; `notice`; and `end`.
+On a terminal: a table that is redrawn a few times a second, with notices above it. Elsewhere: one line of JSON per
+event, `batch` for each commit with the position of every partition, `notice`, and `end`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ LATEST: Final = Place(word="latest")
 
 
 def parse_place(text: str, now: datetime) -> Place:
-    """ValueError, with what would be right, where the text is no place."""
+    """ValueError, with examples of valid input, if the text is not a position."""
     text = text.strip()
     if text.lower() in _WORDS:
         return Place(word=_WORDS[text.lower()])

@@ -1,7 +1,7 @@
 """`tidelog produce`: write records to a topic, from lines, JSON lines or files.
 
-What comes from a pipe or a terminal is on its way as soon as nothing more is there to be read; what comes from a file
-is sent in large batches. Producing is idempotent: a broker that goes and comes back costs and doubles nothing.
+Input from a pipe or a terminal is sent as soon as nothing more is waiting to be read; input from a file is sent in
+large batches. The producer is idempotent: if a broker goes away and comes back, no record is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ PROGRESS_RECORDS: Final = 1000
     + """
 
 \b
-A JSON line is {"key": …, "value": …, "headers": …, "timestamp": ms, "partition": …}: every field is optional, what
-is not text in key and value is written as JSON, bytes go under key_base64 and value_base64, and headers are
-{"name": "value"} or a list of {"name": …, "value": …}. It is what `tidelog consume -o json` prints.
+A JSON line is {"key": …, "value": …, "headers": …, "timestamp": ms, "partition": …}. All fields are optional. If key
+or value is not a string, it is written as JSON; use key_base64 and value_base64 for bytes. Headers are
+{"name": "value"} or a list of {"name": …, "value": …}. `tidelog consume -o json` prints the same format.
 """,
 )
 @click.argument("topic", shell_complete=complete_topic)
@@ -59,34 +59,46 @@ is not text in key and value is written as JSON, bytes go under key_base64 and v
     type=click.Choice(["lines", "json", "file"]),
     default="lines",
     show_default=True,
-    help="A record is a line, a line of JSON, or a whole file.",
+    help="What each record is: a line, a line of JSON, or a whole file.",
 )
 @click.option(
-    "-d", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help=r"What ends a line; for example \0."
+    "-d", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help=r"Record delimiter, such as \0."
 )
-@click.option("-K", "--key-separator", metavar="TEXT", help=r"A line is key, TEXT, value; for example : or \t.")
-@click.option("-k", "--key", metavar="TEXT", help="The key of every record that has none.")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Where to write.  [default: by key, as Java's client]")
 @click.option(
-    "--timestamp", type=when, metavar="TIME", help="For every record, as in `consume --from`.  [default: now]"
+    "-K", "--key-separator", metavar="TEXT", help=r"Split each line at TEXT into key and value; for example : or \t."
 )
-@click.option("--null", metavar="TEXT", help="A key or value that reads so is null.")
+@click.option("-k", "--key", metavar="TEXT", help="Key for records that have none.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header to add to every record.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(0), help="Partition to write to.  [default: by key, like the Java client]"
+)
+@click.option(
+    "--timestamp", type=when, metavar="TIME", help="Timestamp of every record, as in `consume --from`.  [default: now]"
+)
+@click.option("--null", metavar="TEXT", help="Text that stands for a null key or value.")
 @compression_option
 @click.option(
-    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Who must have it."
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Which replicas must acknowledge a record.",
 )
 @click.option(
-    "--spread", type=click.Choice(["sticky", "round-robin"]), default="sticky", show_default=True, help="Without a key."
+    "--spread",
+    type=click.Choice(["sticky", "round-robin"]),
+    default="sticky",
+    show_default=True,
+    help="How to distribute records without a key.",
 )
-@click.option("--no-create", is_flag=True, help="Do not let the broker create a topic that does not exist.")
+@click.option("--no-create", is_flag=True, help="Do not let the broker create a missing topic.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["summary", "json"]),
     default="summary",
     show_default=True,
-    help="What to print at the end; json is a line for each run of offsets.",
+    help="What to print at the end; json prints one line per range of offsets.",
 )
 @connected
 def command(
@@ -134,7 +146,7 @@ def _ensure_topic(client: Client, topic: str, no_create: bool) -> None:
     try:
         created = client.cluster.topic(topic, auto_create=True)
     except NotFound as error:
-        error.hint = f"create it with `tidelog topic create {topic}`: the brokers do not create topics by themselves"
+        error.hint = f"create it with `tidelog topic create {topic}`: the brokers do not create topics automatically"
         raise
     tell(f"topic {topic} did not exist: the broker created it with {plural(len(created.partitions), 'partition')}")
 
@@ -150,7 +162,7 @@ def _total_bytes(sources: tuple[str, ...]) -> int | None:
 
 
 class Recipe:
-    """How a piece of input becomes a record."""
+    """Turns a piece of input into a record."""
 
     def __init__(
         self,
@@ -167,7 +179,9 @@ class Recipe:
         self.kind = kind
         self.delimiter = unescaped(delimiter)
         if not self.delimiter:
-            raise click.UsageError("--delimiter must not be empty; a whole file is --input file.")
+            raise click.UsageError(
+                "--delimiter must not be empty; use --input file to send a whole file as one record."
+            )
         self._separator = None if key_separator is None else unescaped(key_separator)
         if self._separator == b"":
             raise click.UsageError("--key-separator must not be empty.")
@@ -178,7 +192,7 @@ class Recipe:
         self._null = None if null is None else null.encode("utf-8", "surrogateescape")
 
     def record(self, piece: bytes) -> tuple[Message, int | None]:
-        """The record and the partition that it names; ValueError where the piece is not one."""
+        """The record and its partition; ValueError if the input is not a record."""
         from tidelog.client.producer import Message
 
         if self.kind == "json":
@@ -208,7 +222,7 @@ class Recipe:
 
 
 class Sending:
-    """What goes from the sources to the topic, and how far it is."""
+    """Sends the input to the topic and tracks progress."""
 
     def __init__(
         self, producer: Producer, topic: str, recipe: Recipe, partition: int | None, progress: Progress
@@ -224,7 +238,7 @@ class Sending:
     def send_source(self, name: str) -> None:
         shown = "standard input" if name == STDIN else name
         if name == STDIN and sys.stdin.isatty():
-            tell("one record a line; Ctrl-D ends")
+            tell("one record per line; Ctrl-D ends the input")
         with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
             if self._recipe.kind == "file":
                 self._send(stream.read(), shown)
@@ -253,7 +267,7 @@ class Sending:
 
 
 def _lines(stream: BinaryIO, producer: Producer, delimiter: bytes) -> Iterator[bytes]:
-    """The lines without their ends; what was sent is flushed whenever nothing more is there to be read."""
+    """The lines without their delimiters; flushes whenever no more input is waiting."""
     try:
         descriptor = stream.fileno()
         waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)

@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: a line that is written over on a terminal, and one now and then elsewhere."""
+"""Progress of long operations, on stderr: a line updated in place on a terminal, and a line now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelog serve`: run a broker until it is told to stop."""
+"""`tidelog serve`: run a broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,20 +23,18 @@ if TYPE_CHECKING:
     ),
 )
 @click.option(
-    "--data-dir", metavar="DIR", help="Where the data lives; overrides log.dirs.  [default: tidelog-data, or log.dirs]"
+    "--data-dir", metavar="DIR", help="Data directory; overrides log.dirs.  [default: tidelog-data, or log.dirs]"
 )
 @click.option(
     "--host",
-    help="Address to listen on; 0.0.0.0 is every one, and clients are told the one that they reached.  "
-    "[default: 127.0.0.1, or as `listeners` says]",
+    help="Address to listen on; with 0.0.0.0, each client is told the address it connected to.  "
+    "[default: 127.0.0.1, or the address in `listeners`]",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one.  [default: 9092]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 for any free port.  [default: 9092]")
 @click.option(
     "--config", "files", multiple=True, metavar="FILE", help="server.properties or a TOML file; may be repeated."
 )
-@click.option(
-    "-X", "flags", multiple=True, metavar="KEY=VALUE", help="Any of Kafka's broker settings; may be repeated."
-)
+@click.option("-X", "flags", multiple=True, metavar="KEY=VALUE", help="Broker setting; may be repeated.")
 @output_option("line", "json")
 @debug_option
 @click.pass_context
@@ -51,9 +49,9 @@ def command(
 ) -> None:
     """Run a broker.
 
-    It prints one line with its address as soon as it can serve, and stops in good order on Ctrl-C or SIGTERM; a second
-    Ctrl-C does not wait for clients. Settings come from flags, KAFKA_ variables and files, in this order of strength:
-    `tidelog config show` tells what is in force and `tidelog config explain` what a setting means.
+    It prints one line with its address as soon as it is ready, and shuts down cleanly on Ctrl-C or SIGTERM; a second
+    Ctrl-C does not wait for clients. Flags override KAFKA_ variables, which override files. `tidelog config show` shows
+    the settings in force, and `tidelog config explain` what a setting means.
     """
     _check_kernels(ctx)
     from tidelog.config.sources import load
@@ -97,7 +95,7 @@ def _warn(message: str) -> None:
 
 
 def _check_kernels(ctx: click.Context) -> None:
-    """What was compiled must fit its source; where nothing was compiled, that is told. Before anything is imported."""
+    """Checks that compiled kernels match their source, and warns if there are none. Runs before any import."""
     from tidelog.kernels import BROKER_KERNELS, HOW_TO_BUILD, HOW_TO_REBUILD, PURE, STALE, states
 
     found = states(BROKER_KERNELS)
@@ -107,5 +105,5 @@ def _check_kernels(ctx: click.Context) -> None:
         tell_error(f"the compiled kernel of {', '.join(stale)} is {STALE}", HOW_TO_REBUILD)
         ctx.exit(FAILED)
     if slow := [name for name, state in found.items() if state == PURE]:
-        what = f"runs without compiled kernels ({', '.join(slow)}): right, and several times slower"
-        _warn(f"{what}. To have them, {HOW_TO_BUILD}")
+        what = f"runs without compiled kernels ({', '.join(slow)}): correct, but several times slower"
+        _warn(f"{what}. To build them, {HOW_TO_BUILD}")

@@ -53,7 +53,7 @@ class Stopping:
         self._asked = True
         if self._stop is None:
             raise _StoppedEarly
-        tell("stopping after this batch; once more to stop at once")
+        tell("stopping after this batch; signal again to stop at once")
         self._stop()
 
 
@@ -68,6 +68,6 @@ def stoppable(command: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return command(*arguments, stopping=stopping, **options)
             except _StoppedEarly:
-                tell("stopped before anything was begun")
+                tell("stopped before the first batch")
 
     return wrapper

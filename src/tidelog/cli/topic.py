@@ -54,11 +54,11 @@ def _row(topic: TopicInfo) -> Row:
     ),
 )
 @click.argument("pattern", default="*")
-@click.option("-a", "--all", "internal", is_flag=True, help="Internal topics too.")
+@click.option("-a", "--all", "internal", is_flag=True, help="Include internal topics.")
 @output_option()
 @connected
 def list_topics(client: Client, pattern: str, internal: bool, output: str) -> None:
-    """List topics, those that match PATTERN (with * and ?)."""
+    """List topics, or only those that match PATTERN (with * and ?)."""
     from fnmatch import fnmatchcase
 
     found = client.describe().topics
@@ -82,7 +82,7 @@ def list_topics(client: Client, pattern: str, internal: bool, output: str) -> No
 @output_option()
 @connected
 def describe(client: Client, name: str, output: str) -> None:
-    """Describe a topic: its partitions, where they live, what they hold, and its own settings."""
+    """Describe a topic. Shows its partitions, their replicas and sizes, and its own settings."""
     topic = topic_of(client, name)
     led = [p.partition for p in topic.partitions.values() if p.leader >= 0]
     ends = ends_of(client, name, led)
@@ -147,12 +147,14 @@ def _sizes(client: Client, topic: TopicInfo) -> dict[int, int]:
     )
 )
 @click.argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(1), help="How many.  [default: num.partitions of the broker]")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1), help="Number of partitions.  [default: the broker's num.partitions]"
+)
 @click.option(
     "-r",
     "--replication-factor",
     type=click.IntRange(1),
-    help="Brokers that keep each partition.  [default: default.replication.factor of the broker]",
+    help="Number of replicas of each partition.  [default: the broker's default.replication.factor]",
 )
 @click.option(
     "-c",
@@ -161,10 +163,10 @@ def _sizes(client: Client, topic: TopicInfo) -> dict[int, int]:
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=complete_topic_setting,
-    help="A setting of the topic, such as retention.ms=7d or segment.bytes=64MiB; may be repeated. "
-    "`tidelog config explain` knows them.",
+    help="Setting of the topic, such as retention.ms=7d or segment.bytes=64MiB; may be repeated. "
+    "`tidelog config explain` describes them.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Be content where the topic exists.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic already exists.")
 @dry_run_option
 @output_option("table", "json", "yaml", "name")
 @connected
@@ -188,9 +190,9 @@ def create(
         )
     except Exists as error:
         if if_not_exists:
-            tell(f"topic {name} exists")
+            tell(f"topic {name} already exists")
             return
-        error.hint = "say --if-not-exists to be content with that"
+        error.hint = "use --if-not-exists to accept this"
         raise
     row = {
         "name": name,
@@ -216,9 +218,11 @@ def create(
     )
 )
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic)
-@click.option("--if-exists", is_flag=True, help="Be content where a topic does not exist.")
+@click.option("--if-exists", is_flag=True, help="Do nothing for topics that do not exist.")
 @click.option(
-    "--internal", is_flag=True, help="Internal topics too, with all committed offsets or open transactions in them."
+    "--internal",
+    is_flag=True,
+    help="Also delete internal topics, with all committed offsets or open transactions in them.",
 )
 @yes_option
 @dry_run_option
@@ -227,10 +231,10 @@ def create(
 def delete(
     client: Client, names: tuple[str, ...], if_exists: bool, internal: bool, yes: bool, dry_run: bool, output: str
 ) -> None:
-    """Delete topics with everything in them.
+    """Delete topics and all their records.
 
-    The brokers keep the offsets of all groups and the state of all transactions in internal topics, such as
-    __consumer_offsets: these are deleted with --internal only, whether --yes is given or not.
+    Brokers keep the offsets of all groups and the state of all transactions in internal topics such as
+    __consumer_offsets. These are deleted only with --internal, even if --yes is given.
     """
     known = client.describe().topics
     missing = [name for name in names if name not in known]
@@ -245,8 +249,8 @@ def delete(
         tell(f"topic {name}: {plural(len(known[name].partitions), 'partition')}, about {plural(offsets, 'record')}")
     own = [name for name in present if known[name].is_internal]
     if own and not internal:
-        why = "the brokers keep the offsets of groups or their transactions there, and all of it would be lost"
-        raise click.UsageError(f"{', '.join(own)}: {why}. Say --internal as well to delete internal topics.")
+        why = "brokers keep committed offsets or transactions there, and all of them would be lost"
+        raise click.UsageError(f"{', '.join(own)}: {why}. Add --internal to delete internal topics.")
     if present and not dry_run:
         confirm(f"Delete {', '.join(present)}? This cannot be undone.", yes)
         client.admin.delete_topics(present)
@@ -261,9 +265,16 @@ def delete(
     )
 )
 @name_argument
-@click.option("-p", "--partitions", type=click.IntRange(1), help="Add partitions until there are so many.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", shell_complete=complete_topic_setting)
-@click.option("--unset", multiple=True, metavar="KEY", help="Go back to the broker's value.")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="Add partitions up to this number.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_topic_setting,
+    help="Set this value, such as retention.ms=7d; may be repeated.",
+)
+@click.option("--unset", multiple=True, metavar="KEY", help="Return to the broker's value; may be repeated.")
 @dry_run_option
 @output_option("table", "json", "yaml")
 @connected
@@ -278,10 +289,10 @@ def alter(
 ) -> None:
     """Add partitions to a topic, or change its settings.
 
-    Adding partitions changes where records of a key go from then on.
+    After you add partitions, new records of a key may go to a different partition than before.
     """
     if partitions is None and not settings and not unset:
-        raise click.UsageError("Say what to change: --partitions, --set or --unset.")
+        raise click.UsageError("Specify what to change: --partitions, --set or --unset.")
     topic = topic_of(client, name)
     wanted = setting_pairs(settings)
     if settings or unset:
@@ -307,16 +318,20 @@ def alter(
 )
 @name_argument
 @click.option(
-    "--at", "place", type=where, metavar="WHERE", help="The offset there, as in `consume --from`, beside the ends."
+    "--at",
+    "place",
+    type=where,
+    metavar="POSITION",
+    help="Also show the offset at this position, as in `consume --from`.",
 )
-@click.option("--newest", is_flag=True, help="The record with the largest timestamp, beside the ends.")
+@click.option("--newest", is_flag=True, help="Also show the record with the largest timestamp.")
 @partitions_option
 @output_option("table", "json", "yaml")
 @connected
 def offsets(
     client: Client, name: str, place: Place | None, newest: bool, partitions: list[int] | None, output: str
 ) -> None:
-    """Show the first and the end offset of each partition, or where a time lies."""
+    """Show the first and end offsets of each partition. With --at or --newest, also the offset there."""
     topic_of(client, name)
     ends = ends_of(client, name, partitions)
     rows: list[Row] = [
@@ -360,9 +375,9 @@ def _time(timestamp_ms: int | None) -> str | None:
     "--before",
     "place",
     type=where,
-    metavar="WHERE",
+    metavar="POSITION",
     required=True,
-    help="Delete what lies before: as in `consume --from`.",
+    help="Delete everything before this position, as in `consume --from`.",
 )
 @partitions_option
 @yes_option

@@ -1,4 +1,4 @@
-"""`tidelog transaction`: which transactional ids there are, what they do, and ending what hangs."""
+"""`tidelog transaction`: list and describe transactions, and abort hanging ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.client import Client
     from tidelog.client.transactions import DescribedTransaction, OpenTransaction
 
-command = noun("Transactions: which are open, which hang, ending them.")
+command = noun("List transactions, find hanging ones and abort them.")
 
 
 def _duration(text: str) -> int:
@@ -43,7 +43,7 @@ def _now_ms() -> int:
 
 
 def _age(milliseconds: int) -> str:
-    """So long in words: 450ms, 12s, 3m20s, 5h12m, 3d4h."""
+    """A duration for people: 450ms, 12s, 3m20s, 5h12m, 3d4h."""
     seconds = max(0, milliseconds) // 1000
     if seconds < 1:
         return f"{max(0, milliseconds)}ms"
@@ -61,9 +61,18 @@ def _age(milliseconds: int) -> str:
     ),
 )
 @click.argument("pattern", default="*")
-@click.option("--state", "states", multiple=True, help="Only those in this state, such as Ongoing; may be repeated.")
-@click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only that of this producer id.")
-@click.option("--longer-than", type=_duration, metavar="DURATION", help="Only those that began before, such as 10m.")
+@click.option(
+    "--state", "states", multiple=True, help="Only transactions in this state, such as Ongoing; may be repeated."
+)
+@click.option(
+    "--producer-id", "producer_ids", multiple=True, type=int, help="Only the transaction of this producer ID."
+)
+@click.option(
+    "--longer-than",
+    type=_duration,
+    metavar="DURATION",
+    help="Only transactions that have been open for longer than this, such as 10m.",
+)
 @output_option()
 @connected
 def list_transactions(
@@ -74,7 +83,7 @@ def list_transactions(
     longer_than: int | None,
     output: str,
 ) -> None:
-    """List transactional ids, those that match PATTERN (with * and ?)."""
+    """List transactional IDs, or only those that match PATTERN. It may contain * and ?."""
     from fnmatch import fnmatchcase
 
     rows = [
@@ -117,7 +126,7 @@ def _described(client: Client, transactional_id: str) -> DescribedTransaction:
 @output_option()
 @connected
 def describe(client: Client, transactional_id: str, output: str) -> None:
-    """Describe a transactional id: its producer, its state and, while one is open, the partitions."""
+    """Describe a transactional ID. Shows its producer, its state and the partitions of its open transaction."""
     about = _described(client, transactional_id)
     open_for_ms = _now_ms() - about.start_ms if about.is_open and about.start_ms is not None else None
     described: dict[str, Any] = {
@@ -162,7 +171,7 @@ def describe(client: Client, transactional_id: str, output: str) -> None:
     ),
 )
 @click.option(
-    "-t", "--topic", "topics", multiple=True, shell_complete=complete_topic, help="Only there.  [default: all]"
+    "-t", "--topic", "topics", multiple=True, shell_complete=complete_topic, help="Only in this topic.  [default: all]"
 )
 @partitions_option
 @click.option(
@@ -170,7 +179,7 @@ def describe(client: Client, transactional_id: str, output: str) -> None:
     type=_duration,
     default="15m",
     metavar="DURATION",
-    help="Only where nothing was written for so long; at least transaction.max.timeout.ms.  [default: 15m]",
+    help="Only transactions that have been idle for this long; at least transaction.max.timeout.ms.  [default: 15m]",
 )
 @output_option("table", "wide", "json", "yaml")
 @connected
@@ -179,10 +188,10 @@ def find_hanging(
 ) -> None:
     """Find transactions that no coordinator will end.
 
-    Readers of committed records wait behind them. `transaction abort` ends them.
+    Hanging transactions block `read_committed` consumers. `transaction abort` ends them.
     """
     if partitions is not None and len(topics) != 1:
-        raise click.UsageError("With --partition, say which one --topic it is of.")
+        raise click.UsageError("--partition needs exactly one --topic.")
     known = [topic_of(client, name) for name in topics] if topics else list(client.describe().topics.values())
     wanted = {info.name: partitions or list(info.partitions) for info in known}
     now_ms = _now_ms()
@@ -226,9 +235,13 @@ def _row(txn: OpenTransaction, now_ms: int) -> Row:
     )
 )
 @click.argument("transactional_id", metavar="[ID]", required=False, shell_complete=complete_transactional_id)
-@click.option("-t", "--topic", shell_complete=complete_topic, help="Of a transaction that hangs.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="The same.")
-@click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins, as find-hanging shows.")
+@click.option("-t", "--topic", shell_complete=complete_topic, help="Topic of a hanging transaction.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Partition of a hanging transaction.")
+@click.option(
+    "--start-offset",
+    type=click.IntRange(min=0),
+    help="Start offset of a hanging transaction, as shown by find-hanging.",
+)
 @yes_option
 @dry_run_option
 @output_option("table", "json", "yaml")
@@ -245,19 +258,19 @@ def abort(
 ) -> None:
     """Abort a transaction.
 
-    With ID its coordinator aborts it in all its partitions, and its producer is fenced. One that hangs, and that no
-    coordinator knows, is named by topic, partition and the offset at which it begins.
+    With an ID, the coordinator aborts the transaction on all its partitions and fences its producer. A hanging
+    transaction, which no coordinator knows, is given by topic, partition and start offset.
     """
     place = (topic, partition, start_offset)
     if (transactional_id is None) == (place == (None, None, None)):
-        raise click.UsageError("Say which: an ID, or --topic, --partition and --start-offset.")
+        raise click.UsageError("Specify a transaction: an ID, or --topic, --partition and --start-offset.")
     if transactional_id is not None:
         was_open = _abort_known(client, transactional_id, yes, dry_run)
         done = {"transactional_id": transactional_id, "aborted": was_open and not dry_run}
         show_one(done, output, lambda: None)
         return
     if topic is None or partition is None or start_offset is None:
-        raise click.UsageError("A transaction that hangs is named by --topic, --partition and --start-offset together.")
+        raise click.UsageError("A hanging transaction needs --topic, --partition and --start-offset together.")
     _abort_hanging(client, topic, partition, start_offset, yes, dry_run)
     hanging = {"topic": topic, "partition": partition, "start_offset": start_offset, "aborted": not dry_run}
     show_one(hanging, output, lambda: None)
@@ -267,11 +280,11 @@ def _abort_known(client: Client, transactional_id: str, yes: bool, dry_run: bool
     """Whether there was a transaction to abort."""
     about = _described(client, transactional_id)
     if not about.is_open:
-        tell(f"{transactional_id} has no transaction open (its state is {about.state})")
+        tell(f"{transactional_id} has no open transaction (its state is {about.state})")
         return False
     tell(f"{transactional_id}: {about.state} in {plural(len(about.partitions), 'partition')}")
     if not dry_run:
-        confirm(f"Abort the transaction of {transactional_id}, and fence its producer?", yes)
+        confirm(f"Abort the transaction of {transactional_id} and fence its producer?", yes)
         client.transactions.abort(transactional_id)
         tell(f"aborted the transaction of {transactional_id}")
     return True
@@ -285,18 +298,18 @@ def _abort_hanging(client: Client, topic: str, partition: int, start_offset: int
     found = [txn for txn in client.transactions.open_on({topic: [partition]}) if txn.start_offset == start_offset]
     if not found:
         raise NotFound(
-            f"no open transaction begins at offset {start_offset} of {where}",
-            hint=f"`tidelog transaction find-hanging --topic {topic}` shows those that hang",
+            f"no open transaction starts at offset {start_offset} of {where}",
+            hint=f"`tidelog transaction find-hanging --topic {topic}` lists hanging transactions",
         )
     (txn,) = found
     if client.transactions.is_expected(txn):
         raise ClientError(
-            f"the transaction at offset {start_offset} of {where} does not hang: its coordinator knows it",
-            hint=f"`tidelog transaction list --producer-id {txn.producer_id}` tells its ID; abort it by that",
+            f"the transaction at offset {start_offset} of {where} is not hanging: its coordinator knows it",
+            hint=f"`tidelog transaction list --producer-id {txn.producer_id}` shows its ID: abort it with that",
         )
     tell(f"{where}: open from offset {start_offset}, producer {txn.producer_id}, epoch {txn.producer_epoch}")
     if dry_run:
         return
-    confirm(f"Abort it on {where}? What it wrote there is then never read as committed.", yes)
+    confirm(f"Abort it on {where}? `read_committed` consumers will never see what it wrote there.", yes)
     client.transactions.abort_hanging(txn)
     tell(f"aborted the transaction at offset {start_offset} of {where}")

@@ -14,7 +14,7 @@ from tidelog.cli.output import show_one
 @click.command(context_settings=dict(CONTEXT), epilog=examples("tidelog version", "tidelog version -o json"))
 @output_option("table", "json", "yaml")
 def command(output: str) -> None:
-    """Show the version of Tidelog and what it speaks."""
+    """Show the version of Tidelog and of the protocol."""
     from tidelog.kernels import states, summary
 
     kernels = states()

@@ -1,8 +1,8 @@
 """Administration: topics, partitions, configurations, records, leaders, disks.
 
-What concerns the cluster's metadata is asked of the controller; where a broker forwards such requests itself (Apache
-Kafka without ZooKeeper) the one it names as controller does. What concerns one broker (its configuration, its disks)
-is asked of that broker, and what concerns a partition of its leader.
+Requests about the cluster's metadata go to the controller. If brokers forward such requests themselves (Apache Kafka
+without ZooKeeper), they go to the broker that is named as controller. Requests about one broker (its configuration, its
+disks) go to that broker, and requests about a partition go to its leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client: the door to a cluster.
+"""The client: the entry point to a cluster.
 
     with Client("localhost:9092") as client:
         client.admin.create_topic("orders", partitions=3)
@@ -6,8 +6,8 @@
         for record in client.read("orders", 0, from_offset="earliest", until_offset="latest"):
             print(record.offset, record.value)
 
-It is blocking and meant for one thread. Whatever passes by itself is tried again until `timeout_s` is over; what
-remains is raised as a `ClientError` that says what was asked of whom and what to do next.
+It is blocking and meant for one thread. Temporary failures are retried until `timeout_s` has passed. After that a
+`ClientError` is raised that says which request to which broker failed, and what to do next.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The brokers as a client sees them: who there is, who leads what, whom to ask, and when to ask again.
+"""The brokers as a client sees them: which brokers exist, who leads what, where to send a request, and when to retry.
 
-What is known comes from Metadata, and is kept until something fails. A retriable error or a broken connection is
-tried again with fresh metadata, after a growing pause, until `timeout_s` is over. One thing is not tried again: a
-first contact that fails at every bootstrap address, for waiting does not mend a wrong address. Work that nobody watches
-begin says `wait_for_first`, for it may begin while a broker restarts.
+The information comes from Metadata and is kept until something fails. A retriable error or a broken connection is
+retried with fresh metadata, after a growing pause, until `timeout_s` has passed. There is one exception: if the first
+contact fails at every bootstrap address, it is not retried, because waiting does not fix a wrong address. Unattended
+work sets `wait_for_first`, because it may start while a broker restarts.
 
-A broker that is cut off says nothing, not even that it is gone. So no answer is waited for longer than
-`request_timeout_s`, which leaves time to ask who leads now where `timeout_s` is longer.
+A broker that is unreachable sends nothing, not even that it is gone. So a response is awaited for at most
+`request_timeout_s`, which leaves time to find the new leader if `timeout_s` is longer.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
             host, port = part, str(DEFAULT_PORT)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise Refused(f"{part!r} is not a broker address", hint="write host:port, for example localhost:9092")
+            raise Refused(f"{part!r} is not a broker address", hint="use host:port, for example localhost:9092")
         addresses.append((host, int(port)))
     if not addresses:
-        raise Refused("no broker address is given", hint="write host:port, for example localhost:9092")
+        raise Refused("no broker address is given", hint="use host:port, for example localhost:9092")
     return addresses
 
 
@@ -145,7 +145,7 @@ class Cluster:
             self.describe([])
         if node_id not in self._nodes:
             alive = ", ".join(map(str, sorted(self._nodes))) or "none"
-            raise NotFound(f"broker {node_id} is not in the cluster", hint=f"brokers that live: {alive}")
+            raise NotFound(f"broker {node_id} is not in the cluster", hint=f"available brokers: {alive}")
         node = self._nodes[node_id]
         return self._connect(node.host, node.port)
 

@@ -1,17 +1,18 @@
 """One blocking connection to one broker: requests out, their responses in, in the same order.
 
-The versions that both sides speak are found once, right after connecting; a request then uses the highest one. A name
-may stand for several addresses (`localhost` is often ::1 and 127.0.0.1): each is tried until a Kafka broker answers.
+The versions that both sides support are negotiated once, right after connecting; a request then uses the highest one. A
+name may resolve to several addresses (`localhost` is often ::1 and 127.0.0.1): each is tried until a Kafka broker
+answers.
 
-`send` and `receive` are apart, so that a request can be under way while the caller works on what came before, or
-while other brokers are asked. Responses come in the order of their requests; one that nobody came for, because its
-reader went away, is read and dropped when the next one is wanted.
+`send` and `receive` are separate, so that a request can be in flight while the caller works on earlier data, or while
+other brokers are asked. Responses arrive in the order of their requests. A response whose reader has gone away is read
+and dropped when the next one is needed.
 
-A large response lands in a buffer that is used again once nobody looks at it any more: fresh memory has to be cleared
-first, by Python and by the kernel, which costs half of what receiving does. Python knows who looks: a bytearray
-refuses to change its length while there is a view of it.
+A large response goes into a buffer that is reused once nothing refers to it any more: fresh memory has to be cleared
+first, by Python and by the kernel, which costs half of what receiving does. Python itself tracks the references: a
+bytearray refuses to change its length while a view of it exists.
 
-A connection that failed is closed and never used again: whoever holds it opens another.
+A connection that failed is closed and never used again; its owner opens another.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Connection:
                 self._negotiate()
                 return self._socket
             except OSError as error:
-                reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
+                reason = "no response in time" if isinstance(error, TimeoutError) else _reason(error)
                 # A broker that answered wrongly says more than an address where nothing listens.
                 failure = failure or Unreachable(f"cannot reach a broker at {self.address}: {reason}", hint=hint)
             except ClientError as error:
@@ -133,13 +134,13 @@ class Connection:
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             answer = self.receive(self._send(ApiKey.API_VERSIONS, 0, messages.ApiVersionsRequest()))
         if answer.error_code:
-            raise self._not_kafka(f"it answers the question for its API versions with error {answer.error_code}")
+            raise self._not_kafka(f"it answers the ApiVersions request with error {answer.error_code}")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
     def _not_kafka(self, why: str) -> ClientError:
         self.close()
-        return ClientError(f"{self.address} does not speak as a Kafka broker does: {why}", hint="check host and port")
+        return ClientError(f"{self.address} does not behave like a Kafka broker: {why}", hint="check host and port")
 
     # --- versions -----------------------------------------------------------------------------------
 
@@ -153,16 +154,16 @@ class Connection:
         name = APIS[api_key].name
         if api_key not in self._versions:
             raise ClientError(
-                f"the broker at {self.address} does not offer {name}",
+                f"the broker at {self.address} does not support {name}",
                 ErrorCode.UNSUPPORTED_VERSION,
-                "a newer broker may offer it",
+                "a newer broker may support it",
             )
         low, high = self._versions[api_key]
         ours = APIS[api_key]
         version = min(high, ours.max_version, at_most)
         if version < max(low, ours.min_version):
             raise ClientError(
-                f"the broker at {self.address} offers {name} in versions {low} to {high}, "
+                f"the broker at {self.address} supports {name} in versions {low} to {high}, "
                 f"of which none is known here ({ours.min_version} to {min(ours.max_version, at_most)})",
                 ErrorCode.UNSUPPORTED_VERSION,
             )
@@ -199,7 +200,7 @@ class Connection:
     def receive(self, sent: Sent[R]) -> R:
         """The response to `sent`; those to earlier requests that nobody came for are dropped."""
         if sent not in self._due:
-            raise Unreachable(f"the connection to {self.address} was closed before the answer came")
+            raise Unreachable(f"the connection to {self.address} was closed before the response arrived")
         while True:
             try:
                 answer = self._receive()
@@ -215,7 +216,7 @@ class Connection:
         if isinstance(error, TimeoutError):
             return Unreachable(
                 f"the broker at {self.address} did not answer within {self._timeout_s:g} s",
-                hint="it may be stopped, overloaded or cut off",
+                hint="it may be stopped, overloaded or unreachable",
             )
         return Unreachable(f"the connection to {self.address} broke: {_reason(error)}", hint="is the broker running?")
 

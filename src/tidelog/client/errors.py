@@ -111,9 +111,7 @@ _KINDS: Final[dict[int, type[ClientError]]] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: Fenced,
 }
 
-_FENCED: Final = (
-    "another producer took the transactional id, or the transaction was open longer than its timeout and was aborted"
-)
+_FENCED: Final = "another producer uses the transactional ID, or the transaction exceeded its timeout and was aborted"
 
 _HINTS: Final[dict[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "check the name, or create the topic first",
@@ -124,7 +122,7 @@ _HINTS: Final[dict[int, str]] = {
     ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the brokers",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or send smaller records",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the topic, or send smaller records",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "use a replication factor no larger than the number of brokers",
     ErrorCode.NOT_ENOUGH_REPLICAS: "start the brokers that are down, or lower min.insync.replicas",
     ErrorCode.LEADER_NOT_AVAILABLE: "start the brokers that hold the partition's replicas",
     ErrorCode.INVALID_TIMESTAMP: "see message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
@@ -134,8 +132,8 @@ _HINTS: Final[dict[int, str]] = {
     ErrorCode.PRODUCER_FENCED: _FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: _FENCED,
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for no more than transaction.max.timeout.ms of the brokers",
-    ErrorCode.UNSUPPORTED_VERSION: "a newer broker may offer it",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "use at most transaction.max.timeout.ms of the brokers",
+    ErrorCode.UNSUPPORTED_VERSION: "a newer broker may support it",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an operator for an ACL on the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask an operator for an ACL on the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask an operator for an ACL on the cluster",

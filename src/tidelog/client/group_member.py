@@ -1,12 +1,12 @@
-"""A member of a consumer group, by the protocol in which the broker assigns (KIP-848).
+"""A member of a consumer group, for the protocol in which the broker assigns partitions (KIP-848).
 
-    member.poll()      a heartbeat, if one is due; whether other partitions are to be read from now on
-    member.accept()    what is no longer ours is put down, and the broker is told
-    member.commit(…)   how far we came, under our epoch
-    member.leave()     the others take over at once
+    member.poll()      sends a heartbeat if one is due; returns whether the assignment has changed
+    member.accept()    gives up revoked partitions and tells the broker
+    member.commit(…)   commits the position under the member's epoch
+    member.leave()     leaves the group, so that the others take over at once
 
-Everything happens in the caller's thread: whoever does not poll for the group's session timeout is taken for dead. A
-member that was taken for dead loses its partitions, and joins again at the next poll.
+Everything happens in the caller's thread: a member that does not poll for the group's session timeout is considered
+dead. It then loses its partitions, and joins again at the next poll.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class GroupMember:
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         own = {where: offset for where, offset in offsets.items() if where in self.assignment}
         if own and self._epoch == JOINING:
-            raise ClientError(f"group {self._group_id} went on without this member, which was silent for too long")
+            raise ClientError(f"group {self._group_id} has removed this member, which sent no heartbeat for too long")
         if own:
             Groups(self._cluster).commit(self._group_id, own, self._member_id, self._epoch)
 
@@ -88,8 +88,8 @@ class GroupMember:
             connection = self._cluster.coordinator(self._group_id)
             if ApiKey.CONSUMER_GROUP_HEARTBEAT not in connection.versions:
                 raise ClientError(
-                    f"{connection.address} does not know groups in which the broker assigns",
-                    hint="Apache Kafka has them since 4.0; read without a group, or with another client",
+                    f"{connection.address} does not support the consumer group protocol (KIP-848)",
+                    hint="Apache Kafka supports it since 4.0; read without a group, or with another client",
                 )
             answer = connection.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
             if answer.error_code not in _FENCED:

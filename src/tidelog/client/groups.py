@@ -1,8 +1,8 @@
-"""Consumer groups from the outside: which there are, who is in them, where they stand, and moving that.
+"""Consumer groups from the outside: list and describe groups, and read, change or delete their offsets.
 
-Everything about a group is asked of its coordinator. A group is classic (the client's leader assigns), consumer (the
-broker assigns, KIP-848), share or streams. Which one is not known beforehand, so the describe requests are asked in
-turn until one knows the group, as Apache Kafka's own tools do.
+All requests about a group go to its coordinator. A group is classic (the client's leader assigns), consumer (the broker
+assigns, KIP-848), share or streams. The type is not known in advance, so the describe requests are sent in turn until
+one of them finds the group, as Apache Kafka's own tools do.
 
 Offsets can be committed from the outside only while the group has no members.
 """

@@ -38,7 +38,7 @@ def list_offsets(
         raise Refused(f"there is no offset called {when}", hint=f"one of {', '.join(_WORDS)}, or a time")
     timestamp = _WORDS[when] if isinstance(when, str) else when
     if timestamp < 0 and not isinstance(when, str):
-        raise Refused(f"{timestamp} is not a time: it lies before 1970")
+        raise Refused(f"{timestamp} is not a valid time: it is before 1970")
     info = cluster.known_topic(topic) if partitions is None else None
     left = set(info.partitions if info is not None else partitions or ())
     found: dict[int, OffsetAt] = {}

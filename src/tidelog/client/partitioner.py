@@ -1,8 +1,8 @@
-"""Which partition a record goes to: by its key as Apache Kafka's Java client decides, spread where there is no key.
+"""Which partition a record goes to: by its key as in Apache Kafka's Java client, spread if it has no key.
 
-A key's partition is its murmur2 hash without the sign, modulo the number of partitions, so that records of one key
-meet in one partition whichever client wrote them. Records without a key stick to one partition for a while, which
-makes larger batches, or go round.
+The partition of a key is its murmur2 hash without the sign, modulo the number of partitions, so that all records of a
+key go to one partition whichever client wrote them. Records without a key stay on one partition for a while, which
+makes batches larger, or go round-robin.
 """
 
 from __future__ import annotations

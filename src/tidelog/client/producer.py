@@ -1,15 +1,15 @@
-"""Writing records: batches per partition, sent to their leaders, again until they are acknowledged, never twice.
+"""Writing records: batches per partition, sent to their leaders and retried until acknowledged, never written twice.
 
     send -> open batch of its partition -> full -> queue of the partition -> flush: a round of one batch a partition
 
-A round is one Produce request per leader; requests to several leaders are under way together. A batch keeps its
-producer id, epoch and first sequence number however often it is sent, so that a broker which has it already says so
-instead of writing it again. Only one batch of a partition is under way at a time, so order is kept too.
+A round is one Produce request per leader; requests to several leaders are in flight together. A batch keeps its
+producer ID, epoch and first sequence number however often it is sent, so that a broker that already has it says so
+instead of writing it again. Only one batch per partition is in flight at a time, which also preserves order.
 
-Where the brokers refuse a sequence (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID …) they have forgotten this
-producer. A batch that was never sent before is then sent under a new producer id. One that was sent, and whose outcome
-nobody knows, is not: that could write it twice, so `InDoubt` is raised. A failure drops what is queued; what was
-acknowledged until then is in `delivered`.
+If the brokers refuse a sequence (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID …), they no longer know this
+producer. A batch that was never sent before is then sent under a new producer ID. A batch that was sent and whose
+outcome is unknown is not, because that could write it twice; `InDoubt` is raised instead. A failure drops everything
+that is queued; what was acknowledged before is in `delivered`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Producer:
         auto_create: bool = True,
     ) -> None:
         if str(acks) not in ACKS:
-            raise Refused(f"acks cannot be {acks}", hint="it is all, 1 or 0")
+            raise Refused(f"acks cannot be {acks}", hint="use all, 1 or 0")
         if compression not in CODEC_NAMES:
             raise Refused(f"there is no compression {compression}", hint=f"one of {', '.join(CODEC_NAMES)}")
         self._cluster = cluster
@@ -295,7 +295,7 @@ class Producer:
         doubtful = sum(batch.record_count for batch in pending if batch.doubtful)
         if not doubtful or isinstance(failure, InDoubt):
             return failure
-        return InDoubt(f"{failure}; whether {doubtful} records were written is not known", failure.code, failure.hint)
+        return InDoubt(f"{failure}; {doubtful} records may or may not have been written", failure.code, failure.hint)
 
     def _attempt(self, pending: list[Batch]) -> tuple[list[Batch], ClientError | None]:
         """Sends the batches once: those that are still to be acknowledged, and why."""
@@ -412,7 +412,7 @@ class Producer:
                 self._acknowledged(batch, NO_OFFSET)
                 return None
             batch.doubtful = True
-            return ClientError(f"the leader of {_name(batch)} did not say what came of a batch")
+            return ClientError(f"the leader of {_name(batch)} did not report the result of a batch")
         code = result.error_code
         if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledged(batch, result.base_offset)
@@ -433,9 +433,11 @@ class Producer:
             # Of this partition nothing is in doubt, and other partitions of the round keep what they were packed with.
             self._new_producer()
             batch.packed = None
-            return ClientError(f"{_name(batch)}: the producer id was forgotten", ErrorCode.NETWORK_EXCEPTION)
+            return ClientError(
+                f"{_name(batch)}: the broker no longer knows the producer ID", ErrorCode.NETWORK_EXCEPTION
+            )
         return InDoubt(
-            f"{_name(batch)}: whether {batch.record_count} records were written is not known "
+            f"{_name(batch)}: {batch.record_count} records may or may not have been written "
             f"({ErrorCode.of(code).name})",
             code,
             "read the end of the partition before you send them again",

@@ -1,18 +1,18 @@
-"""Reading: fetches to the leaders of some partitions, one after the other, while the caller works on what came.
+"""Reading: fetches from the leaders of some partitions, continuously, while the caller processes the results.
 
     ask every leader -> collect -> move the positions on -> ask again -> hand out what was collected -> collect -> …
 
-A `Span` is the part of one partition that is still to be read. Its position moves by whole batches, so that gaps that
-compaction left, control batches and aborted records are passed as well.
+A `Span` is the part of one partition that is still to be read. Its position moves by whole batches, so that gaps left
+by compaction, control batches and aborted records are skipped as well.
 
-read_committed: the broker sends nothing beyond the last stable offset, and with each answer the aborted
-transactions that touch it. A producer's records are dropped from the first offset of its aborted transaction to
-the abort marker.
+read_committed: the broker sends nothing beyond the last stable offset, and lists in each response the aborted
+transactions in it. A producer's records are dropped from the first offset of its aborted transaction to the abort
+marker.
 
-When a leader changes, what was read so far may be gone from the log: before going on, the new leader is asked where
-the epoch of the last batch ends (OffsetForLeaderEpoch). If that is before the position, the log was truncated, and
-`LogTruncated` says from where on. A topic that was deleted and created again is an error, never read as if it
-were the old one.
+When a leader changes, records that were already read may be gone from the log: before continuing, the client asks the
+new leader where the epoch of the last batch ends (OffsetForLeaderEpoch). If that is before the position, the log was
+truncated, and `LogTruncated` says from where on. A topic that was deleted and recreated is an error and is never read
+as if it were the old one.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Reader:
                 span.topic_id = info.topic_id
             elif span.topic_id != info.topic_id:
                 raise Recreated(
-                    f"topic {span.topic} was deleted and created again while it was read",
+                    f"topic {span.topic} was deleted and recreated while it was being read",
                     hint="read it again from the start",
                 )
             if partition.leader_epoch > span.leader_epoch:
@@ -242,7 +242,7 @@ class Reader:
         check(found.error_code, f"{what}: where leader epoch {span.epoch} ends")
         if found.end_offset < span.position:
             raise LogTruncated(
-                f"{what} was read up to offset {span.position}, and its new leader has only {found.end_offset} of that",
+                f"{what} was read up to offset {span.position}, but its new leader ends at offset {found.end_offset}",
                 max(found.end_offset, 0),
             )
 
@@ -292,7 +292,7 @@ class Reader:
         except InvalidBatch as error:
             return ClientError(f"{what}: a batch is damaged: {error.message}")
         if last is None:
-            return ClientError(f"{what}: the broker sent {len(fetched.records)} bytes, and no whole batch in them")
+            return ClientError(f"{what}: the broker sent {len(fetched.records)} bytes without a complete batch")
         chunks.append(Chunk(span, start, fetched))
         span.position = max(start, last.next_offset)
         span.epoch = last.leader_epoch
@@ -409,7 +409,7 @@ def damaged(name: str, header: BatchHeader, error: InvalidBatch) -> ClientError:
     return ClientError(
         f"the batch at offset {header.base_offset} of {name} is damaged: {error}",
         error.code,
-        f"go on after it, from offset {header.next_offset}",
+        f"skip it and continue from offset {header.next_offset}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Where share groups stand (KIP-932), from the outside.
+"""Positions of share groups (KIP-932), from the outside.
 
 A share group has no committed offsets but a start offset per partition: everything before it is done with, and what
 lies after it is delivered, acknowledged and delivered again record by record. It can be moved only while the group has

@@ -77,7 +77,7 @@ class TransactionalProducer(Producer):
         **options: Any,
     ) -> None:
         if not transactional_id:
-            raise Refused("a transactional id must have a name")
+            raise Refused("a transactional ID must not be empty")
         super().__init__(cluster, **{**options, "acks": "all", "idempotent": True})
         self._transactional_id = self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
@@ -121,7 +121,7 @@ class TransactionalProducer(Producer):
             )
             answer = connection.call(ApiKey.INIT_PRODUCER_ID, request)
             if answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                detail = f"the brokers do not let a transaction be open for {self._timeout_ms} ms"
+                detail = f"the brokers do not allow a transaction timeout of {self._timeout_ms} ms"
                 raise error_for(answer.error_code, what, detail)
             check(answer.error_code, what)
             return answer
@@ -197,7 +197,7 @@ class TransactionalProducer(Producer):
             self._state = _FAILED
             self._why_failed = str(error)
             if committed and isinstance(error, (Unreachable, TimedOut)):
-                what = f"whether the transaction of {self.transactional_id} was committed is not known"
+                what = f"the transaction of {self.transactional_id} may or may not have been committed"
                 raise InDoubt(f"{what}: {error}", error.code, error.hint) from error
             raise
         self._state = _IDLE
@@ -211,7 +211,7 @@ class TransactionalProducer(Producer):
             _IDLE: "no transaction is open",
             _OPEN: "a transaction is open",
             _FAILED: f"the transaction has failed ({self._why_failed}) and must be aborted",
-            _PREPARED: "the transaction is prepared, and can only be ended",
+            _PREPARED: "the transaction is prepared and can only be ended",
             _OVER: f"the producer is fenced ({self._why_failed})",
         }
         kind = Fenced if self._state == _OVER else Refused
@@ -296,7 +296,7 @@ def end_result(answer: messages.EndTxnResponse, prepared: Prepared, committed: b
         raise Fenced(
             f"{what}: it is not open, or was {other} before (INVALID_TXN_STATE)",
             ErrorCode.INVALID_TXN_STATE,
-            "a transaction that is open longer than its timeout is aborted" if committed else None,
+            "a transaction is aborted when it exceeds its timeout" if committed else None,
         )
     check(answer.error_code, what)
     return answer

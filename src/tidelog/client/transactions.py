@@ -1,12 +1,12 @@
-"""Transactions from the outside: which there are, what they wait for, which hang, and ending those.
+"""Transactions from the outside: list and describe them, find hanging ones, and end them.
 
-A transaction is known in two places. Its coordinator has the transactional id, the state and the partitions; the leader
-of each partition has the producers that wrote there and where their open transactions begin. A transaction hangs where
-a partition has it open and no coordinator will end it: readers of committed records wait behind it for ever. It is
-ended by an abort marker on that partition alone. What a coordinator does know is ended through the coordinator, which
-fences the producer and marks all its partitions; to mark one of them behind its back would tear the transaction.
+A transaction is known in two places. Its coordinator has the transactional ID, the state and the partitions; the leader
+of each partition has the producers that wrote there and the start of their open transactions. A transaction hangs if it
+is open on a partition and no coordinator will end it: `read_committed` consumers wait behind it for ever. It is ended
+by an abort marker on that partition alone. A transaction that a coordinator knows is ended through the coordinator,
+which fences the producer and marks all its partitions; marking one of them behind its back would tear the transaction.
 
-A transaction that its producer has prepared can be ended from anywhere, by whoever knows its `Prepared`.
+A transaction that its producer has prepared can be ended from anywhere with its `Prepared`.
 """
 
 from __future__ import annotations
@@ -277,9 +277,9 @@ def _described(state: messages.DescribeTransactionsResponse.TransactionState, co
 def _need_duration(connection: Connection) -> None:
     if connection.version_of(ApiKey.LIST_TRANSACTIONS) < _FIRST_VERSION_WITH_DURATION:
         raise ClientError(
-            f"the broker at {connection.address} cannot tell how long a transaction has been open",
+            f"the broker at {connection.address} cannot report how long a transaction has been open",
             ErrorCode.UNSUPPORTED_VERSION,
-            "a newer broker may offer it",
+            "a newer broker may support it",
         )
 
 

@@ -1,8 +1,8 @@
 """Altering: AlterConfigs replaces all values of a resource, IncrementalAlterConfigs changes some of them.
 
-`incremental` turns the stored texts of a resource and a list of operations into its new texts; `check` says whether
-texts may be stored. Both raise ConfigError, whose `error_code` and text go to the client. Nothing is changed here:
-the controller stores the result, and brokers load it.
+`incremental` applies a list of operations to the stored texts of a resource and returns the new texts; `check` decides
+whether texts may be stored. Both raise ConfigError, whose `error_code` and text go to the client. Nothing is changed
+here: the controller stores the result, and brokers load it.
 """
 
 from __future__ import annotations

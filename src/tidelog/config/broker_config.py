@@ -1,19 +1,18 @@
-"""The configuration of one broker: what was given at its start, and what was altered since.
+"""The configuration of one broker: what was set at startup, and what was changed since.
 
-Four layers, the strongest first; every value knows the one that it comes from:
+There are four layers, the strongest first. Every value knows the layer it comes from:
 
-    DYNAMIC_BROKER_CONFIG          altered for this broker
-    DYNAMIC_DEFAULT_BROKER_CONFIG  altered for all brokers
+    DYNAMIC_BROKER_CONFIG          set for this broker at run time
+    DYNAMIC_DEFAULT_BROKER_CONFIG  set for all brokers at run time
     STATIC_BROKER_CONFIG           flags, environment, files (`sources.py` says which of these wins)
     DEFAULT_CONFIG                 the table
 
-The two dynamic layers are kept as text by the controller's store; a broker loads each as a whole, after a start and
-after every change. What is not dynamic cannot be altered: `check_dynamic` refuses it, and `load_dynamic` passes
-over what an older or newer release may have stored.
+The two dynamic layers are kept as text in the controller's store. A broker loads each of them as a whole at startup and
+after every change. Settings that are not dynamic cannot be changed at run time: `check_dynamic` refuses them, and
+`load_dynamic` skips those that an older or newer release may have stored.
 
-`get` parses a value once. `values` offers the same as attributes for hot paths: after the first use
-`values.fetch_max_bytes` is a plain attribute, and the object stays the same when values change, so that a room may
-keep it.
+`get` parses a value once. `values` offers the same values as attributes for hot paths: after the first use
+`values.fetch_max_bytes` is a plain attribute. The object stays the same when values change, so a room may keep it.
 """
 
 from __future__ import annotations
@@ -174,9 +173,9 @@ class BrokerConfig:
     def where(self, name: str) -> str:
         """The place that the value comes from, in words."""
         if name in self._texts and name in self._dynamic:
-            return "altered for this broker"
+            return "set for this broker"
         if name in self._texts and name in self._default:
-            return "altered for all brokers"
+            return "set for all brokers"
         return self._static[name].where if name in self._texts and name in self._static else DEFAULT
 
     def layers(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
@@ -233,7 +232,7 @@ class BrokerConfig:
     def settle(self, name: str, text: str) -> None:
         """A value that only the start could decide, such as a generated broker id; it counts as static from now on."""
         static = {key: value for key, value in self._static.items() if key not in same_setting(name)}
-        static[name] = Setting(name, text, START, "decided at start")
+        static[name] = Setting(name, text, START, "set at startup")
         _pair_ids(static)
         self._adopt(self._trial(static, self._default, self._dynamic))
 
@@ -288,14 +287,12 @@ class BrokerConfig:
                 raise unknown_key(name, BROKER_KEYS)
         fixed = [name for name in texts if _key(name).scope in (READ_ONLY, INTERNAL) and listener_base(name) is None]
         _refuse(fixed, "Cannot update these configs dynamically")
-        _refuse(
-            _PER_LISTENER.intersection(texts), "These security configs can be altered only with a listener's prefix"
-        )
+        _refuse(_PER_LISTENER.intersection(texts), "These security configs can be changed only with a listener prefix")
         for name, text in texts.items():
             parse(_named(_key(name), name), text)
         if not per_broker:
             own = [name for name in texts if _is_per_broker(name)]
-            _refuse(own, "Cannot update these configs for all brokers at once, a broker id must be given")
+            _refuse(own, "Cannot update these configs for all brokers at once, a broker ID must be given")
 
     def _trial(self, static: dict[str, Setting], default: dict[str, str], dynamic: dict[str, str]) -> BrokerConfig:
         """The configuration to be, once nobody objects to it."""
@@ -363,7 +360,9 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _refuse_bound(names: Iterable[str]) -> None:
-    _refuse(_BOUND_AT_START.intersection(names), "Cannot update these configs dynamically, start the broker with them")
+    _refuse(
+        _BOUND_AT_START.intersection(names), "Cannot update these configs dynamically, set them when the broker starts"
+    )
 
 
 def _pair_ids(static: dict[str, Setting]) -> None:

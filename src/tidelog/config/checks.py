@@ -1,7 +1,7 @@
-"""What must hold between settings, beyond each value by itself.
+"""Rules that involve several settings.
 
-The rules are Kafka's; each is told with the settings that break it and where they come from, so that one of them can be
-changed. They run at start and before every alteration.
+The rules are Kafka's. An error names the settings that break a rule and where they come from, so that one of them can
+be changed. The rules are checked at startup and before every change.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def check_broker(config: BrokerConfig) -> None:
         raise _conflict(config, "broker.id must be at least 0", "broker.id")
     if "classic" not in config.get("group.coordinator.rebalance.protocols"):
         name = "group.coordinator.rebalance.protocols"
-        raise _conflict(config, f"{name} must contain classic: groups of stock clients depend on it", name)
+        raise _conflict(config, f"{name} must contain classic: groups of most clients depend on it", name)
     if strangers := set(config.get("group.consumer.assignors")).difference(CONSUMER_ASSIGNORS):
         name = "group.consumer.assignors"
-        raise _conflict(config, f"{name} must be among {', '.join(CONSUMER_ASSIGNORS)}, not {min(strangers)}", name)
+        raise _conflict(config, f"{name} must be one of {', '.join(CONSUMER_ASSIGNORS)}, not {min(strangers)}", name)
     check_listeners(config)
 
 
@@ -103,9 +103,9 @@ def _check_log(config: BrokerConfig) -> None:
     cordoned = config.get("cordoned.log.dirs")
     if "*" in cordoned:
         if len(cordoned) > 1:
-            raise _conflict(config, "cordoned.log.dirs with * must contain nothing else", "cordoned.log.dirs")
+            raise _conflict(config, "cordoned.log.dirs must not contain anything else besides *", "cordoned.log.dirs")
     elif strangers := [path for path in cordoned if path not in config.log_dirs]:
-        message = f"cordoned.log.dirs must be among log.dirs, which lacks {', '.join(strangers)}"
+        message = f"cordoned.log.dirs must be in log.dirs, which does not contain {', '.join(strangers)}"
         raise _conflict(config, message, "cordoned.log.dirs")
 
 
@@ -117,7 +117,7 @@ def _check_network(config: BrokerConfig) -> None:
     idle_ms = config.get("connections.max.idle.ms")
     delay = "connection.failed.authentication.delay.ms"
     if 0 <= idle_ms <= config.get(delay):
-        message = f"{delay} must be less than connections.max.idle.ms, or the refusal would never be sent"
+        message = f"{delay} must be less than connections.max.idle.ms, or the failure would never be sent"
         raise _conflict(config, message, delay, "connections.max.idle.ms")
     overrides = connection_overrides(config)
     if config.get("max.connections.per.ip") == 0 and not overrides:

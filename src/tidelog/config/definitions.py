@@ -120,12 +120,12 @@ OWN_DEFAULTS: dict[str, tuple[str | None, str]] = {
     "controller.listener.names": (None, "a broker needs no separate controller"),
     "log.dir": (
         "/tmp/kafka-logs",
-        "data does not belong where the system cleans up; relative to where the broker starts",
+        "the system may clean up /tmp; relative to the directory in which the broker starts",
     ),
-    "max.connections": ("2147483647", "a flood of connections must not take the broker down"),
-    "node.id": (None, "a single broker is number 0"),
+    "max.connections": ("2147483647", "too many connections must not bring the broker down"),
+    "node.id": (None, "a single broker gets ID 0"),
     "process.roles": (None, "a broker needs no separate controller"),
-    "socket.listen.backlog.size": ("50", "of clients that all connect at once, those that do not fit in wait a second"),
+    "socket.listen.backlog.size": ("50", "when many clients connect at once, those beyond the backlog wait a second"),
     "ssl.keystore.type": ("JKS", "keys are read as PEM; a Java key store cannot be read"),
     "ssl.truststore.type": ("JKS", "certificates are read as PEM; a Java trust store cannot be read"),
 }

@@ -6,118 +6,118 @@ definitions.py explains the columns. Most of these are the defaults of topics, w
 
 TABLE = """
 num.partitions                               int      1 >=1 medium read-only works
-    Partitions of a topic that is created without saying how many.
+    Number of partitions of a topic that is created without one.
 auto.create.topics.enable                    boolean  true - high read-only works
-    Whether asking for the metadata of an unknown topic creates it.
+    Whether a metadata request for an unknown topic creates it.
 delete.topic.enable                          boolean  true - high read-only works
-    Whether topics may be deleted at all.
+    Whether topics can be deleted.
 message.max.bytes                            int      1048588 >=0 high cluster-wide works
     Largest record batch that is accepted, after compression; topics override it with max.message.bytes.
 log.dir                                      list     tidelog-data set+ high read-only works
-    Where the log lives, if log.dirs does not say otherwise.
+    Directory of the log, used if log.dirs is not set.
 log.dirs                                     list     null set+ high read-only works
-    Directories that hold the log, separated by commas; each partition lives in one of them.
+    Directories that hold the log, separated by commas; each partition is stored in one of them.
 cordoned.log.dirs                            list     "" set medium per-broker works
-    Log directories that get no new partitions; * stands for all of them.
+    Log directories that get no new partitions; * for all.
 log.dir.failure.timeout.ms                   long     30000 >=1 low read-only none:cluster
-    How long a broker with a failed log directory waits to tell the controller before it stops.
+    How long a broker tries to report a failed log directory to the controller before it stops.
 log.segment.bytes                            int      1073741824 >=1048576 high cluster-wide works
     Size at which a segment is closed and a new one started.
 log.roll.ms                                  long     null - high cluster-wide works
-    Age at which a segment is closed even if it is small; wins over log.roll.hours.
+    Age at which a segment is closed even if it is small; overrides log.roll.hours.
 log.roll.hours                               int      168 >=1 high read-only works
     Age in hours at which a segment is closed even if it is small.
 log.roll.jitter.ms                           long     null - high cluster-wide works
-    Up to this much is taken off the roll age at random, so that segments do not all roll at once.
+    Maximum random time subtracted from the roll age, so that segments do not all roll at once.
 log.roll.jitter.hours                        int      0 >=0 high read-only works
-    The jitter of log.roll.jitter.ms in hours, used where that is not set.
+    The same in hours, used if log.roll.jitter.ms is not set.
 log.retention.ms                             long     null - high cluster-wide works
-    Age at which a closed segment may be deleted, -1 for never; wins over the minutes and the hours.
+    Age at which a closed segment may be deleted; -1 for never; overrides the settings in minutes and hours.
 log.retention.minutes                        int      null - high read-only works
-    Age in minutes at which a closed segment may be deleted; wins over the hours.
+    Age in minutes at which a closed segment may be deleted; overrides the setting in hours.
 log.retention.hours                          int      168 - high read-only works
     Age in hours at which a closed segment may be deleted.
 log.retention.bytes                          long     -1 - high cluster-wide works
-    Size of a partition above which its oldest segments are deleted, -1 for no limit.
+    Size above which the oldest segments of a partition are deleted; -1 for no limit.
 log.retention.check.interval.ms              long     300000 >=1 medium read-only works
-    How often segments are looked at for deletion.
+    How often segments are checked for deletion.
 log.cleanup.policy                           list     delete set:compact,delete medium cluster-wide works
-    What happens to old segments: delete by age and size, compact by key, both, or with an empty list nothing.
+    What happens to old segments: delete by age and size, compact by key, both, or nothing if the list is empty.
 log.segment.delete.delay.ms                  long     60000 >=0 high cluster-wide works
-    How long the files of a deleted segment stay on disk, renamed, before they go.
+    How long the files of a deleted segment stay on disk, renamed, before they are deleted.
 log.index.size.max.bytes                     int      10485760 >=4 medium cluster-wide works
     Largest size of an offset index or time index; a full index rolls the segment.
 log.index.interval.bytes                     int      4096 >=0 medium cluster-wide works
-    Bytes of log between two entries of the offset index.
+    Number of bytes between two entries of the offset index.
 log.flush.interval.messages                  long     9223372036854775807 >=1 high cluster-wide works
-    Records appended to a partition before it is forced to disk.
+    Number of records appended to a partition before it is flushed to disk.
 log.flush.interval.ms                        long     null - high cluster-wide works
-    Longest time a record may wait in memory before it is forced to disk.
+    Longest time a record may stay in memory before it is flushed to disk.
 log.flush.scheduler.interval.ms              long     9223372036854775807 - high read-only works
-    How often logs are checked for a due flush; also the flush age where log.flush.interval.ms is not set.
+    How often logs are checked for a due flush; also the flush interval if log.flush.interval.ms is not set.
 log.flush.offset.checkpoint.interval.ms      int      60000 >=0 high read-only works
-    How often the point up to which logs are flushed is written down, for recovery.
+    How often the recovery points, up to which the logs are flushed, are checkpointed.
 log.flush.start.offset.checkpoint.interval.ms int      60000 >=0 high read-only fixed:checkpoints
-    How often the start offsets of logs are written down.
+    How often the log start offsets are checkpointed.
 log.initial.task.delay.ms                    long     30000 >=0 low internal works
-    Wait after start before the first round of the periodic log tasks.
+    Delay after startup before the periodic log tasks run for the first time.
 log.preallocate                              boolean  false - medium cluster-wide works
-    Whether a new segment file is given its full size at once.
+    Whether a new segment file is preallocated at its full size.
 log.message.timestamp.type                   string   CreateTime in:CreateTime,LogAppendTime medium cluster-wide works
-    Whether a record keeps the time its producer gave it or gets the time of its append.
+    Whether a record keeps the timestamp set by its producer or gets the time at which it is appended.
 log.message.timestamp.before.max.ms          long     9223372036854775807 >=0 medium cluster-wide works
-    How far a record's timestamp may lie behind the broker's clock.
+    How far a record's timestamp may be behind the broker's clock.
 log.message.timestamp.after.max.ms           long     3600000 >=0 medium cluster-wide works
-    How far a record's timestamp may lie ahead of the broker's clock.
+    How far a record's timestamp may be ahead of the broker's clock.
 log.local.retention.ms                       long     -2 >=-2 medium cluster-wide none:tiering
-    Age limit for the local part of a tiered log; -2 takes log.retention.ms.
+    Age limit for the local part of a tiered log; -2 means the value of log.retention.ms.
 log.local.retention.bytes                    long     -2 >=-2 medium cluster-wide none:tiering
-    Size limit for the local part of a tiered log; -2 takes log.retention.bytes.
+    Size limit for the local part of a tiered log; -2 means the value of log.retention.bytes.
 log.cleaner.enable                           boolean  true - medium read-only works
-    Whether the compactor runs; compacted internal topics need it.
+    Whether the log cleaner runs; compacted internal topics need it.
 log.cleaner.threads                          int      1 >=0 medium cluster-wide fixed:one-cleaner
-    Threads that compact.
+    Number of log cleaner threads.
 log.cleaner.backoff.ms                       long     15000 >=0 medium cluster-wide works
-    How long the compactor rests when no log needs it.
+    How long the log cleaner sleeps when no log needs cleaning.
 log.cleaner.dedupe.buffer.size               long     134217728 - medium cluster-wide works
-    Memory for the table of keys, over all compaction threads.
+    Memory for the table of keys, shared by all log cleaner threads.
 log.cleaner.io.buffer.size                   int      524288 >=0 medium cluster-wide works
-    Memory for reading and writing while compacting, over all threads.
+    Memory for I/O buffers during compaction, shared by all log cleaner threads.
 log.cleaner.io.buffer.load.factor            double   0.9 - medium cluster-wide works
-    How full the table of keys may become.
+    Maximum load factor of the table of keys.
 log.cleaner.io.max.bytes.per.second          double   1.7976931348623157E308 - medium cluster-wide works
-    Reading and writing of the compactor together stay below this rate.
+    Maximum rate of the log cleaner's reads and writes combined.
 log.cleaner.delete.retention.ms              long     86400000 >=0 medium cluster-wide works
-    How long a tombstone can still be read after the records it deletes are gone.
+    How long a tombstone can still be read after the records it deletes have been removed.
 log.cleaner.min.compaction.lag.ms            long     0 >=0 medium cluster-wide works
-    A record is not compacted away before it has this age.
+    Age that a record must reach before it can be compacted away.
 log.cleaner.max.compaction.lag.ms            long     9223372036854775807 >=1 medium cluster-wide works
-    A record is considered for compaction at this age at the latest.
+    Age at which a record becomes eligible for compaction at the latest.
 log.cleaner.min.cleanable.ratio              double   0.5 0..1 medium cluster-wide works
-    Share of a log that must be uncompacted before it is worth compacting.
+    Uncompacted share of a log at which it is compacted.
 compression.type                             string   \
 producer in:uncompressed,zstd,lz4,snappy,gzip,producer high cluster-wide works
-    Codec a batch is stored with: a codec's name, uncompressed, or producer to keep what came.
+    Codec that batches are stored with: the name of a codec, uncompressed, or producer to keep the producer's codec.
 compression.gzip.level                       int      -1 gzip-level medium cluster-wide works
-    Level for recompressing with gzip; -1 is gzip's own default.
+    Compression level for recompressing with gzip; -1 is the default of gzip.
 compression.lz4.level                        int      9 1..17 medium cluster-wide works
-    Level for recompressing with lz4.
+    Compression level for recompressing with lz4.
 compression.zstd.level                       int      3 -131072..22 medium cluster-wide works
-    Level for recompressing with zstd.
+    Compression level for recompressing with zstd.
 min.insync.replicas                          int      1 >=1 high cluster-wide works
-    Replicas that must have a batch before acks=all is answered; with fewer in sync the write is refused.
+    Replicas that must be in sync for a write with acks=all; with fewer, the write is refused.
 unclean.leader.election.enable               boolean  false - high cluster-wide works
-    Whether a replica outside the ISR may lead when no other is left, at the price of lost records.
+    Whether a replica outside the ISR may become leader if no other is left, which can lose records.
 num.recovery.threads.per.data.dir            int      2 >=1 high cluster-wide none:threads
-    Threads per log directory that open logs at start and flush them at the end.
+    Threads per log directory that open the logs at startup and flush them at shutdown.
 producer.id.expiration.ms                    int      86400000 >=1 low cluster-wide works
-    How long the state of an idle producer is kept for recognising its repeats.
+    How long the state of an idle producer is kept to detect duplicates.
 producer.id.expiration.check.interval.ms     int      600000 >=1 low internal works
-    How often idle producers are looked for.
+    How often idle producers are checked for expiry.
 create.topic.policy.class.name               class    null - low read-only refused:policy
-    Plug-in class that judges new topics.
+    Plug-in class that validates new topics.
 alter.config.policy.class.name               class    null - low read-only refused:policy
-    Plug-in class that judges configuration changes.
+    Plug-in class that validates configuration changes.
 num.replica.alter.log.dirs.threads           int      null - high read-only none:threads
     Threads that move replicas between log directories.
 """

@@ -7,36 +7,36 @@ TABLE = """
 listeners                                    list     PLAINTEXT://:9092 set+ high per-broker works
     Addresses to listen on, as NAME://host:port; an empty host means every interface, port 0 any free port.
 advertised.listeners                         list     null set+ high read-only works
-    Addresses that clients are told to use; the ones of listeners where this is not set.
+    Addresses advertised to clients; those of listeners if not set.
 listener.security.protocol.map               string   \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT - low per-broker works
-    Which security protocol each listener name stands for.
+    Security protocol of each listener name.
 early.start.listeners                        list     null set high read-only none:authentication
     Listeners that open before the authorizer is ready.
 socket.send.buffer.bytes                     int      102400 - high read-only works
-    SO_SNDBUF of accepted sockets; -1 leaves it to the system.
+    SO_SNDBUF of accepted sockets; -1 for the system's default.
 socket.receive.buffer.bytes                  int      102400 - high read-only works
-    SO_RCVBUF of accepted sockets; -1 leaves it to the system.
+    SO_RCVBUF of accepted sockets; -1 for the system's default.
 socket.request.max.bytes                     int      104857600 >=1 high read-only works
     Largest request; a connection that announces more is closed.
 socket.listen.backlog.size                   int      1024 >=1 medium read-only works
     Connections that may wait to be accepted.
 socket.connection.setup.timeout.ms           long     10000 - medium read-only none:cluster
-    How long an outgoing connection may take at first.
+    Initial timeout for establishing an outgoing connection.
 socket.connection.setup.timeout.max.ms       long     30000 - medium read-only none:cluster
-    Upper limit to which repeated failures raise the connection timeout.
+    Maximum to which repeated failures raise the connection timeout.
 max.connections                              int      10000 >=0 medium cluster-wide works
-    Connections that a listener holds at most.
+    Maximum number of connections of a listener.
 max.connections.per.ip                       int      2147483647 >=0 medium cluster-wide works
-    Connections from one address.
+    Maximum number of connections from one address.
 max.connections.per.ip.overrides             string   "" - medium cluster-wide works
     Exceptions to max.connections.per.ip, as host:number pairs.
 max.connection.creation.rate                 int      2147483647 >=0 medium cluster-wide works
-    Connections accepted per second.
+    Maximum number of connections accepted per second.
 connections.max.idle.ms                      long     600000 - medium read-only works
-    A connection without traffic for this long is closed; negative never.
+    A connection that is idle for this long is closed; negative for never.
 connection.failed.authentication.delay.ms    int      100 >=0 low read-only none:authentication
-    Wait before the connection of a failed authentication is closed.
+    Delay before a connection is closed after a failed authentication.
 num.network.threads                          int      3 >=1 high cluster-wide none:threads
     Threads that read requests and write responses.
 num.io.threads                               int      8 >=1 high cluster-wide none:threads
@@ -44,31 +44,31 @@ num.io.threads                               int      8 >=1 high cluster-wide no
 background.threads                           int      10 >=1 high cluster-wide none:threads
     Threads for background work.
 queued.max.requests                          int      500 >=1 high read-only none:queue
-    Requests that may wait before reading from sockets pauses.
+    Number of requests that may wait before reading from sockets is paused.
 queued.max.request.bytes                     long     -1 - medium read-only works
-    Bytes of requests that may wait before reading pauses; -1 for no limit.
+    Bytes of requests that may wait before reading from sockets is paused; -1 for no limit.
 request.timeout.ms                           int      30000 - high read-only none:cluster
-    How long this broker waits for the answer to a request of its own.
+    How long this broker waits for the response to a request that it sends.
 fetch.max.bytes                              int      57671680 >=1024 medium read-only works
     Largest fetch response, whatever the client asks for.
 max.incremental.fetch.session.cache.slots    int      1000 >=0 medium read-only works
-    Incremental fetch sessions kept at a time.
+    Maximum number of incremental fetch sessions.
 max.request.partition.size.limit             int      2000 >=1 medium read-only works
-    Partitions listed by one DescribeTopicPartitions response.
+    Maximum number of partitions in one DescribeTopicPartitions response.
 fetch.purgatory.purge.interval.requests      int      1000 - medium read-only none:sweeps
-    Completed waiting fetches after which their entries are swept.
+    Number of completed delayed fetches after which they are purged.
 producer.purgatory.purge.interval.requests   int      1000 - medium read-only none:sweeps
-    Completed waiting produces after which their entries are swept.
+    Number of completed delayed produce requests after which they are purged.
 delete.records.purgatory.purge.interval.requests int      1 - medium read-only none:sweeps
-    Completed waiting record deletions after which their entries are swept.
+    Number of completed delayed record deletions after which they are purged.
 share.fetch.purgatory.purge.interval.requests int      1000 - medium read-only none:share
-    Completed waiting share fetches after which their entries are swept.
+    Number of completed delayed share fetches after which they are purged.
 quota.window.num                             int      11 >=1 low read-only none:quotas
     Samples over which client quotas are measured.
 quota.window.size.seconds                    int      1 >=1 low read-only none:quotas
     Length of one sample of a client quota.
 controller.quota.window.num                  int      11 >=1 low read-only none:quotas
-    Samples over which the quotas of topic changes are measured.
+    Samples over which the quotas on topic changes are measured.
 controller.quota.window.size.seconds         int      1 >=1 low read-only none:quotas
     Length of one sample of a topic change quota.
 replication.quota.window.num                 int      11 >=1 low read-only none:cluster
@@ -80,7 +80,7 @@ alter.log.dirs.replication.quota.window.num  int      11 >=1 low read-only none:
 alter.log.dirs.replication.quota.window.size.seconds int      1 >=1 low read-only none:quotas
     Length of one sample for moves between log directories.
 client.quota.callback.class                  class    null - low read-only refused:policy
-    Plug-in class that decides client quotas.
+    Plug-in class that determines client quotas.
 leader.replication.throttled.rate            long     9223372036854775807 >=0 medium cluster-wide none:cluster
     Bytes per second that throttled replicas may fetch from this broker; set while running.
 follower.replication.throttled.rate          long     9223372036854775807 >=0 medium cluster-wide none:cluster
@@ -101,13 +101,13 @@ kafka.metrics.reporters                      list     "" set low read-only fixed
 kafka.metrics.polling.interval.secs          int      10 >=1 low read-only none:metrics
     How often the reporters of the older metrics library are polled.
 telemetry.max.bytes                          int      1048576 >=1 low read-only none:telemetry
-    Largest set of metrics that a client may push.
+    Largest set of metrics that a client may push at once.
 config.providers                             list     "" set low cluster-wide fixed:plug-ins
-    Plug-ins that resolve variables in values; none is ever run here, a value stands for itself.
+    Plug-ins that resolve variables in values; none is ever run, values are used literally.
 unstable.api.versions.enable                 boolean  false - high internal fixed:unstable
-    Whether request versions still under development are offered.
+    Whether API versions that are still in development are enabled.
 unstable.feature.versions.enable             boolean  false - high internal fixed:unstable
-    Whether feature versions still under development are offered.
+    Whether feature versions that are still in development are enabled.
 tidelog.max.decompressed.bytes               int      134217728 >=1 medium read-only works
-    One compressed batch may unpack to this much; a batch that would exceed it is refused.
+    Maximum size of a batch after decompression; a larger batch is refused.
 """

@@ -5,74 +5,74 @@ definitions.py explains the columns.
 
 TOPIC_TABLE = """
 cleanup.policy                          list     delete set:compact,delete medium topic works
-    What happens to old segments: delete by age and size, compact by key, both, or with an empty list nothing.
+    What happens to old segments: delete by age and size, compact by key, both, or nothing if the list is empty.
 compression.type                        string   \
 producer in:uncompressed,zstd,lz4,snappy,gzip,producer medium topic works
-    Codec a batch is stored with: a codec's name, uncompressed, or producer to keep what came.
+    Codec that batches are stored with: the name of a codec, uncompressed, or producer to keep the producer's codec.
 compression.gzip.level                  int      -1 gzip-level medium topic works
-    Level for recompressing with gzip; -1 is gzip's own default.
+    Compression level for recompressing with gzip; -1 is the default of gzip.
 compression.lz4.level                   int      9 1..17 medium topic works
-    Level for recompressing with lz4.
+    Compression level for recompressing with lz4.
 compression.zstd.level                  int      3 -131072..22 medium topic works
-    Level for recompressing with zstd.
+    Compression level for recompressing with zstd.
 delete.retention.ms                     long     86400000 >=0 medium topic works
-    How long a tombstone can still be read after the records it deletes are gone.
+    How long a tombstone can still be read after the records it deletes have been removed.
 file.delete.delay.ms                    long     60000 >=0 medium topic works
-    How long the files of a deleted segment stay on disk, renamed, before they go.
+    How long the files of a deleted segment stay on disk, renamed, before they are deleted.
 flush.messages                          long     9223372036854775807 >=1 medium topic works
-    Records appended to a partition before it is forced to disk.
+    Number of records appended to a partition before it is flushed to disk.
 flush.ms                                long     9223372036854775807 >=0 medium topic works
-    Longest time a record may wait in memory before it is forced to disk.
+    Longest time a record may stay in memory before it is flushed to disk.
 follower.replication.throttled.replicas list     "" replicas medium topic none:cluster
-    Replicas whose fetching is throttled, as partition:broker pairs, or * for all.
+    Follower replicas that are throttled, as partition:broker pairs, or * for all.
 index.interval.bytes                    int      4096 >=0 medium topic works
-    Bytes of log between two entries of the offset index.
+    Number of bytes between two entries of the offset index.
 internal.segment.bytes                  int      null - medium internal works
     Size at which a segment is closed, without the lower limit of segment.bytes; for tests.
 leader.replication.throttled.replicas   list     "" replicas medium topic none:cluster
-    Replicas whose serving is throttled, as partition:broker pairs, or * for all.
+    Replicas that are throttled on the leader's side, as partition:broker pairs, or * for all.
 local.retention.bytes                   long     -2 >=-2 medium topic none:tiering
-    Size limit for the local part of a tiered log; -2 takes retention.bytes.
+    Size limit for the local part of a tiered log; -2 means the value of retention.bytes.
 local.retention.ms                      long     -2 >=-2 medium topic none:tiering
-    Age limit for the local part of a tiered log; -2 takes retention.ms.
+    Age limit for the local part of a tiered log; -2 means the value of retention.ms.
 max.compaction.lag.ms                   long     9223372036854775807 >=1 medium topic works
-    A record is considered for compaction at this age at the latest.
+    Age at which a record becomes eligible for compaction at the latest.
 max.message.bytes                       int      1048588 >=0 medium topic works
     Largest record batch that is accepted, after compression.
 message.timestamp.after.max.ms          long     3600000 >=0 medium topic works
-    How far a record's timestamp may lie ahead of the broker's clock.
+    How far a record's timestamp may be ahead of the broker's clock.
 message.timestamp.before.max.ms         long     9223372036854775807 >=0 medium topic works
-    How far a record's timestamp may lie behind the broker's clock.
+    How far a record's timestamp may be behind the broker's clock.
 message.timestamp.type                  string   CreateTime in:CreateTime,LogAppendTime medium topic works
-    Whether a record keeps the time its producer gave it or gets the time of its append.
+    Whether a record keeps the timestamp set by its producer or gets the time at which it is appended.
 min.cleanable.dirty.ratio               double   0.5 0..1 medium topic works
-    Share of a log that must be uncompacted before it is worth compacting.
+    Uncompacted share of a log at which it is compacted.
 min.compaction.lag.ms                   long     0 >=0 medium topic works
-    A record is not compacted away before it has this age.
+    Age that a record must reach before it can be compacted away.
 min.insync.replicas                     int      1 >=1 medium topic works
-    Replicas that must have a batch before acks=all is answered; with fewer in sync the write is refused.
+    Replicas that must be in sync for a write with acks=all; with fewer, the write is refused.
 preallocate                             boolean  false - medium topic works
-    Whether a new segment file is given its full size at once.
+    Whether a new segment file is preallocated at its full size.
 remote.log.copy.disable                 boolean  false - medium topic none:tiering
-    Whether a tiered topic stops copying segments away.
+    Whether a tiered topic stops copying segments to remote storage.
 remote.log.delete.on.disable            boolean  false - medium topic none:tiering
-    Whether remote segments go when a topic's tiering is switched off.
+    Whether remote segments are deleted when tiering is switched off for a topic.
 remote.storage.enable                   boolean  false - medium topic refused:tiering
-    Whether the topic is tiered; refused here, as tiered storage is not offered.
+    Whether the topic uses tiered storage; refused, because tiered storage is not supported.
 retention.bytes                         long     -1 - medium topic works
-    Size of a partition above which its oldest segments are deleted, -1 for no limit.
+    Size above which the oldest segments of a partition are deleted; -1 for no limit.
 retention.ms                            long     604800000 >=-1 medium topic works
-    Age at which a closed segment may be deleted, -1 for never.
+    Age at which a closed segment may be deleted; -1 for never.
 segment.bytes                           int      1073741824 >=1048576 medium topic works
     Size at which a segment is closed and a new one started.
 segment.index.bytes                     int      10485760 >=4 medium topic works
     Largest size of an offset index or time index; a full index rolls the segment.
 segment.jitter.ms                       long     0 >=0 medium topic works
-    Up to this much is taken off segment.ms at random, so that segments do not all roll at once.
+    Maximum random time subtracted from segment.ms, so that segments do not all roll at once.
 segment.ms                              long     604800000 >=1 medium topic works
     Age at which a segment is closed even if it is small.
 unclean.leader.election.enable          boolean  false - medium topic works
-    Whether a replica outside the ISR may lead when no other is left, at the price of lost records.
+    Whether a replica outside the ISR may become leader if no other is left, which can lose records.
 """
 
 # Where a topic has no value of its own it takes the broker's: the first of these that is set, times its unit.
@@ -111,39 +111,39 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 
 GROUP_TABLE = """
 consumer.session.timeout.ms        int      45000 >=1 medium group works
-    Silence after which a member of this consumer group is removed.
+    Time without a heartbeat after which a member of this consumer group is removed.
 consumer.heartbeat.interval.ms     int      5000 >=1 medium group works
-    Heartbeat interval told to the members of this consumer group.
+    Heartbeat interval that the coordinator gives to members of this consumer group.
 consumer.assignment.interval.ms    int      1000 >=0 medium group works
-    Least time between two assignments of this consumer group.
+    Minimum time between two assignments of this consumer group.
 share.session.timeout.ms           int      45000 >=1 medium group none:share
-    Silence after which a member of this share group is removed.
+    Time without a heartbeat after which a member of this share group is removed.
 share.heartbeat.interval.ms        int      5000 >=1 medium group none:share
-    Heartbeat interval told to the members of this share group.
+    Heartbeat interval that the coordinator gives to members of this share group.
 share.assignment.interval.ms       int      1000 >=0 medium group none:share
-    Least time between two assignments of this share group.
+    Minimum time between two assignments of this share group.
 share.auto.offset.reset            string   latest offset-reset medium group none:share
     Where this share group starts on a new partition: latest, earliest, or by_duration: and an ISO 8601 duration.
 share.isolation.level              string   read_uncommitted in:read_committed,read_uncommitted medium group none:share
     Whether this share group sees records of open and aborted transactions.
 share.record.lock.duration.ms      int      30000 >=1000 medium group none:share
-    How long a record stays with the consumer that acquired it.
+    How long a record stays locked by the consumer that acquired it.
 share.delivery.count.limit         int      5 >=2 medium group none:share
-    Deliveries of a record before it is given up.
+    Maximum number of times a record is delivered.
 share.partition.max.record.locks   int      2000 >=100 medium group none:share
-    Records of one share-partition that may be acquired at a time.
+    Maximum number of records of a share-partition that can be acquired at a time.
 share.renew.acknowledge.enable     boolean  true - medium group none:share
-    Whether a consumer may prolong its hold of a record.
+    Whether a consumer may extend its lock on a record.
 streams.session.timeout.ms         int      45000 >=1 medium group none:streams
-    Silence after which a member of this streams group is removed.
+    Time without a heartbeat after which a member of this streams group is removed.
 streams.heartbeat.interval.ms      int      5000 >=1 medium group none:streams
-    Heartbeat interval told to the members of this streams group.
+    Heartbeat interval that the coordinator gives to members of this streams group.
 streams.assignment.interval.ms     int      1000 >=0 medium group none:streams
-    Least time between two assignments of this streams group.
+    Minimum time between two assignments of this streams group.
 streams.initial.rebalance.delay.ms int      3000 >=0 medium group none:streams
-    How long this streams group waits for further members before its first assignment.
+    How long this streams group waits for more members before its first assignment.
 streams.num.standby.replicas       int      0 >=0 medium group none:streams
-    Standby copies of each task's state.
+    Number of standby replicas of each task's state.
 """
 
 # A group without a value of its own takes the broker's; the bounds are what a group may be given.
@@ -166,11 +166,11 @@ GROUP_SYNONYMS = {
 
 CLIENT_METRICS_TABLE = """
 metrics     list "" set medium client-metrics none:telemetry
-    Prefixes of the metrics that matching clients push; * for all, an empty list for none.
+    Prefixes of the metrics that matching clients push; * for all, empty for none.
 interval.ms int 300000 - medium client-metrics none:telemetry
-    Time between two pushes of a client.
+    Time between two pushes by a client.
 match       list "" set medium client-metrics none:telemetry
-    Which clients are meant: name=pattern pairs, all of which must fit; an empty list for every client.
+    Which clients it applies to: name=pattern pairs that must all match; empty for all clients.
 """
 
 QUOTA_TABLE = """
@@ -179,9 +179,9 @@ producer_byte_rate       long 9223372036854775807 - medium quota none:quotas
 consumer_byte_rate       long 9223372036854775807 - medium quota none:quotas
     Bytes per second that may be fetched.
 request_percentage       double 2.147483647E9 - medium quota none:quotas
-    Share of the broker's time that requests may take, in percent.
+    Percentage of the broker's time that requests may take.
 controller_mutation_rate double 2.147483647E9 - medium quota none:quotas
     Partitions per second that may be created or deleted.
 connection_creation_rate int 2147483647 >=0 medium quota none:quotas
-    Connections per second from an address.
+    Connections per second from one address.
 """

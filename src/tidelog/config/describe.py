@@ -1,12 +1,12 @@
-"""What DescribeConfigs tells: every value with its source, and the synonyms that it won against.
+"""What DescribeConfigs returns: every value with its source, and the synonyms that it overrides.
 
-A synonym is a name that gives or could give the value: the resource's own, then the broker's names for it, layer by
-layer from the strongest to the default. Values of passwords, and of names that nobody knows, are never told.
+A synonym is a name that sets or could set the value: first the resource's own name, then the broker's names for it,
+layer by layer from the strongest to the default. The values of passwords and of unknown names are never shown.
 
-Three habits are Kafka's. `min.insync.replicas` is told as altered for all brokers, since that is how a cluster of
-Kafka 4 is formatted. An entry's synonyms begin with the first one that bears the asked broker name, so that
-`log.retention.hours` is not listed under `log.retention.ms`. And defaults that are null are not listed. One is
-ours: where such a sibling gave a topic its value, as `log.retention.hours` in a file does for `retention.ms`, the
+Three details follow Kafka. `min.insync.replicas` is shown as set for all brokers, because that is how a Kafka 4 cluster
+is formatted. An entry's synonyms begin with the first one that has the requested broker name, so that
+`log.retention.hours` is not listed under `log.retention.ms`. And defaults that are null are not listed. One detail
+differs: if such a sibling gave a topic its value, as `log.retention.hours` in a file does for `retention.ms`, the
 topic's source says so, while Kafka calls it a default.
 """
 

@@ -1,8 +1,8 @@
-"""What a setting does here: the `effect` column of the tables in words, for every place that tells people about it.
+"""What effect each setting has: the `effect` column of the tables in words, for everything that shows it to people.
 
-Kafka's settings are all accepted, so that clients and files written for Kafka work unchanged. Some of them concern
-things that this broker does not have. The start, `tidelog config show` and `explain`, `tidelog doctor` and the page
-in the docs say which, all of them from here.
+All of Kafka's settings are accepted, so that clients and files written for Kafka work unchanged. Some of them concern
+features that this broker does not have. The startup log, `tidelog config show` and `explain`, `tidelog doctor` and the
+docs page all take the list of these settings from here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tidelog.config.values import default_value, parse
 REASONS: Final = {
     "authentication": "clients do not authenticate",
     "buffers": "buffers have fixed sizes",
-    "checkpoints": "log.flush.offset.checkpoint.interval.ms says when start offsets are written, too",
+    "checkpoints": "log.flush.offset.checkpoint.interval.ms applies to log start offsets as well",
     "cluster": "a broker works alone, without replicas or other brokers",
     "codec": "offsets are stored uncompressed",
-    "kraft": "there is no KRaft quorum, a broker keeps its own metadata",
-    "linger": "whatever waits to be written is written together",
+    "kraft": "there is no KRaft quorum; a broker keeps its own metadata",
+    "linger": "all waiting writes are written in one batch",
     "metrics": "metrics are not reported",
     "one-cleaner": "logs are compacted one at a time",
     "plug-ins": "plug-ins are not loaded",
@@ -42,19 +42,19 @@ REASONS: Final = {
     "telemetry": "client metrics are not collected",
     "threads": "the number of threads is not configurable",
     "tiering": "tiered storage is not supported",
-    "timers": "each transaction has a timer of its own",
+    "timers": "each transaction has its own timer",
     "two-phase": "transactions without a timeout are not supported",
-    "unstable": "only released versions are offered",
-    "zookeeper": "there is no ZooKeeper, a broker keeps its own metadata",
+    "unstable": "only released versions are supported",
+    "zookeeper": "there is no ZooKeeper; a broker keeps its own metadata",
 }
 
 #: what settings of the kind REFUSED ask for
-TRANSPORT: Final = "encryption or authentication, and every connection here is plain text from anybody"
-RIGHTS: Final = "authorization, and everybody may do everything here"
-POLICY: Final = "a plug-in that decides what is allowed, and none is loaded here"
-CLUSTER: Final = "other brokers or controllers, and this broker works alone"
-TIERING: Final = "tiered storage, and records are kept only on the disks of this broker"
-LISTENER: Final = "something for one listener that only the broker as a whole has"
+TRANSPORT: Final = "encryption or authentication, but connections are plain text and open to everyone"
+RIGHTS: Final = "authorization, but everyone may do everything"
+POLICY: Final = "a policy plug-in, but plug-ins are not loaded"
+CLUSTER: Final = "other brokers or controllers, but this broker works alone"
+TIERING: Final = "tiered storage, but records are kept only on this broker's disks"
+LISTENER: Final = "a setting for one listener that exists only for the whole broker"
 ASKED: Final = {
     "transport": TRANSPORT,
     "rights": RIGHTS,
@@ -110,6 +110,6 @@ def explain_effect(key: ConfigKey, kind: str) -> str:
         given = "any value" if key.reason == "listener" else "a value other than the default"
         return f"none, and {given} {what}: it asks for {ASKED[key.reason]}"
     if key.effect == FIXED:
-        return f"none: the default is what is done, and another value is ignored ({REASONS[key.reason]})"
+        return f"none: Tidelog always does what the default says, and ignores any other value ({REASONS[key.reason]})"
     assert key.effect == UNSUPPORTED
     return f"none: it is accepted and ignored ({REASONS[key.reason]})"

@@ -1,7 +1,7 @@
-"""The configuration of a group, and of a client metrics subscription: their own values over the broker's.
+"""The configuration of a group, and of a client metrics subscription: their own values override the broker's.
 
-A group's values must lie within the bounds that the broker sets when they are given; bounds that were narrowed
-afterwards cap the stored values, as Kafka does.
+When they are set, the values of a group must lie within the broker's bounds. If the bounds are narrowed later, they cap
+the stored values, as in Kafka.
 """
 
 from __future__ import annotations

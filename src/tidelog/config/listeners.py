@@ -1,8 +1,8 @@
-"""Listeners: where a broker listens, what it tells clients, and how each is secured.
+"""Listeners: where a broker listens, what it advertises to clients, and how each listener is secured.
 
-`listeners` and `advertised.listeners` hold entries NAME://host:port. A name is upper case whatever was written;
-`listener.security.protocol.map` says which security protocol it stands for. An empty host binds every interface. A
-host in brackets is an IPv6 address. Port 0 binds any free port. A single broker that binds every interface needs no
+`listeners` and `advertised.listeners` hold entries NAME://host:port. Names are converted to upper case, and
+`listener.security.protocol.map` maps them to security protocols. An empty host binds every interface. A host in
+brackets is an IPv6 address. Port 0 binds any free port. A single broker that binds every interface needs no
 `advertised.listeners`: each client is told the address at which it reached the broker.
 """
 
@@ -89,8 +89,8 @@ def security_protocols(config: BrokerConfig) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in given.split(","))):
         listener, colon, protocol = item.rpartition(":")
         if not colon or not listener.strip() or protocol.strip() not in SECURITY_PROTOCOLS:
-            hint = f"an entry is NAME:PROTOCOL, where the protocol is one of {', '.join(SECURITY_PROTOCOLS)}"
-            raise ConfigError(f"{name}: {item} is not an entry", name=name, hint=hint).at(config.where(name))
+            hint = f"write NAME:PROTOCOL, where the protocol is one of {', '.join(SECURITY_PROTOCOLS)}"
+            raise ConfigError(f"{name}: {item} is not a valid entry", name=name, hint=hint).at(config.where(name))
         protocols[listener.strip().upper()] = protocol.strip()
     if not config.is_set(name):
         for listener in config.get("controller.listener.names"):
@@ -105,16 +105,16 @@ def check_listeners(config: BrokerConfig) -> None:
     _check_distinct(config, advertised, ports=False)
     names = {endpoint.name for endpoint in bound}
     if not bound:
-        raise _wrong(config, "listeners", "there must be at least one listener that is not a controller's")
+        raise _wrong(config, "listeners", "there must be at least one listener that is not a controller listener")
     for endpoint in advertised:
         if endpoint.name not in names:
-            message = f"advertised.listeners names {endpoint.name}, which is not among listeners"
+            message = f"advertised.listeners names {endpoint.name}, which is not in listeners"
             raise _wrong(config, "advertised.listeners", message)
         if endpoint.host in WILDCARD_ADDRESSES:
             _check_wildcard(config, endpoint)
     inter_broker = inter_broker_listener(config)
     if inter_broker not in {endpoint.name for endpoint in advertised} and config.is_set("inter.broker.listener.name"):
-        message = f"inter.broker.listener.name is {inter_broker}, which is not among the advertised listeners"
+        message = f"inter.broker.listener.name is {inter_broker}, which is not in advertised.listeners"
         raise _wrong(config, "inter.broker.listener.name", message)
 
 
@@ -122,9 +122,9 @@ def _check_wildcard(config: BrokerConfig, endpoint: ListenerEndpoint) -> None:
     """A broker that is alone may listen everywhere and advertise what each client reached it at; see docs/adr/."""
     given = config.is_set("advertised.listeners")
     if given or config.get("zookeeper.connect"):
-        message = f"nobody can connect to {endpoint.host}, so it must not be advertised"
+        message = f"clients cannot connect to {endpoint.host}, so it must not be advertised"
         others = "clients" if given else "clients and the other brokers"
-        hint = f"set advertised.listeners to an address at which {others} can reach this one"
+        hint = f"set advertised.listeners to an address at which {others} can reach this broker"
         raise _wrong(config, "advertised.listeners" if given else "listeners", message, hint)
 
 
@@ -135,7 +135,7 @@ def _endpoints(config: BrokerConfig, name: str, given: Iterable[str]) -> list[Li
         match = _ENTRY.fullmatch(entry)
         port = int(match[3]) if match else -1
         if match is None or not match[1].strip() or not 0 <= port <= 65535:
-            raise _wrong(config, name, f"{entry} is not a listener", "a listener is NAME://host:port")
+            raise _wrong(config, name, f"{entry} is not a listener", "write NAME://host:port")
         listener = match[1].strip().upper()
         if listener not in protocols:
             hint = f"add {listener}:PLAINTEXT (or SSL, SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map"
@@ -153,7 +153,7 @@ def _check_distinct(config: BrokerConfig, endpoints: list[ListenerEndpoint], *, 
     seen: set[str] = set()
     for endpoint in endpoints:
         if endpoint.name in seen:
-            raise _wrong(config, name, f"two listeners are called {endpoint.name}")
+            raise _wrong(config, name, f"two listeners are named {endpoint.name}")
         seen.add(endpoint.name)
     taken: dict[int, ListenerEndpoint] = {}
     for endpoint in endpoints if ports else ():

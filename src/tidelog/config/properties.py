@@ -105,5 +105,5 @@ def _paired(text: str, where: str) -> str:
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        hint = "a character beyond \\uFFFF is written as two escapes, \\uD83D\\uDE00"
-        raise ConfigError("half of a UTF-16 pair stands alone", where=where, hint=hint) from None
+        hint = "write a character beyond \\uFFFF as two escapes, \\uD83D\\uDE00"
+        raise ConfigError("incomplete UTF-16 surrogate pair", where=where, hint=hint) from None

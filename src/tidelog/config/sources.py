@@ -1,15 +1,15 @@
-"""Where settings come from: files, environment, flags; and which of them wins.
+"""Where settings come from (files, environment, flags) and which source wins.
 
-A setting is a name, its text, and its origin: the place in the source's own words (`server.properties:12`,
-`KAFKA_LOG_RETENTION_MS`, `-X log.retention.ms=1000`). Flags win over the environment, the environment over files, a
-later file over an earlier one, and anything over the default. Names that say the same thing (`log.retention.hours`
-and `log.retention.ms`) compete across sources too: an hours flag hides the milliseconds of a file.
+A setting has a name, a text, and an origin, written as in the source itself (`server.properties:12`,
+`KAFKA_LOG_RETENTION_MS`, `-X log.retention.ms=1000`). Flags override the environment, the environment overrides files,
+later files override earlier ones, and all of them override the default. Different names for the same setting
+(`log.retention.hours` and `log.retention.ms`) compete across sources too: a flag in hours hides milliseconds in a file.
 
-A name that nobody knows is reported with the name it was probably meant to be: as a warning from a file or the
-environment, because Kafka ignores such names too and files are shared with other tools; as an error from a flag. It is
-kept in `ignored` all the same: `unkept.py` looks whether it asks for protection.
+An unknown name is reported with the name that was probably meant. In a file or in the environment this is a warning,
+because Kafka ignores such names too and files are shared with other tools. In a flag it is an error. The setting is
+kept in `ignored` anyway, because `unkept.py` checks whether it asks for security.
 
-Text is taken as it stands: nothing in it is expanded, looked up or run.
+Text is used literally: nothing in it is expanded, looked up or run.
 """
 
 from __future__ import annotations
@@ -160,9 +160,7 @@ def read_flags(flags: Iterable[str]) -> list[Setting]:
         name = name.strip()
         where = f"-X {name}"
         if not equals or not name:
-            raise ConfigError(
-                "a setting is given as key=value", where=f"-X {flag}", hint="for example -X num.partitions=3"
-            )
+            raise ConfigError("write settings as key=value", where=f"-X {flag}", hint="for example -X num.partitions=3")
         if broker_key(name) is None:
             raise unknown_key(name, _candidates(name)).at(where)
         settings[name] = Setting(name, text, FLAG, where)

@@ -31,7 +31,7 @@ def parse_toml(data: bytes, path: str) -> list[tuple[str, str, int]]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         hint = None
         if "overwrite" in str(error):
-            hint = 'a name that is also the beginning of another must be quoted: "log.dir.failure.timeout.ms" = 30000'
+            hint = 'quote a name that is also the beginning of another: "log.dir.failure.timeout.ms" = 30000'
         raise ConfigError(f"not valid TOML: {error}", where=path, hint=hint) from error
     lines = _lines(text)
     found: dict[str, tuple[str, str, int]] = {}
@@ -39,7 +39,7 @@ def parse_toml(data: bytes, path: str) -> list[tuple[str, str, int]]:
         line = lines.get(name, 0)
         where = f"{path}:{line}" if line else path
         if name in found:
-            raise ConfigError(f"{name} is given twice, once dotted and once quoted", where=where)
+            raise ConfigError(f"{name} is set twice, once dotted and once quoted", where=where)
         found[name] = (name, _text(name, value, where), line)
     return list(found.values())
 
@@ -57,7 +57,7 @@ def _text(name: str, value: object, where: str) -> str:
         return ",".join(_text(name, item, where) for item in value)
     if isinstance(value, (bool, int, float, str)):
         return to_text(value) or ""
-    hint = "a value is a string, number, boolean or an array of them"
+    hint = "a value must be a string, a number, a boolean or an array of them"
     raise ConfigError(f"{name} cannot be a {type(value).__name__}", name=name, where=where, hint=hint)
 
 

@@ -1,9 +1,9 @@
-"""The configuration of a topic: its own overrides over what the broker gives.
+"""The configuration of a topic: its own overrides on top of the broker's values.
 
-Overrides are kept as text, by Kafka's names, in the controller's store. A broker turns them into typed values with
-`effective` when it creates a log and when anything changes; `fields` gives the same in snake case, for the log's
-own configuration. Overrides are checked with `check_overrides` before they are stored, so `effective` passes over
-what it cannot parse only for the sake of stores that another release wrote.
+Overrides are kept as text, under Kafka's names, in the controller's store. A broker turns them into typed values with
+`effective` when it creates a log and when anything changes; `fields` returns the same in snake case, for the log's own
+configuration. `check_overrides` checks overrides before they are stored, so `effective` skips values that it cannot
+parse only for the sake of stores written by another release.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Durations and sizes as people write them, where a setting takes a plain number: `7d`, `1h30m`, `10GB`, `64MiB`.
 
-The name of a setting tells its unit: what ends with `.ms`, `.seconds`, `.minutes` or `.hours` is a time, and what has
-bytes in it a size. Units of time are ms, s, m, h, d, w; kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024.
-What goes over the wire is always the number.
+The name of a setting determines its unit: names that end with `.ms`, `.seconds`, `.minutes` or `.hours` are times, and
+names that contain bytes are sizes. Units of time are ms, s, m, h, d, w; kB, MB, GB, TB are powers of 1000, and KiB,
+MiB, GiB, TiB are powers of 1024. Only the number is sent over the wire.
 """
 
 from __future__ import annotations

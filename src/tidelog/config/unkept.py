@@ -1,15 +1,15 @@
-"""Settings that ask for something which this broker does not have, and which nobody may believe to be there.
+"""Settings that ask for something this broker does not have, and that nobody must rely on by mistake.
 
-Whoever sets a keystore, an authorizer or `zookeeper.connect` relies on it. A broker that started without it would let
-anybody in, or be a cluster of its own beside the real one, so it does not start: one error names every such setting,
-the place that it comes from, and what to do. Names that no table knows (`super.users`, a plug-in's `sasl.…`) count as
-well: ignoring them would be no better.
+If you set a keystore, an authorizer or `zookeeper.connect`, you rely on it. A broker that started without it would let
+anybody in, or form a cluster of its own next to the real one. So it does not start: one error names every such setting,
+where it comes from, and what to do. Names that no table knows (`super.users`, the `sasl.…` setting of a plug-in) count
+as well, because ignoring them would be no better.
 
-A single listener can be given limits on its connections (`listener.name.<listener>.max.connections`); whatever else is
-given to one, or to a listener that does not exist, is refused as well.
+A single listener can have limits on its connections (`listener.name.<listener>.max.connections`). Any other setting for
+a single listener, or for a listener that does not exist, is refused as well.
 
-What a file written for Kafka mentions without asking for it is left alone: a value that is the default, an empty one,
-a protocol in `listener.security.protocol.map` that no listener uses, a KRaft quorum of this node alone.
+Settings that a file written for Kafka mentions without asking for anything are ignored: a default value, an empty
+value, a protocol in `listener.security.protocol.map` that no listener uses, or a KRaft quorum of this node alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.sources import Setting
 from tidelog.config.values import split_list
 
-NO_LISTENER: Final = "something for a listener that is not among listeners"
+NO_LISTENER: Final = "something for a listener that does not exist"
 
 #: names that no table knows, or the beginning of such names where it ends with a dot -> what is asked for
 _STRANGERS: Final = {
@@ -46,10 +46,10 @@ _IMAGE_PREFIX: Final = "cfg."
 _OF_QUORUM: Final = ("process.roles", "controller.quorum.voters", "controller.quorum.bootstrap.servers")
 
 _ADVICE: Final = {
-    TRANSPORT: "TLS, SASL and ACLs are not there yet. Remove these settings to run without them, on 127.0.0.1 or in a "
-    "network where everybody is trusted",
-    CLUSTER: "Clusters are not there yet. Remove these settings to run one broker that is its own controller",
-    TIERING: "Tiered storage is not there. Remove these settings to keep all data in log.dirs",
+    TRANSPORT: "TLS, SASL and ACLs are not supported yet. Remove these settings to run without them, on 127.0.0.1 "
+    "or in a trusted network",
+    CLUSTER: "Clusters are not supported yet. Remove these settings to run a single broker that is its own controller",
+    TIERING: "Tiered storage is not supported. Remove these settings to keep all data in log.dirs",
     LISTENER: f"A listener can have its own {' and '.join(LISTENER_LIMITS)}. Set anything else for the whole "
     "broker, without listener.name.<listener>., or remove it",
     NO_LISTENER: "Correct the listener's name, or remove the setting",
@@ -82,7 +82,7 @@ def _refuse(found: list[_Asked]) -> None:
     names = list(dict.fromkeys(asked.name for asked in found))
     lines = [f"{asked.where}: {asked.shown} asks for {asked.what}" for asked in found]
     kinds = dict.fromkeys(asked.what if asked.what in _ADVICE else TRANSPORT for asked in found)
-    message = f"this broker does not have what is asked for with {', '.join(names)}"
+    message = f"this broker does not support what these settings ask for: {', '.join(names)}"
     raise ConfigError(message, name=names[0], hint="\n  ".join([*lines, *(_ADVICE[kind] for kind in kinds)]))
 
 

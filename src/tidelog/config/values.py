@@ -213,12 +213,12 @@ def describe_valid(key: ConfigKey) -> str:
         "gzip-level": "a whole number from 1 to 9, or -1",
         "replicas": "the literal '*' or a list of replicas as [partitionId]:[brokerId],[partitionId]:[brokerId],...",
         "offset-reset": _OFFSET_RESET,
-        "nonempty": "a text that is not empty",
+        "nonempty": "a non-empty string",
     }
     if valid in shapes:
         return shapes[valid]
     words = {"boolean": "true or false", "list": "a list, separated by commas", "class": "a class name"}
-    return words.get(key.type, number if key.type in _NUMBER_WORDS else "a text")
+    return words.get(key.type, number if key.type in _NUMBER_WORDS else "a string")
 
 
 def _double_text(value: float) -> str:

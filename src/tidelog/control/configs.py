@@ -1,6 +1,6 @@
 """Configurations of topics, brokers, groups and client metrics: replaced as a whole, or changed key by key.
 
-Which keys exist, their types and which values they take is not known here: `ConfigRules` is handed in.
+This module does not know which keys exist, their types or their valid values: `ConfigRules` is passed in.
 """
 
 from __future__ import annotations

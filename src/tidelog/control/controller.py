@@ -1,12 +1,12 @@
 """The controller: one broker's view of the cluster, and, while that broker is elected, the decisions about it.
 
 Every broker has one. It loads the image, registers the broker, runs for election, and then either decides or waits
-until the elected one is gone. How its plans reach the store is told in `plan`; the arithmetic of partitions is in
-`partitions`, topics, configurations, leadership and reassignment each have a module.
+until the elected controller is gone. `plan` describes how its plans reach the store. The arithmetic of partitions is in
+`partitions`; topics, configurations, leadership and reassignment each have a module.
 
-What is to be done without being asked (a new leader where a broker went, the first leaders of partitions, deletions in
-steps) is not planned by whoever causes it. It follows from the image, and `work` finds it there: so it happens the
-same after a failover as in the middle of things, and a plan too big for the store is simply finished later.
+Work that nobody requests (a new leader after a broker has left, the first leaders of partitions, deletions in steps) is
+not planned by whatever causes it. It follows from the image, where `work` finds it. So it happens in the same way after
+a failover as during normal operation, and a plan that is too big for the store is simply finished later.
 """
 
 from __future__ import annotations
@@ -438,7 +438,7 @@ class Controller:
             reply = ProducerIdBlock(error=stale)
         elif last > MAX_PRODUCER_ID:
             reply = ProducerIdBlock(
-                error=ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out.")
+                error=ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer IDs have been assigned.")
             )
         else:
             draft = Draft(image)

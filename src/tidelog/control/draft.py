@@ -1,7 +1,7 @@
-"""Operations as they gather while a plan is made.
+"""Collects the operations of a plan while it is made.
 
-The first one checks /controller_epoch, so that a controller that was replaced changes nothing. A topic's node holds
-the replicas of all its partitions: however many of them change, it is written once.
+The first operation checks /controller_epoch, so that a replaced controller changes nothing. A topic's node holds the
+replicas of all its partitions: it is written once, however many of them change.
 """
 
 from __future__ import annotations

@@ -159,12 +159,12 @@ class Driver:
                 refuse(ErrorCode.KAFKA_STORAGE_ERROR)
             elif isinstance(result, NoRoom):
                 refuse(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store has no room ({result.path}): try again later."
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store has no space ({result.path}): try again later."
                 )
             elif isinstance(result, ConnectionLoss) and was_active:
                 refresh(lambda: refuse(ErrorCode.REQUEST_TIMED_OUT))
             elif attempt == MAX_ATTEMPTS:
-                refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata changed again and again at {result.path}.")
+                refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata kept changing at {result.path}.")
             else:
                 refresh(again)
 

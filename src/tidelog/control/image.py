@@ -1,11 +1,11 @@
-"""The cluster as its nodes say it is, and the one way in which that changes: `Image.apply`.
+"""The state of the cluster as its nodes describe it, and the only way in which it changes: `Image.apply`.
 
-The image is a function of the nodes. A start applies every node of the store to an empty image; a committed plan
-applies the nodes it wrote; a watch applies what others wrote. All three are the same code, so an image that has lived
-for a year equals one that was loaded a moment ago.
+The image is a function of the nodes. A start applies every node of the store to an empty image, a committed plan
+applies the nodes it wrote, and a watch applies what others wrote. All three use the same code, so an image that has
+existed for a year equals one that was just loaded.
 
-`apply` takes the changes of one transaction and gives the events that tell a broker what to do about it. Events come
-after all changes are in: a new topic is told once, with its leaders, not as a node and then its states.
+`apply` takes the changes of one transaction and returns the events that tell a broker what to do. Events are produced
+after all changes are in: a new topic is reported once, with its leaders, not as a node and then its states.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Carries out what a coordinator (group, txn) decides, over the partitions of its internal topic.
+"""Carries out the decisions of a coordinator (group, txn) on the partitions of its internal topic.
 
     decision ─▶ append its records as one batch ─▶ replay each ─▶ set its timers ─▶ reply, once they are committed
 
-Where the topic is to be flushed before it acknowledges (`flush.messages`), what follows waits for the flush as well.
+If the topic must be flushed before it acknowledges (`flush.messages`), the following steps wait for the flush as well.
 
-A coordinator owns the partitions of its topic that this broker leads. Leading one, it first reads the partition from
-its start and replays it; until that is done the room answers COORDINATOR_LOAD_IN_PROGRESS. Reading happens on a
-worker, a chunk at a time, so that a long partition keeps nobody waiting.
+A coordinator owns the partitions of its topic that this broker leads. When it becomes leader of one, it first reads the
+partition from its start and replays it; until that is done, the room answers COORDINATOR_LOAD_IN_PROGRESS. A worker
+reads it one chunk at a time, so that a long partition does not block anything.
 
 An append that fails changes nothing: the room says what to answer instead. A commit that takes too long is answered
-with the error that such a wait has; the records stay, and a later try finds them.
+with the error for such a wait; the records stay, and a later attempt finds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a coordinator's partition says, read from its log a chunk at a time."""
+"""Reads a coordinator's partition from its log, one chunk at a time."""
 
 from __future__ import annotations
 

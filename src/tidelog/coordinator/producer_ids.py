@@ -1,5 +1,8 @@
-"""Producer ids, handed out from blocks. A block is written down by the controller before any of its ids is used, so no
-id is ever given twice, whatever becomes of this broker; what is left of a block at the end of its life is skipped."""
+"""Producer IDs, allocated from blocks.
+
+The controller records a block before any of its IDs is used, so that no ID is ever assigned twice, whatever happens to
+this broker. What is left of a block when the broker stops is skipped.
+"""
 
 from __future__ import annotations
 

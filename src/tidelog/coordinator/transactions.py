@@ -137,7 +137,7 @@ def producer_error(code: ErrorCode, knows_abortable: bool, bumps_epoch: bool) ->
     if code in _UNVERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not bumps_epoch):
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"it could not be verified that the partition belongs to the transaction ({code.name}): try again",
+            f"could not verify that the partition belongs to the transaction ({code.name}): try again",
         )
     if code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)

@@ -1,6 +1,6 @@
-"""The partitions of an internal topic that a coordinator owns: one shard each, found by hashing an id.
+"""The partitions of an internal topic that a coordinator owns: one shard each, found by hashing an ID.
 
-A shard holds what the records of its partition say. Until it is loaded, whoever asks for it is told to wait.
+A shard holds the state from the records of its partition. Until it is loaded, requests for it are told to wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the log says of an append that failed, in the words that a client of a coordinator understands."""
+"""Translates a failed append into the errors that a client of a coordinator understands."""
 
 from __future__ import annotations
 

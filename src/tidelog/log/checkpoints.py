@@ -165,7 +165,7 @@ class MetaProperties:
             directory_id = fields.get("directory.id")
             return cls(fields["cluster.id"], node_id, parse_id(directory_id) if directory_id else NO_ID)
         except (KeyError, ValueError) as error:
-            raise MalformedCheckpoint(f"{path} is damaged ({error}): restore it from a copy") from None
+            raise MalformedCheckpoint(f"{path} is damaged ({error}): restore it from a backup") from None
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:

@@ -1,12 +1,12 @@
-"""What a clean stop leaves behind for the next start to compare: the size of every file of every segment.
+"""What a clean shutdown records for the next start to compare: the size of every file of every segment.
 
     tidelog-clean-stop      in each log directory, lines in the form of the other checkpoints:
         checkpoint <CRC-32C of recovery-point-offset-checkpoint> 0 0 0 0
         <partition's directory> <base offset> <bytes of .log, .index, .timeindex, .txnindex>
 
-After a clean stop nothing is scanned, so damage that was done while nobody looked (a file cut short or lost, junk
-behind the last batch) shows only in these sizes. The first line ties the file to one stop: another broker that has
-used the directory since has written other recovery points, and what stands here is then passed over.
+After a clean shutdown nothing is scanned, so damage done in the meantime (a truncated or lost file, extra bytes after
+the last batch) shows only in these sizes. The first line ties the file to one shutdown: if another broker has used the
+directory since, it has written other recovery points, and this file is ignored.
 """
 
 from __future__ import annotations

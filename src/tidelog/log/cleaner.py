@@ -4,16 +4,16 @@
     a worker            work()                                reads and writes files; touches nothing that is shared
     broker's thread     done(work, error)                     a few renames, and the log has the new segment
 
-`next_work` gives nothing while a work is under way, and nothing when there is nothing to do or the last round failed:
-ask again after `log.cleaner.backoff.ms`.
+`next_work` returns nothing while work is in progress, if there is nothing to do, or if the last round failed: ask again
+after `log.cleaner.backoff.ms`.
 
-How far each log has come (`log.cleaned_offset`) is kept in `cleaner-offset-checkpoint`, a file per directory in Apache
-Kafka's format, which is written anew whenever it is not what the logs say. It is behind after a crash: then a part is
+The progress of each log (`log.cleaned_offset`) is kept in `cleaner-offset-checkpoint`, one file per directory in Apache
+Kafka's format, which is rewritten whenever it differs from the logs. After a crash it may be behind: then a part is
 compacted once more.
 
-What was planned may be out of date when it is done: the log was cut, deleted, or retention took its oldest segments. A
-group all of whose segments are gone is skipped; anything else gives the round up. A log in which damage is found is not
-touched again (`uncleanable`); a full disk, or too little memory, only ends the round.
+A plan may be out of date when it is carried out: the log was truncated or deleted, or retention removed its oldest
+segments. A group whose segments are all gone is skipped; anything else aborts the round. A log in which damage is found
+is not touched again (`uncleanable`). A full disk, or too little memory, only ends the round.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Cleaner:
     def _leave_alone(self, log: Log, error: Exception) -> CleaningFailed:
         """A log that compaction cannot get through is not tried again; the others are."""
         self.uncleanable[log] = str(error)
-        return CleaningFailed(f"{log.name} is not compacted any more: {error}")
+        return CleaningFailed(f"{log.name} is no longer compacted: {error}")
 
     def _is_here(self, log: Log) -> bool:
         return self._logs.logs.get((log.topic, log.partition)) is log

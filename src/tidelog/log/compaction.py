@@ -65,7 +65,7 @@ _MIN_RECORD_SIZE: Final = 7
 #: by the kernel's codes
 _FAULTS: Final = {
     kernel.Stop.CUT: "the file ends inside a batch",
-    kernel.Stop.BAD_BATCH: "what stands there cannot be the header of a batch",
+    kernel.Stop.BAD_BATCH: "these bytes cannot be the header of a batch",
     kernel.Stop.BAD_CRC: "the batch fails its CRC",
     kernel.Stop.BAD_RECORDS: "the records of the batch are malformed",
 }

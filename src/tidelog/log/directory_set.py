@@ -84,8 +84,8 @@ def found_twice(places: Mapping[TopicPartition, tuple[str, str]]) -> str:
         together.setdefault(pair, []).append(key)
     found = [f"{listed(keys, len(keys))} in both {one} and {other}" for (one, other), keys in together.items()]
     return (
-        f"found twice: {'; '.join(found)}. Move one of each away, or leave the directory with those that are "
-        "out of date out of log.dirs"
+        f"found twice: {'; '.join(found)}. Move one of each away, or remove the directory with the outdated "
+        "ones from log.dirs"
     )
 
 

@@ -122,7 +122,7 @@ class Log:
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Writes down whose partition this is; on the device with the next flush."""
         if self.topic_id not in (None, topic_id):
-            raise InconsistentTopicId(f"{self.name} exists with another topic id")
+            raise InconsistentTopicId(f"{self.name} exists with another topic ID")
         self.topic_id = topic_id
         data = format_partition_metadata(topic_id)
         replace_file(self._disk, f"{self.path}/{PARTITION_METADATA}", data, sync=False)

@@ -141,7 +141,7 @@ class LogDir:
             error.filename = where
         if error.errno in NO_ROOM:
             self.no_room = error
-            return WriteRefused(f"there is no room for {where}: {error.strerror}")
+            return WriteRefused(f"there is no space for {where}: {error.strerror}")
         if error.errno in PASSING:
             return WriteRefused(f"not possible for {where} now: {error.strerror}")
         if error.errno in OF_ONE_FILE:

@@ -271,7 +271,11 @@ class LogDirs:
     def _add_found(self, log: Log, placement: Placement | None) -> None:
         fate = self._fate(log, placement)
         if fate is not None:
-            done = "removed: its topic was deleted" if fate == DELETE else "set aside: it is not placed here any more"
+            done = (
+                "removed: its topic was deleted"
+                if fate == DELETE
+                else "set aside: it is no longer assigned to this directory"
+            )
             self._notices.append(f"{log.path} is {done}")
             self._rename(log, fate)
             return
@@ -310,10 +314,10 @@ class LogDirs:
             self._notices.append(
                 f"log directory {', '.join(sorted(places))} is missing: these partitions are offline until it is back: "
                 f"{listed(absent)}. If it is lost for good, remove its line from {DIRECTORY_SET} in the other log "
-                "directories: they then begin anew, empty"
+                "directories: they are then recreated empty"
             )
         elif absent:
-            self._notices.append(f"found in no log directory, and made anew, empty: {listed(absent)}")
+            self._notices.append(f"not found in any log directory and recreated empty: {listed(absent)}")
         for directory in blank:
             if self.offline and directory.path in places:
                 what = "it is empty, and partitions are missing. Is its disk mounted?"
@@ -338,7 +342,7 @@ class LogDirs:
         """Tries a directory that failed once more; returns the partitions that are back. Raises if it still fails."""
         directory = next((directory for directory in self.dirs if directory.path == path), None)
         if directory is None or directory.failure is None:
-            raise LogDirNotFound(f"{path} is no log directory of this broker that failed")
+            raise LogDirNotFound(f"{path} is not a failed log directory of this broker")
         self._lose(directory, directory.failure)
         directory.failure = None
         directory.unopened.clear()
@@ -401,7 +405,7 @@ class LogDirs:
             if key in directory.unopened:
                 raise StorageError(f"{name_of(key)} cannot be opened: {directory.unopened[key]}")
         if key in self.offline:
-            raise StorageError(f"{name_of(key)} is offline: the log directory that it lies in is missing")
+            raise StorageError(f"{name_of(key)} is offline: its log directory is missing")
         directory = self._dir_for(path)
         self._forget(key)
         log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id)
@@ -425,20 +429,20 @@ class LogDirs:
                 if directory.failure is not None:
                     raise directory.offline()
                 return directory
-        raise LogDirNotFound(f"{path} is no log directory of this broker")
+        raise LogDirNotFound(f"{path} is not a log directory of this broker")
 
     def _dir_for(self, path: str | None) -> LogDir:
         online = [directory for directory in self.dirs if directory.failure is None]
         if path is not None:
             online = [directory for directory in online if directory.path == path]
             if not online:
-                raise LogDirNotFound(f"{path} is no log directory of this broker that works")
+                raise LogDirNotFound(f"{path} is not a working log directory of this broker")
         if not online:
             raise self.dirs[0].offline()
         usable = [directory for directory in online if directory.path not in self.cordoned]
         if not usable:
             paths = ", ".join(directory.path for directory in online)
-            raise LogDirCordoned(f"no new partition may be placed in {paths}: see cordoned.log.dirs")
+            raise LogDirCordoned(f"no new partitions may be placed in {paths}: see cordoned.log.dirs")
         return min(usable, key=lambda directory: len(directory.logs))
 
     def delete(self, key: TopicPartition) -> None:
@@ -670,7 +674,7 @@ class LogDirs:
                 except (OSError, StorageError) as error:
                     why = error.strerror if isinstance(error, OSError) else error
                     self._notices.append(
-                        f"log directory {directory.path} could not be left in good order ({why}): "
+                        f"log directory {directory.path} could not be shut down cleanly ({why}): "
                         "the next start recovers its logs"
                     )
         self._release()

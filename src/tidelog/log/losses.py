@@ -1,7 +1,7 @@
-"""What a log has lost, in one line for each loss: topic, partition, offsets, file.
+"""What a log has lost, in one line per loss: topic, partition, offsets, file.
 
-Nobody knows for certain which offsets a damaged file held. What is told comes from whatever vouches for them: headers
-that can still be read behind the damage, the segments behind it, and the recovery point.
+It is never certain which offsets a damaged file held. The report is based on what evidence there is: headers that can
+still be read after the damage, later segments, and the recovery point.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Opening a log: from the files in a partition's directory to a `Log`.
 
-After a clean stop nothing is scanned: sizes come from the directory listing, the log end from the last index entry and
-the few headers behind it. What differs from the sizes that the stop wrote down (`clean_stop.py`), or a last batch that
-is not whole, was damaged meanwhile: that segment is read through, and what lies behind it stays, as it was flushed.
-After a crash every segment from the recovery point on is read through, batch by batch:
+After a clean shutdown nothing is scanned: sizes come from the directory listing, and the log end from the last index
+entry and the few headers after it. If something differs from the sizes recorded at shutdown (`clean_stop.py`), or the
+last batch is incomplete, the segment was damaged in the meantime: it is scanned, and the segments after it are kept,
+because they were flushed. After a crash every segment from the recovery point on is scanned, batch by batch:
 
     what is found                                             what is done
     a CRC that does not match, a header that cannot be one    cut there, drop all later segments
@@ -17,7 +17,7 @@ After a crash every segment from the recovery point on is read through, batch by
 Leftovers of interrupted work are cleared first: `.deleted` and `.cleaned` files are removed, `.swap` files (a finished
 compaction that was about to replace its originals) take their place.
 
-Whatever is lost is told, one line for each loss (`losses.py`).
+Every loss is reported in one line (`losses.py`).
 """
 
 from __future__ import annotations
@@ -424,7 +424,7 @@ def _drop(log: Log, segments: list[Segment], first: int, end: _SegmentEnd, known
         for deleted in later.rename_deleted():
             log.directory.disk.remove(deleted)
     del segments[first:]
-    also = f"{loss.what}; {len(dropped)} later segments, from {dropped[0].log_path} on, are dropped with it"
+    also = f"{loss.what}; {len(dropped)} later segments, from {dropped[0].log_path} on, are dropped as well"
     return loss._replace(what=also).reaching(end_offset)
 
 
@@ -532,7 +532,7 @@ class _SegmentEnd(NamedTuple):
     def loss(self, segment: Segment, bound: int | None, dense: bool) -> Loss | None:
         if not self.is_short(bound, dense) or (self.cut_bytes and segment.preallocated):
             return None
-        what = f"is damaged at byte {self.position}, and {self.cut_bytes} bytes are cut"
+        what = f"is damaged at byte {self.position}, and {self.cut_bytes} bytes are truncated"
         if not self.cut_bytes:
             what = f"ends at byte {self.position}" if self.position else "is empty"
         end_offset = bound if bound is not None else self.seen_offset if self.seen_offset > self.offset else None

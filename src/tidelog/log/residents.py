@@ -1,8 +1,8 @@
-"""A bound on descriptors and mappings, however many logs there are.
+"""Limits the number of open descriptors and mappings, however many logs there are.
 
-Who takes a descriptor or a mapping says so here; when there are too many, the one that has been held longest gives its
-own back (`park`) and takes it anew when next used. Using one costs nothing here, only taking one does. A slice that
-waits in a socket's queue keeps its file by itself.
+Every descriptor or mapping that is taken is registered here. If there are too many, the one that has been held longest
+is released (`park`) and taken again when it is next used. Using one costs nothing here, only taking one does. A slice
+that waits in a socket's queue keeps its file open by itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Which whole segments a log no longer needs: past its start offset, past its size, past its time.
+"""Which whole segments a log no longer needs: before its start offset, beyond its size, or beyond its age.
 
-Oldest first, each rule stops at the first segment that it keeps, and no rule takes what the high watermark has not
-passed. The active segment is never taken as it is: where all of its records are expired too, the log rolls and the
-former active segment goes (Kafka does the same, or an idle partition would keep its last records for ever).
+Segments are checked oldest first. Each rule stops at the first segment that it keeps, and no rule removes anything at
+or above the high watermark. The active segment is never removed as such: if all of its records have expired too, the
+log rolls and the former active segment is removed (Kafka does the same; otherwise an idle partition would keep its last
+records for ever).
 
-`cleanup.policy` without `delete` leaves only the first rule. Time is the largest timestamp of the segment's records;
-a segment that claims the future keeps itself, and all later ones, alive.
+With a `cleanup.policy` without `delete`, only the first rule applies. The age of a segment is based on the largest
+timestamp of its records; a segment with a timestamp in the future keeps itself and all later ones alive.
 """
 
 from __future__ import annotations

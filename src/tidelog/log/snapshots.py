@@ -1,8 +1,9 @@
 """The producer snapshots of one log: files `<offset>.snapshot`, each what was known of producers up to that offset.
 
-One is written at every roll, named by the new segment's base offset, and one at a clean stop. After a crash the newest
-at or below what must be read again is loaded, and the batches from there on are replayed. A snapshot is synced by the
-flush that follows the roll; one that a crash tore is told by its CRC and passed over for an older one.
+A snapshot is written at every roll, named by the base offset of the new segment, and at a clean shutdown. After a
+crash, the newest one at or below the scanned part is loaded, and the batches from there on are replayed. A snapshot is
+synced by the flush that follows the roll. One that was torn by a crash is detected by its CRC and skipped in favour of
+an older one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Finding records by their time.
+"""Finding records by timestamp.
 
-Timestamps are the producers' and need not rise. The time index of a segment names, each time the largest timestamp so
-far grew, the batch that did it: before that batch nothing is as late. From there headers tell which batch to look into.
+Timestamps come from the producers and need not increase. Each time the largest timestamp so far grows, the time index
+of a segment records the batch that caused it: nothing before that batch is as late. From there, headers tell which
+batch to read.
 """
 
 from __future__ import annotations

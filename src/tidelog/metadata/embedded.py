@@ -1,31 +1,31 @@
 """The embedded store: the tree in memory, every transaction in a journal before it is acknowledged.
 
-Files (see `journal` for their bytes), in one of the broker's log directories (`place`). They are plain files: Apache
-Kafka passes over files it does not know there, but refuses to start on a directory that is not a partition.
+Its files (see `journal` for their format) are in one of the broker's log directories (`place`). They are plain files:
+Apache Kafka ignores unknown files there, but refuses to start on a directory that is not a partition.
 
     tidelog-metadata.snapshot     the tree at some transaction; absent in a young store
     tidelog-metadata.journal      the transactions since
     tidelog-metadata.reserve      room that a start may use where the disk has none left (`reserve`)
 
-Life of a transaction: it is applied to the tree at once, or refused at once; its bytes wait; the executor writes and
-syncs what waits, as one frame; then the callbacks run, in the order of the calls. While a sync is under way further
-calls gather for the next one, so that many submits share a sync. Reads are answered in the same order, so a reader is
-never told of a transaction that a crash could still take back.
+Life of a transaction: it is applied to the tree or refused at once. Its bytes wait until the executor writes and syncs
+all waiting bytes as one frame. Then the callbacks run, in the order of the calls. Calls made during a sync wait for the
+next one, so that many submits share a sync. Reads are answered in the same order, so a reader never sees a transaction
+that a crash could still undo.
 
-One executor call is under way at a time. When the journal has outgrown the snapshot, the next sync writes a snapshot
-of the tree instead, which makes the waiting transactions durable as well, and starts an empty journal.
+Only one executor call runs at a time. When the journal has outgrown the snapshot, the next sync writes a snapshot of
+the tree instead, which also makes the waiting transactions durable, and starts an empty journal.
 
-Crash: whatever was acknowledged is in the synced part of the files. A torn tail is cut when the store is opened, and
-what it held was never acknowledged. Ephemeral nodes belong to a session, and the session to the process: they are
-removed at opening, and this removal is written with the first sync.
+Crash: everything that was acknowledged is in the synced part of the files. A torn tail is truncated when the store is
+opened; its contents were never acknowledged. Ephemeral nodes belong to a session, and the session to the process: they
+are removed when the store is opened, and the removal is written with the first sync.
 
-A full disk takes back what was to be written: the file is cut to where it ended, the tree is read again from it, and
-every transaction that waited is answered with `NoRoom`. The next one may find room. A start cannot do without: until
+Full disk: the write is undone. The file is truncated to its previous end, the tree is read again from it, and every
+waiting transaction is answered with `NoRoom`. The next one may succeed. Startup cannot do without writing: until
 `started` is called, the reserve gives way to what must be written.
 
-Any other write or sync that fails ends the store: the tree may be ahead of the disk, and after a failed fsync the
-kernel may have dropped the pages, so that trying again proves nothing. Every call is then answered with `StoreFailed`;
-opening again is the way back.
+Any other failed write or sync ends the store: the tree may be ahead of the disk, and after a failed fsync the kernel
+may have dropped the pages, so that retrying proves nothing. Every call is then answered with `StoreFailed`; the only
+way back is to open the store again.
 """
 
 from __future__ import annotations
@@ -464,9 +464,9 @@ def read_store(directory: str) -> Stored:
         end = replay(journal, tree, path)
         if end < len(journal):
             torn = len(journal) - end
-            losses.append(f"the last entry of {path} is torn: {torn} bytes after transaction {tree.zxid} are cut")
+            losses.append(f"the last entry of {path} is torn: {torn} bytes after transaction {tree.zxid} are truncated")
     elif snapshot is not None:
-        losses.append(f"{path} is missing: what was decided since {SNAPSHOT_NAME} was written is lost")
+        losses.append(f"{path} is missing: changes since {SNAPSHOT_NAME} was written are lost")
     return Stored(tree, zxid, len(snapshot or b""), end, losses)
 
 

@@ -14,17 +14,17 @@ Two files hold a store. Both begin with eight bytes of magic, then frames:
     operation     uint8 kind, uint32 path length, uint32 data length, path, data
                   kinds: 1 create, 2 create ephemeral, 3 set data, 4 delete
 
-Only transactions that happened are written, with versions checked and sequence numbers filled in, so that replaying
-one cannot be refused.
+Only successful transactions are written, with versions checked and sequence numbers filled in, so that replaying one
+cannot be refused.
 
-A crash tears the last frame at most, because the next one is written only after the last was synced. So a bad frame
-with nothing whole behind it is cut off: no one was told that it happened. A bad frame with a whole one somewhere
-behind it was synced once and has been damaged since: that is refused (`CorruptMetadata`), since going on would lose
-what was acknowledged. The marker is there to find the frames behind a damaged length.
+A crash can tear only the last frame, because a frame is written only after the previous one was synced. So a bad frame
+without a complete one after it is truncated: it was never acknowledged. A bad frame with a complete one somewhere after
+it was synced and has been damaged since. It is refused (`CorruptMetadata`), because continuing would lose acknowledged
+transactions. The marker makes it possible to find the frames after a damaged length.
 
-Files are replaced by writing a temporary one, syncing it, renaming it and syncing the directory. A journal older than
-the snapshot beside it (a crash between the two renames) is harmless: transactions up to the snapshot's zxid are
-passed over.
+Files are replaced by writing a temporary one, syncing it, renaming it and syncing the directory. A journal that is
+older than the snapshot next to it (after a crash between the two renames) is harmless: transactions up to the
+snapshot's zxid are skipped.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def decode_transactions(payload: bytes) -> Iterator[tuple[int, int, list[Op]]]:
             data_at = path_at + path_length
             at = data_at + data_length
             if at > len(payload):
-                raise ValueError("an operation reaches past its frame")
+                raise ValueError("an operation extends past its frame")
             path = decode_path(payload[path_at:data_at])
             if kind == SET_DATA:
                 ops.append(SetData(path, payload[data_at:at]))
@@ -156,7 +156,7 @@ def encode_snapshot(frozen: Frozen) -> bytes:
 def decode_snapshot(data: bytes, name: str) -> Tree:
     whole = read_frame(data, len(SNAPSHOT_MAGIC)) if data.startswith(SNAPSHOT_MAGIC) else None
     if whole is None or whole[1] != len(data):
-        raise CorruptMetadata(f"{name}: not a whole snapshot of a metadata store (its checksum does not match)")
+        raise CorruptMetadata(f"{name}: not a complete snapshot of a metadata store (its checksum does not match)")
     payload = whole[0]
     nodes: dict[str, Node] = {}
     created_under: dict[str, int] = {}
@@ -194,7 +194,7 @@ def replay(data: bytes, tree: Tree, name: str) -> int:
     (base,) = ZXID.unpack(start[0])
     if base > tree.zxid:
         raise CorruptMetadata(
-            f"{name}: begins after transaction {base}, but the snapshot ends at {tree.zxid}: a snapshot is missing"
+            f"{name}: starts after transaction {base}, but the snapshot ends at {tree.zxid}: a snapshot is missing"
         )
     at = start[1]
     while (found := read_frame(data, at)) is not None:

@@ -1,8 +1,8 @@
-"""Where the embedded store is, among the broker's log directories.
+"""Which of the broker's log directories holds the embedded store.
 
-It is made in the first of them and stays there, whatever order they are named in later. Each of the others holds a
-pointer to it, `tidelog-metadata.place`, the path of that directory: a broker that starts without it must not take its
-absence for a store that was never there.
+The store is created in the first directory and stays there, even if the order changes later. Each of the others holds a
+pointer to it, `tidelog-metadata.place`, with the path of that directory: a broker that starts without that directory
+must not conclude that there never was a store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def find_store(directories: Sequence[str]) -> str:
         if place is not None:
             raise StoreMisplaced(
                 f"the metadata that belongs to log directory {path} was last in {place}, and is in none of log.dirs "
-                "now. See that its disk is mounted and that log.dirs names it"
+                "now. Check that its disk is mounted and that log.dirs names it"
             )
     return directories[0]
 

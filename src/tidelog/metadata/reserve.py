@@ -1,8 +1,8 @@
-"""Room on the disk that is kept for a start: a broker cannot begin without writing that it is there.
+"""Disk space reserved for startup: a broker cannot start without writing its registration.
 
-It is a plain file of nothing. Where the disk is full, a start cuts it by as much as it must write, so that the broker
-comes up, serves what it has, and can free room; whoever needs room at other times is refused and asks again. What was
-taken is filled up again as soon as there is room.
+It is a plain file without contents. If the disk is full, startup shrinks it by as much as must be written, so that the
+broker starts, serves its data, and can free space. At other times requests that need space are refused and retried. The
+file is filled up again as soon as there is space.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The door of the metadata store: a tree of small versioned nodes, changed by atomic lists of operations.
+"""The interface of the metadata store: a tree of small versioned nodes, changed by atomic lists of operations.
 
-The model is ZooKeeper's, cut to what a Kafka cluster keeps there:
+The model is ZooKeeper's, reduced to what a Kafka cluster needs:
 
     path            "/brokers/topics/orders"; absolute, no trailing slash; the parent must exist
     node            data bytes, `version` (0 at creation, +1 for each SetData), `czxid` and `mzxid` (the transactions
@@ -10,21 +10,19 @@ The model is ZooKeeper's, cut to what a Kafka cluster keeps there:
     session         owns ephemeral nodes, which vanish with it; ephemeral nodes have no children
 
 Everything is asynchronous. A call takes `done(result)`, and `done` is called exactly once, on the broker's thread, in
-the order in which the calls were made; a store that has the answer at hand may call it before the call returns. A
-result is either a value or a `Refusal`, which is a value too: nothing is raised. A read that comes after a submit sees
-it, and is answered after it.
+the order of the calls; a store that already has the answer may call it before the call returns. A result is either a
+value or a `Refusal`, which is a value too: nothing is raised. A read after a submit sees it, and is answered after it.
 
-Watches. ZooKeeper's own fire once and must be set again; between the two a change can pass unseen, so whoever uses
-them has to read again after every event anyway. This door offers the part that such a reader needs: `watch(path,
-callback)` stays until it is cancelled, and promises that after the *last* change to the node (its existence, its data
-or its list of children) at least one event arrives. Several changes may be told as one, and an event may come with
-nothing changed, after a lost connection was restored for instance. So an event means: read again. An event arrives
-before the answer to any later read that sees the change. An implementation on one-shot watches sets them again with
-each read.
+Watches. ZooKeeper's own watches fire once and must be set again. A change in between can go unseen, so users have to
+read again after every event anyway. This interface offers what such a reader needs: `watch(path, callback)` stays until
+it is cancelled, and guarantees that at least one event arrives after the *last* change to the node (its existence, its
+data or its list of children). Several changes may be reported as one, and an event may arrive without a change, for
+instance after a lost connection was restored. So an event means: read again. An event arrives before the answer to any
+later read that sees the change. An implementation on one-shot watches sets them again with each read.
 
-When the session ends (it expired, or the store closed), every watch is told `SESSION_EXPIRED` once, ephemeral nodes
-are gone, and later calls are answered with `SessionExpired`. The broker then opens a new store: it registers and
-loads again.
+When the session ends (it expired, or the store was closed), every watch gets `SESSION_EXPIRED` once, ephemeral nodes
+are gone, and later calls are answered with `SessionExpired`. The broker then opens a new store, registers and loads
+again.
 """
 
 from __future__ import annotations

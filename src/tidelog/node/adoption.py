@@ -1,14 +1,14 @@
-"""Taking over a data directory that Apache Kafka wrote: its cluster id, its topics, their configurations.
+"""Taking over a data directory that Apache Kafka wrote: its cluster ID, its topics, their configurations.
 
-A directory without a metadata store of ours is either new or Kafka's. What is in it becomes part of the store in one
-transaction, before the broker starts: the cluster id from `meta.properties`, a topic for each partition directory with
-the id in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
-topics' configurations from Kafka's own metadata log (`__cluster_metadata-0`), if it is there.
+A directory without a metadata store of Tidelog is either new or Kafka's. Its contents are added to the store in one
+transaction, before the broker starts: the cluster ID from `meta.properties`, a topic for each partition directory with
+the ID in its `partition.metadata`, this broker as the leader of each partition in the next leader epoch, and the
+configurations of the topics from Kafka's own metadata log (`__cluster_metadata-0`), if it exists.
 
-A store that has lost its end (`store.losses`) may not know the youngest topics any more, whose records are there
-nevertheless: they are taken up in the same way.
+A store that has lost its end (`store.losses`) may not know the newest topics any more, although their records still
+exist: they are restored in the same way.
 
-A directory that has a whole store is ours, and the store says what belongs into it (`placement_of`).
+A directory that has a complete store belongs to Tidelog, and the store says what belongs in it (`placement_of`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOPIC_RESOURCE: Final = 2
 NO_CONTROLLER_EPOCH: Final = 0
 #: for a topic whose own configuration is lost: it must not cost records that were to be kept
 KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-_KEPT: Final = "and their configuration is lost: nothing is deleted from them until retention.ms is set"
+_KEPT: Final = "and their configuration is lost: nothing is deleted from them until you set retention.ms"
 
 
 def written_by(disk: Disk, paths: Iterable[str]) -> MetaProperties | None:
@@ -119,9 +119,9 @@ class Adoption:
         configs = kafka_topic_configs(self._disk, directories)
         if by_topic and not any(self._disk.exists(f"{path}/{KRAFT_LOG}") for path in directories):
             self.notices.append(
-                f"no metadata was found for {len(by_topic)} topics in {', '.join(directories)}: they are taken up "
-                f"from their files, {_KEPT}. Restore tidelog-metadata.journal and "
-                "tidelog-metadata.snapshot from a copy to have their own back"
+                f"no metadata was found for {len(by_topic)} topics in {', '.join(directories)}: they are restored "
+                f"from their files, {_KEPT}. To get their configuration back, restore tidelog-metadata.journal and "
+                "tidelog-metadata.snapshot from a backup"
             )
             configs = dict.fromkeys(by_topic, KEEP_ALL)
         for topic, found in by_topic.items():
@@ -135,7 +135,7 @@ class Adoption:
         for topic, found in _by_topic(logs).items():
             if nodes.topic_path(topic) not in known:
                 ops += self._take_up(topic, found, KEEP_ALL)
-                self.notices.append(f"topic {topic}, unknown to the metadata, is taken up from its files, {_KEPT}")
+                self.notices.append(f"topic {topic}, unknown to the metadata, is restored from its files, {_KEPT}")
         return ops
 
     def _take_up(self, topic: str, found: dict[int, Log], config: Mapping[str, str] | None) -> Iterator[Op]:

@@ -1,8 +1,8 @@
-"""Carries out what the controller decided: partitions come into service and go, configurations take effect.
+"""Carries out the controller's decisions: opens and closes partitions, and applies configurations.
 
-Thousands of partitions take seconds, most of them in the file system, so they are done a few in each turn of the loop,
-and the controller decides nothing else before all are. The image is ahead meanwhile, as it is in Apache Kafka: of a
-partition that is still to be made clients are told that it has no leader here yet, and they ask again.
+Thousands of partitions take seconds, mostly in the file system. So a few are done in each iteration of the loop, and
+the controller makes no other decision until all are done. Meanwhile the image is ahead, as in Apache Kafka: clients are
+told that a partition that is still to be created has no leader here yet, and they ask again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Assignments:
         try:
             yield from turns
         except Exception as error:
-            self._host.report("what the controller decided could not be carried out", error)
+            self._host.report("a decision of the controller could not be carried out", error)
         then()
 
     def _each(self, events: list[Event]) -> Turns:

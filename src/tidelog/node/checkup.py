@@ -1,6 +1,6 @@
-"""A look at a data directory that no broker uses at the moment: what a start would find, lose and say.
+"""Checks a data directory that no broker is using: what a start would find, lose and report.
 
-The start itself is tried, recovery and all, on a disk that keeps its changes to itself. Nothing is written.
+The start itself is tried, including recovery, on a disk that keeps its changes in memory. Nothing is written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
         for topic, config in topic_configs(tree or ()).items():
             policies[topic] = tuple(each.strip() for each in config.get("cleanup.policy", "delete").split(","))
     except CorruptMetadata as error:
-        damages.append(f"the metadata is damaged, and a broker does not start: {error}")
+        damages.append(f"the metadata is damaged, and a broker would not start: {error}")
     disk = OverlayDisk()
     # As it is: the start that is tried knows of this directory only.
     together = read_directory_set(disk, [path]).paths
@@ -88,12 +88,12 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
     others = {*map(os.path.abspath, beside), *together.values()} - {os.path.abspath(path)}
     twice = {key: (path, other) for other in sorted(others) for key in _also_in(disk, other, logs)}
     if twice:
-        damages.append(f"a broker on both directories does not start: {found_twice(twice)}")
+        damages.append(f"a broker would not start on both directories: {found_twice(twice)}")
     if tree is not None and len(together) < 2:
         # With several directories they may lie in another one.
         absent = placement_of(tree, meta.node_id).topic_ids.keys() - logs.logs.keys() - logs.dirs[0].unopened.keys()
         if absent:
-            damages.append(f"nothing is left in {path} of {listed(absent)}: a start makes them anew, empty")
+            damages.append(f"nothing is left in {path} of {listed(absent)}: a broker would recreate them empty")
     if not known and logs.logs:
         damages.append(f"{path}/{JOURNAL_NAME} is missing: the topics' configurations are lost")
     if deep:

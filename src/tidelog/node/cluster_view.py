@@ -1,6 +1,6 @@
-"""What a broker knows of its cluster: who lives in it, which topics there are, how they are configured.
+"""What a broker knows about its cluster: its brokers, its topics and their configurations.
 
-Requests are answered from the image that the controller's driver keeps. Whatever changes the cluster goes to the
+Requests are answered from the image that the controller's driver keeps. Every change to the cluster goes to the
 controller (`decide`), and comes back as events once the store has it.
 """
 
@@ -95,9 +95,7 @@ class ClusterView:
     def _store_failed(self, refusal: Refusal) -> None:
         """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
         why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
-        self.on_store_failed(
-            f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Start it again"
-        )
+        self.on_store_failed(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Restart it")
 
     # --- what the cluster looks like ----------------------------------------------------------------
 

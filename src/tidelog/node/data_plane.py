@@ -1,6 +1,6 @@
-"""The partitions that live on this broker: their logs, their replicas, and who waits for them.
+"""The partitions on this broker: their logs, their replicas, and the requests that wait for them.
 
-An append wakes whoever is parked on its partition, and leaves syncing and removing files to upkeep.
+An append wakes the requests that are parked on its partition. Syncing and removing files is left to upkeep.
 """
 
 from __future__ import annotations

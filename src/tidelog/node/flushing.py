@@ -1,7 +1,7 @@
-"""Syncs logs on workers, one sync of a log at a time.
+"""Syncs logs on workers, one sync per log at a time.
 
-Whoever asks while a sync of the same log is under way shares the next one: a hundred producers that wait for the same
-log cost two syncs, not a hundred. And the steps of two syncs of one log can never overtake each other.
+Requests that arrive while a log is being synced share the next sync: a hundred producers that wait for the same log
+cost two syncs, not a hundred. And the steps of two syncs of the same log can never overtake each other.
 """
 
 from __future__ import annotations

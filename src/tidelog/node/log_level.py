@@ -1,4 +1,4 @@
-"""The least level of what this broker says, as Apache Kafka names levels; it lasts as long as the broker runs."""
+"""The minimum level of this broker's log messages, under Apache Kafka's names; it lasts as long as the broker runs."""
 
 from __future__ import annotations
 

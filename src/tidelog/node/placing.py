@@ -1,8 +1,9 @@
-"""Partitions that are assigned to this broker and cannot be made on it: on a full disk, or in a directory that failed.
+"""Partitions that are assigned to this broker but cannot be created, on a full disk or in a failed directory.
 
-A topic whose creation ends so is taken back, and its creation refused (`tidelog.node.topics`). What cannot be taken
-back (partitions that were added, or a store that is full as well) stays known and offline: its requests are answered
-with a storage error, and what was refused for want of room, or because the directories are cordoned, is tried again.
+If this happens while a topic is created, the topic is removed again and its creation is refused
+(`tidelog.node.topics`). What cannot be undone (added partitions, or a store that is full as well) stays known and
+offline: its requests are answered with a storage error. Partitions that were refused for lack of space, or because the
+directories are cordoned, are tried again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Placing:
 
     def _tell(self, name: str, error: LogError) -> None:
         if isinstance(error, LogDirCordoned):
-            self._host.notice(f"{name} cannot be made: {error}")
+            self._host.notice(f"{name} cannot be created: {error}")
         elif not isinstance(error, WriteRefused):
             # A full disk is told of once, for all that it refuses.
             self._host.report(f"{name} cannot be opened", error)
@@ -67,5 +68,5 @@ class Placing:
                 # What Apache Kafka answers where every directory of every broker is cordoned.
                 is_cordoned = isinstance(error, LogDirCordoned)
                 code = ErrorCode.INVALID_REPLICATION_FACTOR if is_cordoned else ErrorCode.KAFKA_STORAGE_ERROR
-                return ApiError(code, f"Partition {index} could not be made: {error}")
+                return ApiError(code, f"Partition {index} could not be created: {error}")
         return None

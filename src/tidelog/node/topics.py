@@ -1,4 +1,4 @@
-"""Creating topics: those that somebody asks for, and those that are created because they are needed."""
+"""Creating topics: those that clients request, and those that are created because they are needed."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""A real broker in a process of its own, for tests and programs.
+"""A real broker in its own process, for tests and programs.
 
     with RunningBroker({"num.partitions": "3"}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-The broker is `tidelog serve` on a free port of the loopback interface, with a data directory of its own that goes
-when the broker is closed. It is ready when it has said so: one line on its standard output names the address, and
-nothing is polled. Its standard error is kept, and the end of it stands in the message when the broker fails.
+The broker is `tidelog serve` on a free port of the loopback interface, with its own data directory, which is removed
+when the broker is closed. It is ready when it prints one line with its address to standard output; nothing is polled.
+Its standard error is kept, and the end of it is part of the message if the broker fails.
 
-It runs in a process group of its own, so that a Ctrl-C at the terminal stops the tests, and the tests the broker;
-and without the KAFKA_ variables of the environment, which would configure it behind the test's back.
+It runs in its own process group, so that Ctrl-C on the terminal stops the tests, and the tests stop the broker. It does
+not get the KAFKA_ variables of the environment, which would configure it without the test's knowledge.
 
     new --start--> running --pause--> paused --resume--> running --stop, kill--> stopped --start--> running
     any --close--> closed: stopped, and the data directory removed
@@ -90,7 +90,7 @@ class RunningBroker:
     def start(self) -> RunningBroker:
         """Starts the broker and returns when it is ready; on the port that it had, if it ran before."""
         if self.running:
-            raise BrokerFailed(f"the broker already runs on {self.bootstrap}")
+            raise BrokerFailed(f"the broker is already running on {self.bootstrap}")
         arguments = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
         for name, value in self.config.items():
             arguments += ["-X", f"{name}={value}"]
@@ -158,7 +158,7 @@ class RunningBroker:
         """How the broker ended and its last words, if it ended by itself; None if it runs or was stopped."""
         if self.running or not self._expected_to_run:
             return None
-        return self._told(f"the broker ended by itself with exit code {self._ended()}")
+        return self._told(f"the broker exited unexpectedly with exit code {self._ended()}")
 
     def stderr(self, lines: int = _TAIL_LINES) -> str:
         """The last lines that the broker wrote to its standard error."""

@@ -68,7 +68,7 @@ def pytest_runtest_teardown() -> None:
         failure = broker.failure()
         broker.start()
         if failure is not None:
-            pytest.fail(f"{failure}\nIt was started again, on its data, for the tests that follow.", pytrace=False)
+            pytest.fail(f"{failure}\nIt was restarted on its data for the following tests.", pytrace=False)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Where a broker runs: its clock, its timer, its worker threads, and somebody to tell.
+"""The environment of a broker: its clock, its timer, its worker threads, and a place for notices.
 
-Everything that a room needs of the world outside comes through here or through the `Disk`, the `MetadataStore` and the
-sockets that are handed in, so a test or a simulation can replace the world.
+Everything that a room needs from the outside world comes through here, or through the `Disk`, the `MetadataStore` and
+the sockets that are passed in, so that a test or a simulation can replace the world.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Work that would keep everybody waiting if it were done at once: one job at a time, a slice in each turn of the loop.
+"""Work that would block everything if it were done at once: one job at a time, one slice per iteration of the loop.
 
-A job is a generator. Where it yields None the others are served before it goes on; where it yields a function, that is
-called on a worker's thread and its result, or its error, is what the `yield` comes back with. Jobs take their turns in
-the order in which they came, so that only one of them at a time holds what it works on.
+A job is a generator. If it yields None, others are served before it continues. If it yields a function, the function is
+called on a worker thread, and the `yield` returns its result or raises its error. Jobs run in the order in which they
+arrived, so that only one of them at a time holds the memory it works on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Slices:
         except StopIteration:
             pass
         except Exception as failure:
-            self._host.report("a request that takes long failed", failure)
+            self._host.report("a long request failed", failure)
         else:
             if work is None:
                 self._host.workers.call_soon(self._go_on)

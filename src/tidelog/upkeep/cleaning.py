@@ -1,6 +1,6 @@
-"""Runs the compactor: asks it for work every `log.cleaner.backoff.ms`, and goes on at once while there is some.
+"""Runs the compactor: asks it for work every `log.cleaner.backoff.ms`, and continues at once while there is more.
 
-A step runs on a worker; the swap of segments that follows is the broker's, and short.
+A step runs on a worker. The swap of segments that follows runs on the broker's thread, and is short.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a broker does from time to time, unasked: flushes, retention, deletions, checkpoints.
+"""The periodic tasks of a broker: flushes, retention, deletions, checkpoints.
 
-Each is a timer that sets itself again. Deciding what to do is quick and happens on the broker's thread; syncing and
-removing files happens on workers.
+Each task is a timer that sets itself again. Deciding what to do is quick and happens on the broker's thread; syncing
+and removing files happens on workers.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Housekeeping:
             self._host.report(f"log directory {path} has failed ({failures[path]}): its partitions are offline", None)
         if None not in failures.values():
             why = "; ".join(f"{path}: {failure}" for path, failure in failures.items())
-            self._fail(f"every log directory has failed: the broker stops. See that the disks work ({why})")
+            self._fail(f"every log directory has failed: the broker stops. Check the disks ({why})")
 
     def checkpoint_high_watermarks(self) -> None:
         self._data.logs.checkpoint_high_watermarks(self._data.replicas.high_watermarks())
@@ -172,19 +172,19 @@ class Housekeeping:
         self._placing.try_again()
 
     def _watch_room(self, directory: LogDir) -> None:
-        """Says once that a directory is full, and once that it is over: writes are tried whatever is said here."""
+        """Reports once that a directory is full, and once that it has space again. Writes are tried regardless."""
         path, now_ms = directory.path, self._host.clock.monotonic_ms()
         if directory.no_room is not None:
             directory.no_room = None
             if path not in self._full:
                 self._host.notice(
-                    f"log directory {path} is full: writes are refused until there is room; "
-                    "reads, retention and deletions go on"
+                    f"log directory {path} is full: writes are refused until there is space again; "
+                    "reads, retention and deletions continue"
                 )
             self._full[path] = now_ms
         elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and self._data.logs.has_room(directory):
             del self._full[path]
-            self._host.notice(f"log directory {path} has room again: writes are taken")
+            self._host.notice(f"log directory {path} has space again: writes are accepted")
             # Sealed segments whose flush was refused.
             behind = (log for log in directory.logs.values() if log.recovery_point < log.segments.active.base_offset)
             directory.flushes.update(behind)

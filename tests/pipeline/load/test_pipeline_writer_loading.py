@@ -182,7 +182,7 @@ def test_the_command_tells_what_it_did_and_what_went_wrong(
     done = load(files, "-k", "id", "-z", "lz4", "-H", "from='csv'")
     assert done.exit_code == 0 and "2 records from 1 file written to" in done.output
     again = load(files)
-    assert again.exit_code == 0 and "nothing is new" in again.output
+    assert again.exit_code == 0 and "there is nothing new" in again.output
     as_json = load(files, "-o", "json")
     assert json.loads(as_json.stdout) == {"job": loading.topic, "topic": loading.topic, "files": 0, "records": 0}
     assert {(record.key, record.headers) for record in loading.records()} == {

@@ -259,7 +259,7 @@ def test_a_transaction_that_stays_open_is_said_and_nothing_is_skipped() -> None:
 
 
 def test_a_log_that_was_truncated_while_it_was_read_is_data_loss() -> None:
-    truncated = LogTruncated("t-0 was read up to offset 5, and its new leader has only 3 of that", 3)
+    truncated = LogTruncated("t-0 was read up to offset 5, but its new leader ends at offset 3", 3)
     with pytest.raises(DataLoss, match="offsets 3 to 4 are lost: they were read before its log was truncated"):
         chunks_of(Scripted([(5, 9, 9, b"x"), truncated]), 9)
     client = Scripted([(5, 9, 9, b"x"), truncated], [(9, 9, 9, b"y")])

@@ -26,6 +26,7 @@ from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, InvalidBatch, NotOneBatch, read_header
 from tidelog.wire.check import MEDIUM_BYTES, CheckedBatch, TakesLong, check_produced
 from tidelog.wire.errors import ErrorCode, KafkaError, untraced
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -158,9 +159,9 @@ class PendingProduce:
         #: flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
-        self.guards: dict[tuple[str, int], int] = {}
-        self.refusals: dict[tuple[str, int], Refused] = {}
-        self.unverified: set[tuple[str, int]] = set()
+        self.guards: dict[TopicPartition, int] = {}
+        self.refusals: dict[TopicPartition, Refused] = {}
+        self.unverified: set[TopicPartition] = set()
         self.parked: Parked | None = None
 
     def append_all(self) -> None:
@@ -225,7 +226,7 @@ class PendingProduce:
             return
         answered = False
 
-        def verified(codes: Mapping[tuple[str, int], ErrorCode]) -> None:
+        def verified(codes: Mapping[TopicPartition, ErrorCode]) -> None:
             nonlocal answered
             answered = True
             for key, code in codes.items():

@@ -14,6 +14,7 @@ from tidelog.coordinator.transactions import producer_error
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -27,7 +28,7 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 4
 def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
     doors = request.doors
     unknown = take_out_unknown(body, request, _answer)
-    key = (doors.groups.topic, doors.groups.room.partition_for(body.group_id))
+    key = TopicPartition(doors.groups.topic, doors.groups.room.partition_for(body.group_id))
     partition = doors.data.replicas.partitions.get(key)
     if partition is None or not body.topics or not body.group_id:
         # Refused, or nothing to store: the transaction has no part in it.
@@ -52,7 +53,7 @@ def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
         _commit(body, request, unknown, NO_GUARD)
         return
 
-    def verified(codes: Mapping[tuple[str, int], ErrorCode]) -> None:
+    def verified(codes: Mapping[TopicPartition, ErrorCode]) -> None:
         code = codes[key]
         if code is ErrorCode.NONE:
             _commit(body, request, unknown, guard)

@@ -17,6 +17,7 @@ from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.classes import RequestMessage
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 RESOURCE_TYPES: Final = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 #: the source of a configuration value, by the protocol's number
@@ -341,8 +342,8 @@ class Admin:
         return self._cluster.retrying(attempt)
 
     def elect_leaders(
-        self, partitions: Iterable[tuple[str, int]] | None = None, kind: str = "preferred"
-    ) -> dict[tuple[str, int], ClientError | None]:
+        self, partitions: Iterable[TopicPartition] | None = None, kind: str = "preferred"
+    ) -> dict[TopicPartition, ClientError | None]:
         """Elects the preferred leaders, or with "unclean" any replica that lives; of all partitions for None.
 
         What is given back tells of each partition whose leader was to change: None where it did.
@@ -358,16 +359,16 @@ class Admin:
         )
         message = request(election_type=ELECTION_TYPES[kind], topic_partitions=wanted, timeout_ms=self._timeout_ms)
 
-        def attempt() -> dict[tuple[str, int], ClientError | None]:
+        def attempt() -> dict[TopicPartition, ClientError | None]:
             answer = self._cluster.controller().call(ApiKey.ELECT_LEADERS, message)
             check(answer.error_code, "electing leaders")
-            outcome: dict[tuple[str, int], ClientError | None] = {}
+            outcome: dict[TopicPartition, ClientError | None] = {}
             for topic in answer.replica_election_results:
                 for result in topic.partition_result:
                     what = f"electing a leader of {topic.topic}-{result.partition_id}"
                     error = error_for(result.error_code, what, result.error_message) if result.error_code else None
                     if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                        outcome[topic.topic, result.partition_id] = error
+                        outcome[TopicPartition(topic.topic, result.partition_id)] = error
             return outcome
 
         outcome = self._cluster.retrying(attempt)

@@ -49,6 +49,7 @@ from tidelog.wire.batch import (
 )
 from tidelog.wire.check import SHORT_BYTES, AppendRules, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
 _ANY_EPOCH: Final = (1 << 31) - 1
@@ -62,6 +63,7 @@ class Log:
         "_rules",
         "cleaned_offset",
         "directory",
+        "key",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
@@ -85,6 +87,7 @@ class Log:
         self.path = path
         self.topic = topic
         self.partition = partition
+        self.key = TopicPartition(topic, partition)
         self.topic_id: bytes | None = None
         self.notes = PartitionNotes()
         self.log_start_offset = 0

@@ -28,7 +28,6 @@ from tidelog.log.checkpoints import (
     NO_ID,
     MalformedCheckpoint,
     MetaProperties,
-    TopicPartition,
     format_clean_shutdown,
     parse_clean_shutdown,
 )
@@ -52,6 +51,7 @@ from tidelog.log.moves import Move
 from tidelog.log.names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_if_possible, read_topic_id
 from tidelog.log.retention import delete_old_segments
+from tidelog.wire.partitions import TopicPartition
 
 PROBE: Final = ".tidelog-probe"
 _PROBE_BYTES: Final = 1 << 16
@@ -262,7 +262,7 @@ class LogDirs:
             raise DuplicateLog(found_twice(self._twice))
 
     def _add_future(self, log: Log, placement: Placement | None) -> None:
-        key = (log.topic, log.partition)
+        key = log.key
         if key in self.futures or self._fate(log, placement) is not None:
             self._rename(log, DELETE)
         else:
@@ -275,14 +275,14 @@ class LogDirs:
             self._notices.append(f"{log.path} is {done}")
             self._rename(log, fate)
             return
-        other = self.logs.get((log.topic, log.partition))
+        other = self.logs.get(log.key)
         if other is not None:
             if other.notes.moves == log.notes.moves:
-                self._twice[log.topic, log.partition] = other.directory.path, log.directory.path
+                self._twice[log.key] = other.directory.path, log.directory.path
                 return
             # A move was interrupted after the copy had taken the partition's place.
             older, log = sorted((other, log), key=lambda each: each.notes.moves)
-            older.directory.logs.pop((log.topic, log.partition), None)
+            older.directory.logs.pop(log.key, None)
             try:
                 self._rename(older, DELETE)
             except OSError as error:
@@ -290,7 +290,7 @@ class LogDirs:
         self._add(log)
 
     def _fate(self, log: Log, placement: Placement | None) -> str | None:
-        key = (log.topic, log.partition)
+        key = log.key
         if placement is None:
             return None
         fate = placement.fate(key, log.topic_id, self._known.metadata_version)
@@ -356,7 +356,7 @@ class LogDirs:
         return list(directory.logs)
 
     def _add(self, log: Log) -> None:
-        key = (log.topic, log.partition)
+        key = log.key
         self.logs[key] = log
         log.directory.logs[key] = log
 
@@ -377,7 +377,7 @@ class LogDirs:
     # --- logs
 
     def get(self, topic: str, partition: int) -> Log | None:
-        return self.logs.get((topic, partition))
+        return self.logs.get(TopicPartition(topic, partition))
 
     def create(
         self,
@@ -462,10 +462,10 @@ class LogDirs:
     def _rename(self, log: Log, kind: str) -> None:
         """Takes a log out of service: gives its directory a name that says what is to become of it."""
         directory = log.directory
-        path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
+        path = f"{directory.path}/{name_of(log.key, kind, self._new_id().hex())}"
         log.move(path)
         log.abandon()
-        directory.departed.add((log.topic, log.partition))
+        directory.departed.add(log.key)
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 

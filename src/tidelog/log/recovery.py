@@ -31,7 +31,6 @@ from tidelog.log.checkpoints import (
     PARTITION_NOTES,
     MalformedCheckpoint,
     PartitionNotes,
-    TopicPartition,
     format_partition_metadata,
     parse_partition_metadata,
 )
@@ -53,6 +52,7 @@ from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.txn_index import CorruptIndex
 from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, InvalidBatch, crc_matches
+from tidelog.wire.partitions import TopicPartition
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 MAX_OFFSET: Final = (1 << 63) - 1

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from tidelog.control.errors import ApiError
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import Topic
-from tidelog.log.checkpoints import TopicPartition
 from tidelog.log.errors import LogDirCordoned, LogError, WriteRefused
 from tidelog.node.cluster_view import ClusterView
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 
 class Placing:
@@ -32,7 +32,7 @@ class Placing:
 
     def place(self, topic: Topic, assigned: Assignment) -> None:
         """Brings a partition into service, or remembers why that is not possible."""
-        key = (topic.name, assigned.partition_index)
+        key = TopicPartition(topic.name, assigned.partition_index)
         known = key in self._refused
         try:
             self._bring_up(topic, assigned)

@@ -13,6 +13,7 @@ from tidelog.client.offsets import When
 from tidelog.pipeline.plan import Ends, TopicPartition
 from tidelog.pipeline.spec import Source
 from tidelog.pipeline.write_ledger import is_meant_by_patterns
+from tidelog.wire import partitions
 
 CLIENT_ID: Final = "tidelog-pipeline"
 
@@ -68,7 +69,7 @@ class Brokers:
         return found
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._client.groups.commit(group, offsets)
+        self._client.groups.commit(group, {partitions.TopicPartition(*at): offset for at, offset in offsets.items()})
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """What the group has committed; nothing where there is no such group."""

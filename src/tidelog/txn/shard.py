@@ -17,9 +17,10 @@ from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import NO_PRODUCER_EPOCH, TopicPartition, Transaction
+from tidelog.txn.transaction import NO_PRODUCER_EPOCH, Transaction
 from tidelog.txn.turn import TxnDecision
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 
 class Surroundings:

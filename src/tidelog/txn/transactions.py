@@ -32,11 +32,11 @@ from tidelog.txn.partitions import Addition
 from tidelog.txn.producer import expected_identity, initialise
 from tidelog.txn.shard import Shard, Surroundings
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import TopicPartition
 from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 _E = ErrorCode
 

@@ -23,7 +23,7 @@ from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_key, decode_value
 from tidelog.group.replay import decoded
-from tidelog.group.topics import Topic
+from tidelog.group.topics_image import Topic
 from tidelog.wire import messages
 from tidelog.wire.codec import response_codec, stored_codec
 from tidelog.wire.errors import ErrorCode

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
-from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
 from tidelog.log.errors import LogError

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import Completing, context_of, take_out_unknown
+from tidelog.api.grouping import context_of, take_out_unknown
+from tidelog.api.tickets import AmendingTicket, adding_topics
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
@@ -74,14 +75,18 @@ def _commit(body: messages.TxnOffsetCommitRequest, request: Request, unknown: li
     doors = request.doors
     clock = doors.host.clock
     decision = doors.groups.room.txn_offset_commit(
-        Completing(request, unknown), body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
+        AmendingTicket(request, adding_topics(unknown)),
+        body,
+        context_of(request),
+        clock.monotonic_ms(),
+        clock.wall_ms(),
     )
     doors.groups.carry_out(decision, guard)
 
 
 def _refuse(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], code: int) -> None:
     topics = [_answer(topic.name, [p.partition_index for p in topic.partitions], code) for topic in body.topics]
-    Completing(request, unknown).reply(messages.TxnOffsetCommitResponse(topics=topics))
+    AmendingTicket(request, adding_topics(unknown)).reply(messages.TxnOffsetCommitResponse(topics=topics))
 
 
 def _answer(topic: str, indexes: list[int], code: int) -> Answer:

@@ -72,7 +72,7 @@ def command(
     The exit code is 0 where nothing is bad, 1 where data is damaged, 3 where no broker can be reached, 1 for anything
     else that is bad.
     """
-    from tidelog.cli.failure import FAILED, UNREACHABLE
+    from tidelog.cli.error_messages import FAILED, UNREACHABLE
 
     findings = list(check_machine(data_dirs))
     about_data = [finding for each in data_dirs for finding in check_data_directory(each, deep, data_dirs)]

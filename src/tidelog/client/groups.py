@@ -57,7 +57,7 @@ class DescribedGroup(NamedTuple):
     members: list[Member]
 
 
-class Committed(NamedTuple):
+class GroupOffset(NamedTuple):
     """The next offset that the group reads."""
 
     offset: int
@@ -130,11 +130,11 @@ class Groups:
 
     def offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, Committed]:
+    ) -> dict[TopicPartition, GroupOffset]:
         """What the group has committed; for None all of it. A partition without a commit is left out."""
         wanted = None if partitions is None else by_topic(partitions)
 
-        def attempt() -> dict[TopicPartition, Committed]:
+        def attempt() -> dict[TopicPartition, GroupOffset]:
             connection = self._cluster.coordinator(group_id)
             version = min(connection.version_of(ApiKey.OFFSET_FETCH), _LAST_FETCH_WITH_NAMES)
             message = _offset_fetch(group_id, wanted, require_stable, version)
@@ -146,7 +146,7 @@ class Groups:
                 for p in topic.partitions:
                     check(p.error_code, f"the offset of group {group_id} in {topic.name}-{p.partition_index}")
                     if p.committed_offset >= 0:
-                        committed = Committed(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+                        committed = GroupOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
                         found[TopicPartition(topic.name, p.partition_index)] = committed
             return dict(sorted(found.items()))
 
@@ -155,13 +155,13 @@ class Groups:
     def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, int | Committed],
+        offsets: Mapping[TopicPartition, int | GroupOffset],
         member_id: str = "",
         member_epoch: int = -1,
     ) -> None:
         """Moves a group that has no members, or commits what a member of it has read."""
         request = messages.OffsetCommitRequest
-        wanted = {where: c if isinstance(c, Committed) else Committed(c) for where, c in offsets.items()}
+        wanted = {where: c if isinstance(c, GroupOffset) else GroupOffset(c) for where, c in offsets.items()}
 
         def attempt() -> None:
             topics = []

@@ -22,7 +22,7 @@ from tidelog.control.errors import (
 )
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, ResourceType
-from tidelog.control.names import why_invalid
+from tidelog.control.topic_names import why_invalid
 
 MAX_VALUE_LENGTH = 32767
 

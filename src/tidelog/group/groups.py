@@ -40,9 +40,9 @@ from tidelog.group.classic_join import Joining, join
 from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.failure import failed
-from tidelog.group.shard import Group, Shard, Surroundings
-from tidelog.group.topics import Topic
-from tidelog.group.waiting import Waiting
+from tidelog.group.parked_request import ParkedRequest
+from tidelog.group.shard import Group, GroupSurroundings, Shard
+from tidelog.group.topics_image import Topic
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
@@ -60,7 +60,7 @@ def random_uuid() -> str:
 
 class Groups:
     def __init__(self, config: GroupConfig | None = None, new_uuid: Callable[[], str] = random_uuid) -> None:
-        self._around = Surroundings(config or GroupConfig(), new_uuid)
+        self._around = GroupSurroundings(config or GroupConfig(), new_uuid)
         self._shards: Shards[Shard] = Shards(lambda: self._around.config.offsets_topic_num_partitions)
         self.sized = self._shards.sized
         self.partition_for = self._shards.partition_for
@@ -147,9 +147,9 @@ class Groups:
                 continue
             member = group.members[where[1]]
             if member.awaiting_join is not None and member.awaiting_join.ticket is ticket:
-                member.awaiting_join = Waiting(None, member.awaiting_join.api_version)
+                member.awaiting_join = ParkedRequest(None, member.awaiting_join.api_version)
             if member.awaiting_sync is not None and member.awaiting_sync.ticket is ticket:
-                member.awaiting_sync = Waiting(None, member.awaiting_sync.api_version)
+                member.awaiting_sync = ParkedRequest(None, member.awaiting_sync.api_version)
 
     # -- settings, topics, time ----------------------------------------------------------------------------------
 

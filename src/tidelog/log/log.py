@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
+from tidelog.log.append_rules import roll_jitter_ms, rules_of
 from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
 from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
@@ -33,7 +34,6 @@ from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
-from tidelog.log.rules import roll_jitter_ms, rules_of
 from tidelog.log.segment import FileSlice, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots

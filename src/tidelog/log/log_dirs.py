@@ -33,6 +33,7 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
+from tidelog.log.directory_names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
@@ -48,7 +49,6 @@ from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
 from tidelog.log.moves import Move
-from tidelog.log.names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_if_possible, read_topic_id
 from tidelog.log.retention import delete_old_segments
 from tidelog.wire.partitions import TopicPartition

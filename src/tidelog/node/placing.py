@@ -1,8 +1,9 @@
 """Partitions that are assigned to this broker and cannot be made on it: on a full disk, or in a directory that failed.
 
-A topic whose creation ends so is taken back, and its creation refused (`tidelog.node.topics`). What cannot be taken
-back (partitions that were added, or a store that is full as well) stays known and offline: its requests are answered
-with a storage error, and what was refused for want of room, or because the directories are cordoned, is tried again.
+A topic whose creation ends this way is deleted again, and its creation refused (`tidelog.node.topic_creation`). What
+cannot be undone (partitions that were added, or a store that is full as well) stays known and offline: its requests are
+answered with a storage error, and what was refused for want of room, or because the directories are cordoned, is tried
+again.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
 
-class Surroundings:
+class TxnSurroundings:
     """What every shard sees of the world outside its records."""
 
     __slots__ = ("config", "next_producer_id")
@@ -63,7 +63,7 @@ class Shard(deciding.Shard):
         "transactions",
     )
 
-    def __init__(self, partition: int, coordinator_epoch: int, around: Surroundings) -> None:
+    def __init__(self, partition: int, coordinator_epoch: int, around: TxnSurroundings) -> None:
         super().__init__(partition)
         # The leader epoch of the partition: partitions refuse markers of a coordinator that has been replaced.
         self.coordinator_epoch = coordinator_epoch

@@ -1,8 +1,7 @@
 """The source as syntax trees: the modules, what each defines, who uses it, and which names its prose cites.
 
-A definition of a module is used where its own module names it outside of it, where another module imports it by name,
-or where another says `module.name`. A method is used where anything says `.method`. A user that is itself unused does
-not count, so that what only dead code calls is found as well.
+A definition is used if it can be reached from an entry point or from code that runs at import: by its name, by
+`module.name`, or, for a method of a class that is used, wherever anything says `.method`.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ SRC: Final = ROOT / "src"
 
 #: whoever decorates so calls the function, or hands it to somebody who does
 REGISTERING: Final = frozenset({"command", "group", "fixture", "hookimpl", "register", "overload", "setter"})
-#: classes of others whose members ours only describe, or whose instances are values
-PLAIN_BASES: Final = frozenset(
-    {"Exception", "OSError", "ValueError", "RuntimeError", "dict", "list", "str", "int", "object"}
-    | {"NamedTuple", "Enum", "IntEnum", "StrEnum", "IntFlag", "Generic", "TypedDict"}
-)
+#: bases that call nothing of the classes below them; click's and PySpark's do, and a Protocol's members are others'
+PLAIN_BASES: Final = frozenset({"NamedTuple", "Enum", "IntEnum", "StrEnum", "Generic", "TypedDict"})
 
 
 class Definition(NamedTuple):
@@ -38,6 +34,16 @@ class Definition(NamedTuple):
     def last(self) -> str:
         return self.name.rpartition(".")[2]
 
+    @property
+    def owner(self) -> str:
+        """The class of a method; "" for what a module defines."""
+        return f"{self.module}.{self.name.rpartition('.')[0]}" if "." in self.name else ""
+
+    @property
+    def as_used(self) -> str:
+        """What a `Use` of it is of."""
+        return f".{self.last}" if "." in self.name else str(self)
+
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
 
@@ -46,8 +52,8 @@ class Use(NamedTuple):
     """`of` is a module's definition (`tidelog.log.log.Log`), or `.name` for an attribute of something."""
 
     of: str
-    #: the definitions that the use stands in, outermost first
-    within: tuple[Definition, ...]
+    #: the innermost definition that the use stands in; None where it runs at import
+    within: Definition | None
 
 
 class Citation(NamedTuple):
@@ -102,8 +108,7 @@ class Module:
             if isinstance(node, ast.FunctionDef) and (_is_registered(node) or node.name.startswith("pytest_")):
                 found.add(node.name)
             if isinstance(node, ast.ClassDef):
-                bases = {_last_name(base) for base in node.bases}
-                foreign = bool(bases & (self.foreign_names - PLAIN_BASES)) or "Protocol" in bases
+                foreign = bool({_first_name(base) for base in node.bases} & (self.foreign_names - PLAIN_BASES))
                 for member in node.body:
                     if isinstance(member, ast.FunctionDef):
                         is_dunder = member.name.startswith("__")
@@ -136,18 +141,20 @@ class Module:
 
     def uses(self) -> Iterator[Use]:
         own = {definition.name: definition for definition in self.definitions}
-        for target in self.imports.values():
-            yield Use(target, ())
-        yield from self._uses(self.tree, (), own)
+        if self.is_package:
+            for target in self.imports.values():
+                yield Use(target, None)
+        for node in self.tree.body:
+            # What a constant is made of is used where the constant is.
+            of = next(_bound(node), None)
+            yield from self._uses(node, None if of is None else own[of], own)
 
-    def _uses(self, node: ast.AST, within: tuple[Definition, ...], own: dict[str, Definition]) -> Iterator[Use]:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and len(within) < 2:
-            definition = own.get(".".join((*(d.last for d in within), node.name)))
-            if definition is not None:
-                within = (*within, definition)
+    def _uses(self, node: ast.AST, within: Definition | None, own: dict[str, Definition]) -> Iterator[Use]:
+        if isinstance(node, ast.FunctionDef) and within is not None:
+            within = own.get(f"{within.name}.{node.name}", within)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield Use(f"{self.name}.{node.id}", within)
-            if within:
+            yield Use(self.imports.get(node.id, f"{self.name}.{node.id}"), within)
+            if within is not None:
                 # A name in the body of a class may be one of its methods.
                 yield Use(f".{node.id}", within)
         elif isinstance(node, ast.Attribute):
@@ -155,8 +162,8 @@ class Module:
             if isinstance(node.value, ast.Name) and node.value.id in self.imports:
                 yield Use(f"{self.imports[node.value.id]}.{node.attr}", within)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            # An annotation in quotes; the name of a member that is looked up.
-            yield Use(f"{self.name}.{node.value}", within)
+            # An annotation in quotes.
+            yield Use(self.imports.get(node.value, f"{self.name}.{node.value}"), within)
         elif isinstance(node, ast.Call) and _last_name(node.func) in ("getattr", "attrgetter", "methodcaller"):
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
@@ -183,46 +190,53 @@ class Module:
 
 
 def modules() -> list[Module]:
-    return [Module(path) for path in sorted((SRC / "tidelog").rglob("*.py")) if "schema" not in path.parts]
+    """Every module of ours; of the schema tables only their package, for they are data."""
+    paths = [*(SRC / "tidelog").rglob("*.py"), *SRC.glob("pyspark_*/*.py")]
+    return [Module(path) for path in sorted(paths) if path.parent.name != "schema"]
 
 
 def unused(source: list[Module], roots: set[str]) -> list[Definition]:
-    """The definitions that nobody reaches; `roots` are used from outside."""
+    """The definitions that cannot be reached from `roots`, entry points, and code that runs at import."""
     outside = "\n".join(path.read_text() for path in (ROOT / "pyproject.toml", *SRC.rglob("*.pxd")))
     mentioned = set(re.findall(r"\w+", outside))
-    #: what others on the module's own side import from it counts, an import in the module itself does not
-    uses = [use for module in source for use in module.uses()]
-    dead: set[Definition] = set()
+    #: what is named as -> the definitions that this may mean
+    meant: dict[str, list[Definition]] = {}
+    #: a definition -> what it names; None: what runs at import
+    named: dict[Definition | None, set[str]] = {None: set()}
+    members: dict[str, list[Definition]] = {}
+    reached: list[Definition] = []
+    for module in source:
+        for definition in module.definitions:
+            meant.setdefault(definition.as_used, []).append(definition)
+            members.setdefault(definition.owner, []).append(definition)
+            by_rule = definition.name in module.called_by_others
+            if str(definition) in roots or definition.last in mentioned or (by_rule and not definition.owner):
+                reached.append(definition)
+        for use in module.uses():
+            named.setdefault(use.within, set()).add(use.of)
+    by_others = {f"{module.name}.{name}" for module in source for name in module.called_by_others}
+    alive: set[Definition] = set()
+    #: members that somebody names, whose class may not be alive
+    wanted = set(named[None])
+    reached += [definition for name in wanted for definition in meant.get(name, ()) if not definition.owner]
     while True:
-        used = {use.of: set[Definition]() for use in uses}
-        alive: set[str] = set()
-        for use in uses:
-            if dead.isdisjoint(use.within):
-                # Recursion is no user: what stands in the definition itself is remembered with it.
-                if use.within:
-                    used[use.of].add(use.within[-1])
-                else:
-                    alive.add(use.of)
-        found = {
-            definition
-            for module in source
-            for definition in module.definitions
-            if str(definition) not in roots
-            and definition.name not in module.called_by_others
-            and definition.last not in mentioned
-            and not any(
-                name in alive or any(definition not in (by, *_outer(by)) for by in used.get(name, ()))
-                for name in ((f".{definition.last}",) if "." in definition.name else (str(definition),))
-            )
-        }
-        if found == dead:
-            return sorted(dead)
-        dead = found
-
-
-def _outer(definition: Definition) -> tuple[Definition, ...]:
-    outer = definition.name.rpartition(".")[0]
-    return (Definition(definition.module, outer, 0),) if outer else ()
+        while reached:
+            definition = reached.pop()
+            if definition in alive:
+                continue
+            alive.add(definition)
+            wanted |= named.get(definition, set())
+            names = named.get(definition, set())
+            reached += [other for name in names for other in meant.get(name, ()) if not other.owner]
+        owners = {str(definition) for definition in alive}
+        reached = [
+            member
+            for owner in owners
+            for member in members.get(owner, ())
+            if member not in alive and (str(member) in by_others or member.as_used in wanted)
+        ]
+        if not reached:
+            return sorted({definition for module in source for definition in module.definitions} - alive)
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
@@ -240,6 +254,12 @@ def _last_name(node: ast.expr) -> str:
         return _last_name(node.value)
     if isinstance(node, ast.Attribute):
         return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _first_name(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 

@@ -38,8 +38,6 @@ CONFIG_TYPES: Final = (
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 BROKER_DEFAULT: Final = -1
-#: DeleteRecords up to the high watermark
-HIGH_WATERMARK: Final = -1
 DELETED_WITHIN_S: Final = 5.0
 FIRST_DELETE_BY_ID: Final = 6
 FIRST_WITH_FENCED_BROKERS: Final = 2
@@ -191,7 +189,7 @@ class Admin:
         self._cluster.forget()
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Makes each partition begin at an offset, `HIGH_WATERMARK` for its end: partition -> its first offset now."""
+        """Makes each partition begin at an offset, -1 for its end: partition -> its first offset now."""
         left = dict(before)
         low: dict[int, int] = {}
 
@@ -273,16 +271,6 @@ class Admin:
         resource = request.AlterConfigsResource(resource_type=_resource_type(kind), resource_name=name, configs=configs)
         message = request(resources=[resource], validate_only=validate_only)
         self._alter(ApiKey.INCREMENTAL_ALTER_CONFIGS, kind, name, message)
-
-    def replace_configs(self, kind: str, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Makes `configs` all that is set: whatever else was set is unset."""
-        request = messages.AlterConfigsRequest
-        resource = request.AlterConfigsResource(
-            resource_type=_resource_type(kind),
-            resource_name=name,
-            configs=[request.AlterableConfig(name=key, value=value) for key, value in configs.items()],
-        )
-        self._alter(ApiKey.ALTER_CONFIGS, kind, name, request(resources=[resource], validate_only=validate_only))
 
     def _alter(
         self,

@@ -27,7 +27,6 @@ _DEAD: Final = "Dead"
 _LAST_COMMIT_WITH_NAMES: Final = 9
 _FIRST_FETCH_OF_GROUPS: Final = 8
 _LAST_FETCH_WITH_NAMES: Final = 9
-_TYPE_KNOWN_FROM: Final = 5
 
 
 class ListedGroup(NamedTuple):

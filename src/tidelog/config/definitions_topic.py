@@ -172,16 +172,3 @@ interval.ms int 300000 - medium client-metrics none:telemetry
 match       list "" set medium client-metrics none:telemetry
     Which clients are meant: name=pattern pairs, all of which must fit; an empty list for every client.
 """
-
-QUOTA_TABLE = """
-producer_byte_rate       long 9223372036854775807 - medium quota none:quotas
-    Bytes per second that may be produced.
-consumer_byte_rate       long 9223372036854775807 - medium quota none:quotas
-    Bytes per second that may be fetched.
-request_percentage       double 2.147483647E9 - medium quota none:quotas
-    Share of the broker's time that requests may take, in percent.
-controller_mutation_rate double 2.147483647E9 - medium quota none:quotas
-    Partitions per second that may be created or deleted.
-connection_creation_rate int 2147483647 >=0 medium quota none:quotas
-    Connections per second from an address.
-"""

@@ -44,7 +44,7 @@ _UNVERIFIED: Final = frozenset(
 )
 
 
-class Answer:
+class CallbackTicket:
     """A ticket whose reply is handed to a function."""
 
     __slots__ = ("_done",)
@@ -124,7 +124,7 @@ class TransactionCoordination(Coordination[TxnDecision]):
             )
 
         (decision,) = self.room.add_partitions_to_txn(
-            Answer(answered),
+            CallbackTicket(answered),
             request(transactions=[asked]),
             RequestContext("", "", VERIFICATION_VERSION),
             *self._now(),

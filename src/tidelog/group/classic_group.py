@@ -179,11 +179,6 @@ class ClassicGroup:
         return self.state is _S.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """Made only to hold offsets: no protocol, no members, nobody on the way."""
-        return self.protocol_type is None and self.state is _S.EMPTY and not self.pending_members
-
-    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 

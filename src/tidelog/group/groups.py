@@ -182,10 +182,6 @@ class Groups:
 
         return self._on_each(self._shards.values(), deleted, now_ms, wall_ms)
 
-    def cleanup_expired(self, now_ms: int, wall_ms: int) -> list[Decision]:
-        """Expired offsets, and groups that have nothing left; happens by itself every check interval."""
-        return self._on_each(self._shards.active(), _clean, now_ms, wall_ms)
-
     @staticmethod
     def _on_each(
         shards: Iterable[Shard], decide: Callable[[Shard, Turn], None], now_ms: int, wall_ms: int
@@ -449,15 +445,6 @@ class Groups:
                 code = refusal.code
             turn.replies[0].message.results.append(of_result(group_id=group_id, error_code=int(code)))
         return list(turns.values())
-
-    def census(self) -> dict[tuple[str, str], int]:
-        """(type, state) -> how many groups; for metrics and the console."""
-        counts: dict[tuple[str, str], int] = {}
-        for shard in self._shards.active():
-            for group in shard.groups.values():
-                kind = (group.type, group.state_name)
-                counts[kind] = counts.get(kind, 0) + 1
-        return counts
 
     # -- finding the way -----------------------------------------------------------------------------------------
 

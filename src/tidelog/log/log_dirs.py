@@ -334,27 +334,6 @@ class LogDirs:
                 except OSError as error:
                     self._note_old_checkpoints(directory, error)
 
-    def reopen(self, path: str, now_ms: int, placement: Placement | None = None) -> list[TopicPartition]:
-        """Tries a directory that failed once more; returns the partitions that are back. Raises if it still fails."""
-        directory = next((directory for directory in self.dirs if directory.path == path), None)
-        if directory is None or directory.failure is None:
-            raise LogDirNotFound(f"{path} is no log directory of this broker that failed")
-        self._lose(directory, directory.failure)
-        directory.failure = None
-        directory.unopened.clear()
-        try:
-            # A disk that was full must take a write again, not only be read.
-            replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
-            self.disk.remove(f"{path}/{PROBE}")
-            self._load(directory, now_ms, placement)
-            self._refuse_duplicates()
-            self._leave_clean_stop(directory)
-        except OSError as error:
-            self._lose(directory, error)
-            raise directory.offline() from error
-        self.offline -= directory.logs.keys()
-        return list(directory.logs)
-
     def _add(self, log: Log) -> None:
         key = log.key
         self.logs[key] = log

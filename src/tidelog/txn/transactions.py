@@ -21,7 +21,6 @@ opaque and gets exactly one reply.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer, Ticket, TimerKey
 from tidelog.deciding.shards import Shards
@@ -55,10 +54,6 @@ class Transactions:
         self._shards: Shards[Shard] = Shards(lambda: self._around.config.num_partitions)
         self.sized = self._shards.sized
         self.partition_for = self._shards.partition_for
-
-    def on_transaction_version(self, level: int) -> None:
-        """The feature `transaction.version` was finalized at another level."""
-        self._around.config = replace(self._around.config, transaction_version=level)
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ A definition is used if it can be reached from an entry point or from code that 
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import re
 import tokenize
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -139,7 +140,11 @@ class Module:
 
     # --- what it uses -------------------------------------------------------------------------------
 
-    def uses(self) -> Iterator[Use]:
+    @cached_property
+    def uses(self) -> list[Use]:
+        return list(self._all_uses())
+
+    def _all_uses(self) -> Iterator[Use]:
         own = {definition.name: definition for definition in self.definitions}
         if self.is_package:
             for target in self.imports.values():
@@ -189,10 +194,16 @@ class Module:
                 yield token.start[0], token.string
 
 
+@cache
+def module_at(path: Path) -> Module:
+    return Module(path)
+
+
+@cache
 def modules() -> list[Module]:
     """Every module of ours; of the schema tables only their package, for they are data."""
     paths = [*(SRC / "tidelog").rglob("*.py"), *SRC.glob("pyspark_*/*.py")]
-    return [Module(path) for path in sorted(paths) if path.parent.name != "schema"]
+    return [module_at(path) for path in sorted(paths) if path.parent.name != "schema"]
 
 
 def unused(source: list[Module], roots: set[str]) -> list[Definition]:
@@ -212,7 +223,7 @@ def unused(source: list[Module], roots: set[str]) -> list[Definition]:
             by_rule = definition.name in module.called_by_others
             if str(definition) in roots or definition.last in mentioned or (by_rule and not definition.owner):
                 reached.append(definition)
-        for use in module.uses():
+        for use in module.uses:
             named.setdefault(use.within, set()).add(use.of)
     by_others = {f"{module.name}.{name}" for module in source for name in module.called_by_others}
     alive: set[Definition] = set()
@@ -266,3 +277,62 @@ def _first_name(node: ast.expr) -> str:
 def _is_registered(node: ast.FunctionDef) -> bool:
     decorators = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
     return any(_last_name(decorator) in REGISTERING for decorator in decorators)
+
+
+# --- names that prose cites -------------------------------------------------------------------------
+
+
+class Names:
+    """Every name that the source knows, to tell whether one that is cited exists."""
+
+    def __init__(self, source: list[Module]) -> None:
+        self.modules = {module.name for module in source}
+        self.files = {path.name for path in SRC.rglob("*.py*")}
+        self.definitions = {str(definition) for module in source for definition in module.definitions}
+        self.rooms = {module.room or module.name.rpartition(".")[2] for module in source}
+        #: everything that code (not prose) says: definitions, parameters, attributes, what is imported
+        self.identifiers: set[str] = set(dir(builtins))
+        for module in source:
+            self.identifiers.update(_identifiers(module.tree))
+        stub = (SRC / "tidelog" / "wire" / "messages.pyi").read_text()
+        self.identifiers.update(re.findall(r"^\s*class (\w+)", stub, re.MULTILINE))
+
+    def missing(self, cited: str) -> bool:
+        """Whether it looks like a name of ours and there is no such name."""
+        if re.fullmatch(r"[\w/]+\.py", cited):
+            return cited.rpartition("/")[2] not in self.files
+        path = re.fullmatch(r"(?:tidelog\.)?([a-z_]+(?:\.\w+)+)", cited)
+        if path and path[1].partition(".")[0] in self.rooms and (cited.startswith("tidelog.") or CAMEL.search(cited)):
+            return not self._resolves(f"tidelog.{path[1]}")
+        call = re.fullmatch(r"(?:[\w.]+\.)?(\w+)\(.*\)", cited)
+        if call:
+            return call[1] not in self.identifiers
+        dotted = re.fullmatch(r"(?:[a-z_]+\.)?([A-Z]\w*(?:\.\w+)*)", cited)
+        if dotted and CAMEL.search(cited):
+            return not all(part in self.identifiers for part in dotted[1].split("."))
+        return False
+
+    def _resolves(self, path: str) -> bool:
+        if path in self.modules or path in self.definitions:
+            return True
+        outer, _, last = path.rpartition(".")
+        # An attribute of a class, which nothing defines but an assignment to it.
+        return outer in self.definitions and last in self.identifiers
+
+
+#: a class's name: `Log`, `TopicPartition`; constants are all capitals
+CAMEL: Final = re.compile(r"\b[A-Z]+[a-z]\w*")
+
+
+def _identifiers(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg | ast.keyword):
+            yield node.arg or ""
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).rpartition(".")[2]

@@ -142,39 +142,36 @@ class Module:
 
     @cached_property
     def uses(self) -> list[Use]:
-        return list(self._all_uses())
-
-    def _all_uses(self) -> Iterator[Use]:
         own = {definition.name: definition for definition in self.definitions}
-        if self.is_package:
-            for target in self.imports.values():
-                yield Use(target, None)
-        for node in self.tree.body:
-            # What a constant is made of is used where the constant is.
-            of = next(_bound(node), None)
-            yield from self._uses(node, None if of is None else own[of], own)
+        found = [Use(target, None) for target in self.imports.values()] if self.is_package else []
+        # What a constant is made of is used where the constant is.
+        left: list[tuple[ast.AST, Definition | None]] = [
+            (node, own.get(next(_bound(node), ""))) for node in self.tree.body
+        ]
+        while left:
+            node, within = left.pop()
+            if isinstance(node, ast.FunctionDef) and within is not None:
+                within = own.get(f"{within.name}.{node.name}", within)
+            found += [Use(of, within) for of in self._named(node)]
+            left += [(child, within) for child in ast.iter_child_nodes(node)]
+        return found
 
-    def _uses(self, node: ast.AST, within: Definition | None, own: dict[str, Definition]) -> Iterator[Use]:
-        if isinstance(node, ast.FunctionDef) and within is not None:
-            within = own.get(f"{within.name}.{node.name}", within)
+    def _named(self, node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield Use(self.imports.get(node.id, f"{self.name}.{node.id}"), within)
-            if within is not None:
-                # A name in the body of a class may be one of its methods.
-                yield Use(f".{node.id}", within)
+            yield self.imports.get(node.id, f"{self.name}.{node.id}")
+            # In the body of a class it may be one of its methods.
+            yield f".{node.id}"
         elif isinstance(node, ast.Attribute):
-            yield Use(f".{node.attr}", within)
+            yield f".{node.attr}"
             if isinstance(node.value, ast.Name) and node.value.id in self.imports:
-                yield Use(f"{self.imports[node.value.id]}.{node.attr}", within)
+                yield f"{self.imports[node.value.id]}.{node.attr}"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
             # An annotation in quotes.
-            yield Use(self.imports.get(node.value, f"{self.name}.{node.value}"), within)
+            yield self.imports.get(node.value, f"{self.name}.{node.value}")
         elif isinstance(node, ast.Call) and _last_name(node.func) in ("getattr", "attrgetter", "methodcaller"):
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield Use(f".{argument.value}", within)
-        for child in ast.iter_child_nodes(node):
-            yield from self._uses(child, within, own)
+                    yield f".{argument.value}"
 
     # --- what its prose cites -----------------------------------------------------------------------
 
@@ -189,6 +186,8 @@ class Module:
                 docstring = ast.get_docstring(node, clean=False)
                 if docstring:
                     yield node.body[0].lineno, docstring
+        if not re.search(r"#.*`", self.text):
+            return
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string

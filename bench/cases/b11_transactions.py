@@ -49,7 +49,7 @@ def transactional(broker: BrokerProcess) -> Producer:
 
 
 def short_transactions(broker: BrokerProcess, topic: str, seconds: float) -> tuple[int, float]:
-    """Committed transactions, and the seconds that they took."""
+    """GroupOffset transactions, and the seconds that they took."""
     producer = transactional(broker)
     values = clients.payloads(RECORD_BYTES, SHORT_RECORDS)
     count = 0

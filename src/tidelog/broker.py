@@ -23,14 +23,14 @@ from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.group.regex import pattern
 from tidelog.log.disk import Disk
-from tidelog.metadata.store import MetadataStore, Refusal, TreeResult
+from tidelog.metadata.store import MetadataStore, StoreRefusal, TreeResult
 from tidelog.node import adoption
 from tidelog.node.assignments import Assignments
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import overrides_of
 from tidelog.node.log_level import LogLevel
-from tidelog.node.topics import Topics
+from tidelog.node.topic_creation import TopicCreator
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Slices
 from tidelog.upkeep.cleaning import Cleaning
@@ -67,7 +67,7 @@ class Broker:
         residents = {each.topic: each for each in (self.groups, self.transactions)}
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, host)
         self.cluster.on_events = self.assignments.carry_out
-        self.topics = Topics(self.cluster, self.assignments.placing)
+        self.topics = TopicCreator(self.cluster, self.assignments.placing)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
         self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, host, self._fail)
@@ -104,7 +104,7 @@ class Broker:
         """
 
         def loaded(tree: TreeResult) -> None:
-            if isinstance(tree, Refusal):
+            if isinstance(tree, StoreRefusal):
                 done(tree.path)
                 return
             logs, new_id = self.data.logs, self.cluster.new_id
@@ -125,7 +125,7 @@ class Broker:
             for notice in [*self._store.losses, *logs.take_notices(), *taking.notices]:
                 self.host.notice(notice)
             if ops:
-                self._store.submit(ops, lambda result: done(result.path if isinstance(result, Refusal) else None))
+                self._store.submit(ops, lambda result: done(result.path if isinstance(result, StoreRefusal) else None))
             else:
                 done(None)
 

@@ -34,7 +34,7 @@ from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
-from tidelog.metadata.journal import CorruptMetadata
+from tidelog.metadata.journal_format import CorruptMetadata
 from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
 from tidelog.net.limits import Limits, ListenerLimits
 from tidelog.net.loop import Loop

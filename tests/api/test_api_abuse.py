@@ -16,7 +16,7 @@ from api_site import Exchange, Site, StillClock, Workers
 from fastcrc.crc32 import iscsi as crc32c
 
 from tidelog.api.produce import AtLength
-from tidelog.api.table import ROUTES
+from tidelog.api.routes import ROUTES
 from tidelog.log.log_dir import PendingDeletion
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.compression import GZIP, LZ4, SNAPPY, ZSTD

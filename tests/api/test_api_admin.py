@@ -176,6 +176,21 @@ def test_a_client_that_names_itself_badly_is_refused(site: Site, name: str) -> N
     assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
 
+# --- SCRAM ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("users", [None, []])
+def test_no_user_has_scram_credentials(site: Site, users: list[object] | None) -> None:
+    answer = site.ask(50, 0, users=users)
+    assert (answer.error_code, answer.results) == (OK, [])
+
+
+def test_a_user_without_scram_credentials_does_not_exist_and_is_asked_for_once(site: Site) -> None:
+    answer = site.ask(50, 0, users=[{"name": name} for name in ("a", "b", "a")])
+    told = {result.user: (result.error_code, result.credential_infos) for result in answer.results}
+    assert told == {"a": (ErrorCode.DUPLICATE_RESOURCE, []), "b": (ErrorCode.RESOURCE_NOT_FOUND, [])}
+
+
 # --- pages of partitions ----------------------------------------------------------------------------
 
 

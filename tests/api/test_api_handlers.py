@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from tidelog.api.table import ROUTES
+from tidelog.api.routes import ROUTES
 from tidelog.wire.apis import APIS
 
 ACLS = {29, 30, 31}  # refused alike, whatever they ask

@@ -8,7 +8,7 @@ import pytest
 from api_site import Site
 
 from tidelog.api.refusal import ECHOES, refuse
-from tidelog.api.table import ROUTES
+from tidelog.api.routes import ROUTES
 from tidelog.wire.codec import request_codec, response_codec
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.frame import encode_response

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 
 from tidelog.client import Client
 from tidelog.client.errors import ClientError, NotFound
-from tidelog.client.groups import Committed, DescribedGroup
+from tidelog.client.groups import DescribedGroup, GroupOffset
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_a_group_with_members_is_neither_moved_nor_deleted(
 
 def test_offsets_are_committed_listed_and_deleted(client: Client, group: str, new_topic: Callable[..., str]) -> None:
     name = new_topic(3)
-    client.groups.commit(group, {(name, 0): 7, (name, 2): Committed(9, 0, "note")})
-    assert client.groups.offsets(group) == {(name, 0): Committed(7), (name, 2): Committed(9, 0, "note")}
-    assert client.groups.offsets(group, [(name, 0), (name, 1)]) == {(name, 0): Committed(7)}
+    client.groups.commit(group, {(name, 0): 7, (name, 2): GroupOffset(9, 0, "note")})
+    assert client.groups.offsets(group) == {(name, 0): GroupOffset(7), (name, 2): GroupOffset(9, 0, "note")}
+    assert client.groups.offsets(group, [(name, 0), (name, 1)]) == {(name, 0): GroupOffset(7)}
     client.groups.delete_offsets(group, [(name, 0)])
     assert list(client.groups.offsets(group)) == [(name, 2)]
     described = client.groups.describe(group)

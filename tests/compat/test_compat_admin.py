@@ -334,6 +334,12 @@ def test_records_cannot_be_deleted_past_the_end(admin: AdminClient, confluent: C
     assert confluent.offsets(topic) == (0, 5)
 
 
+def test_nobody_has_scram_credentials(admin: AdminClient) -> None:
+    assert admin.describe_user_scram_credentials().result(10) == {}
+    asked = admin.describe_user_scram_credentials(["nobody"])
+    assert refusal(asked) == KafkaError.RESOURCE_NOT_FOUND
+
+
 def test_the_cluster_is_described(
     admin: AdminClient, python_admin: kafka.KafkaAdminClient, broker: BrokerProcess
 ) -> None:

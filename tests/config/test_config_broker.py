@@ -244,23 +244,6 @@ def test_connection_overrides_are_host_and_number() -> None:
     assert connection_overrides(config) == {"a": 1, "::1": 2, "10.0.0.1": 3}
 
 
-def test_a_listener_has_its_own_value_before_the_brokers() -> None:
-    config = BrokerConfig.of(
-        {
-            "ssl.client.auth": "required",
-            "listener.name.external.ssl.client.auth": "none",
-            "listener.name.external.sasl.jaas.config": "a",
-            "listener.name.external.plain.sasl.jaas.config": "b",
-        }
-    )
-    assert config.for_listener("EXTERNAL", "ssl.client.auth") == "none"
-    assert config.for_listener("INTERNAL", "ssl.client.auth") == "required"
-    assert config.for_listener("EXTERNAL", "sasl.jaas.config", "PLAIN").value == "b"
-    assert config.for_listener("EXTERNAL", "sasl.jaas.config", "SCRAM-SHA-256").value == "a"
-    with pytest.raises(ConfigError, match=r"listener\.name\.x\.ssl\.client\.auth"):
-        BrokerConfig.of({"listener.name.x.ssl.client.auth": "perhaps"})
-
-
 # -- listeners
 
 
@@ -343,3 +326,8 @@ def test_as_many_connections_wait_as_is_set_and_many_by_default() -> None:
     assert limits_of(BrokerConfig()).socket_listen_backlog_size == 1024
     config = BrokerConfig(load(flags=["socket.listen.backlog.size=50"]))
     assert limits_of(config).socket_listen_backlog_size == 50
+
+
+def test_a_listeners_own_value_is_checked_as_the_brokers_is() -> None:
+    with pytest.raises(ConfigError, match=r"listener\.name\.x\.ssl\.client\.auth"):
+        BrokerConfig.of({"listener.name.x.ssl.client.auth": "perhaps"})

@@ -11,7 +11,6 @@ from tidelog.config.definitions import (
     CLIENT_METRICS_KEYS,
     FIXED,
     GROUP_KEYS,
-    QUOTA_KEYS,
     REFUSED,
     TOPIC_KEYS,
     UNSUPPORTED,
@@ -23,9 +22,7 @@ from tidelog.config.sources import load
 from tidelog.net.limits import ListenerLimits
 from tidelog.server import limits_of
 
-ALL_KEYS = [
-    key for table in (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS, QUOTA_KEYS) for key in table.values()
-]
+ALL_KEYS = [key for table in (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS) for key in table.values()]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from tidelog.config.definitions import (
     GROUP_KEYS,
     GROUP_SYNONYMS,
     OWN_DEFAULTS,
-    QUOTA_KEYS,
     SAME_SETTING,
     TOPIC_KEYS,
     TOPIC_SYNONYMS,
@@ -22,9 +21,7 @@ from tidelog.config.definitions import (
 from tidelog.config.errors import ConfigError
 from tidelog.config.values import Password, default_value, describe_valid, duration_ms, parse, to_text
 
-ALL_KEYS = [
-    key for table in (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS, QUOTA_KEYS) for key in table.values()
-]
+ALL_KEYS = [key for table in (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS) for key in table.values()]
 
 
 def key(type: str, valid: str = "-") -> ConfigKey:

@@ -29,8 +29,8 @@ from tidelog.control.image import Image, changes_of_tree
 from tidelog.control.leadership import IsrChange
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
 from tidelog.control.nodes import Endpoint, broker_path, encode_broker
-from tidelog.control.reassignment import Move
-from tidelog.control.settings import Settings
+from tidelog.control.reassignment import WantedReassignment
+from tidelog.control.settings import ControllerSettings
 from tidelog.control.topics import NewPartitions, NewTopic, TopicRef
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
 from tidelog.metadata.store import Create
@@ -63,7 +63,7 @@ class NoChance(Random):
 class Cluster:
     def __init__(self, max_ops: int | None = None) -> None:
         self.ensemble = MemoryEnsemble()
-        self.settings = Settings(max_ops=max_ops)
+        self.settings = ControllerSettings(max_ops=max_ops)
         self.stores: dict[int, MemoryStore] = {}
         self.controllers: dict[int, Controller] = {}
         self.drivers: dict[int, Driver] = {}
@@ -309,7 +309,7 @@ def move(cluster: Cluster, words: list[str]) -> list[str]:
     name, index = partition_name(words[0])
     target = None if words[1] == "cancel" else numbers(words[1])
     allow = "--same-factor" not in words
-    replies = cluster.ask(lambda c: c.alter_partition_reassignments([Move(name, index, target)], allow))
+    replies = cluster.ask(lambda c: c.alter_partition_reassignments([WantedReassignment(name, index, target)], allow))
     return [outcome(r.error, "ok") for r in replies]
 
 

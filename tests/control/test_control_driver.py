@@ -16,7 +16,7 @@ from tidelog.control.events import TopicCreated
 from tidelog.control.nodes import Endpoint
 from tidelog.control.topics import NewTopic, TopicRef
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
-from tidelog.metadata.store import ConnectionLoss, Create, Delete, Op, Refusal, SetData, StoreFailed, SubmitResult
+from tidelog.metadata.store import ConnectionLoss, Create, Delete, Op, SetData, StoreFailed, StoreRefusal, SubmitResult
 from tidelog.wire.errors import ErrorCode
 
 HERE = Registration([Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)])
@@ -27,7 +27,7 @@ class Flaky(MemoryStore):
 
     def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
         super().__init__(ensemble, session_id)
-        self.refusals: list[Refusal] = []
+        self.refusals: list[StoreRefusal] = []
         self.lose_answer = False
 
     def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:
@@ -47,7 +47,7 @@ class Broker:
         ensemble._sessions[self.store.session_id] = self.store
         self.controller = Controller(broker_id, FewRules(), NoChance(), lambda: b"0123456789abcdef")  # type: ignore[arg-type]
         self.log: list[Any] = []
-        self.failures: list[Refusal] = []
+        self.failures: list[StoreRefusal] = []
         self.driver = Driver(self.controller, self.store, lambda: 0, self.log.extend, self.failures.append)
 
     def start(self) -> int:
@@ -139,7 +139,7 @@ def test_a_request_is_planned_again_when_someone_wrote_past_the_controller() -> 
 
 def test_metadata_that_changes_again_and_again_ends_in_an_error() -> None:
     _, broker = started()
-    broker.store.refusals = [Refusal("/x", 1)] * 50
+    broker.store.refusals = [StoreRefusal("/x", 1)] * 50
     broker.create("a")
     assert broker.codes() == [ErrorCode.UNKNOWN_SERVER_ERROR]
     broker.store.refusals = []

@@ -12,8 +12,8 @@ from tidelog.control import nodes
 from tidelog.control.controller import draw_id
 from tidelog.control.image import Image, NodeChange
 from tidelog.control.model import ConfigResource, ResourceType
-from tidelog.control.names import why_invalid
 from tidelog.control.nodes import Endpoint, StateNode, TopicNode
+from tidelog.control.topic_names import why_invalid
 
 replicas = st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True).map(tuple)
 

@@ -12,7 +12,7 @@ from abuse_requests import CODECS, MIB, bomb, consumer_join, fetch_of, framed, j
 from bench import raw
 from faultkit import batch, most_resident_bytes, resident_bytes
 
-from tidelog.api.table import ROUTES
+from tidelog.api.routes import ROUTES
 from tidelog.testing.broker import RunningBroker
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey

@@ -20,10 +20,10 @@ from typing import Any
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, SetTimer
 from tidelog.deciding.turn import RequestContext
 from tidelog.group.config import GroupConfig
-from tidelog.group.groups import Groups
+from tidelog.group.groups import Groups, _clean
 from tidelog.group.records import RecordType, decode_key, decode_value
 from tidelog.group.replay import decoded
-from tidelog.group.topics import Topic
+from tidelog.group.topics_image import Topic
 from tidelog.wire import messages
 from tidelog.wire.codec import response_codec, stored_codec
 from tidelog.wire.errors import ErrorCode
@@ -622,7 +622,8 @@ class Script(Stage):
         self.ask("offset_delete", "-", request, 0)
 
     def do_expire(self, plain: list[str], named: dict[str, str]) -> None:
-        for decision in self.groups.cleanup_expired(self.now, self.wall):
+        shards = self.groups._shards.active()
+        for decision in self.groups._on_each(shards, _clean, self.now, self.wall):
             self.carry_out(decision)
 
     def do_describe(self, plain: list[str], named: dict[str, str]) -> None:

@@ -672,11 +672,6 @@ def test_a_partition_that_is_loaded_anew_sends_away_whoever_waits():
     )
 
 
-def test_the_census_counts_groups_by_type_and_state():
-    script = run(PAIR + "commit - group=h t-0=5")
-    assert script.groups.census() == {("classic", "Stable"): 1, ("classic", "Empty"): 1}
-
-
 def test_a_member_that_was_given_a_dynamic_id_cannot_join_under_the_instance_id_of_another():
     run("""
         join a             => a: MEMBER_ID_REQUIRED

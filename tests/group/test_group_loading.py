@@ -15,7 +15,7 @@ from tidelog.deciding.decision import CoordinatorRecord, Decision, SetTimer
 from tidelog.deciding.turn import RequestContext
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
-from tidelog.group.topics import Topic
+from tidelog.group.topics_image import Topic
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -17,8 +17,8 @@ from tidelog.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
+from tidelog.log.directory_names import DELETE, FUTURE, name_of, parse_name
 from tidelog.log.memory_disk import MemoryDisk
-from tidelog.log.names import DELETE, FUTURE, name_of, parse_name
 
 
 def test_offsets_are_written_as_kafka_writes_them() -> None:

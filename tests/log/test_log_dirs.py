@@ -186,23 +186,6 @@ def test_a_dead_directory_leaves_the_others_alone() -> None:
     assert disk.exists("/b/.kafka_cleanshutdown") and not disk.exists("/a/.kafka_cleanshutdown")
 
 
-def test_a_directory_that_failed_comes_back_when_it_works_again() -> None:
-    disk = MemoryDisk()
-    dirs = two_dirs(disk)
-    log = dirs.create(("t", 0), NOW_MS, path="/a")
-    append(log, 3, value=b"kept")
-    disk.fail("write", errno.EIO)
-    with pytest.raises(StorageError):
-        append(log, 3, value=b"lost" * 100)
-    dirs.lose_failed()
-    assert dirs.reopen("/a", NOW_MS) == [("t", 0)]
-    again = dirs.logs[("t", 0)]
-    assert values(again) == [(n, b"kept") for n in range(3)]
-    append(again, 1)
-    with pytest.raises(LogDirNotFound):
-        dirs.reopen("/a", NOW_MS)
-
-
 def test_a_broker_without_a_working_directory_does_not_start() -> None:
     disk = MemoryDisk()
     dirs = LogDirs(["/a"], disk, lambda topic: LogConfig())

@@ -233,19 +233,6 @@ def test_an_empty_meta_properties_is_written_anew() -> None:
     assert len(values(it.dirs.logs[T])) == 3 and it.disk.content(f"/a/{META_PROPERTIES}")
 
 
-def test_a_directory_that_fails_and_works_again_changes_nothing_of_a_topic_made_meanwhile() -> None:
-    it = Broker()
-    it.create(T, T_ID, "/b", records=9)
-    it.create(U, U_ID, "/b", records=9)
-    it.dirs.dirs[1].fail(OSError("gone"))
-    it.dirs.lose_failed()
-    it.dirs.offline.discard(T)
-    it.create(T, NEW_ID, records=4)
-    placement = Placement(it.placed, frozenset([NEW_ID, U_ID]), it.version)
-    assert it.dirs.reopen("/b", NOW_MS, placement) == [U]
-    assert len(values(it.dirs.logs[T])) == 4 and it.dirs.offline == set()
-
-
 def test_two_logs_of_one_partition_without_a_word_of_a_move_are_refused() -> None:
     it = Broker()
     it.create(T, T_ID, "/a", records=1)

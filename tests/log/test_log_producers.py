@@ -19,7 +19,6 @@ import re
 import pytest
 
 from tidelog.log.producers import (
-    LATE_TRANSACTION_BUFFER_MS,
     NO_GUARD,
     NOT_REQUIRED,
     AppendOrigin,
@@ -178,9 +177,6 @@ class Script:
         self.log = [(batch, marker) for batch, marker in self.log if batch.base_offset < self.end]
         self.snapshots = [(end, data) for end, data in self.snapshots if end <= self.end]
         return self.do_restart()
-
-    def do_late(self, timeout: str) -> str:
-        return str(self.producers.has_late_transaction(self.now, int(timeout)))
 
     def do_show(self, word: str) -> str:
         p = self.producers.get(int(word.removeprefix("p=")))
@@ -584,23 +580,6 @@ def test_deleting_records_from_the_front_keeps_their_producers() -> None:
         produce p=7 e=0 s=9..9        45
         start 50
         end                           50
-    """)
-
-
-def test_a_transaction_left_hanging_is_noticed() -> None:
-    script = Script()
-    script.run("""
-        late 60000                    False
-        produce p=7 e=0 s=0..0 t      ok
-        late 60000                    False
-    """)
-    script.now = 60_000 + LATE_TRANSACTION_BUFFER_MS
-    script.run("late 60000  False")
-    script.now += 1
-    script.run("""
-        late 60000                    True
-        commit p=7 e=0 c=0            ok @0..1
-        late 60000                    False
     """)
 
 

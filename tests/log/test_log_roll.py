@@ -6,8 +6,8 @@ from pathlib import Path
 
 from logkit import NOW_MS, append, produced, reopened, system_log
 
+from tidelog.log.append_rules import roll_jitter_ms
 from tidelog.log.config import LogConfig
-from tidelog.log.rules import roll_jitter_ms
 
 HOUR_MS = 3_600_000
 

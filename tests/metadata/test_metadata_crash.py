@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_disk import FailingDisk, PowerLoss
 
-from tidelog.metadata import embedded, journal
+from tidelog.metadata import embedded, journal_format
 from tidelog.metadata.embedded import EmbeddedStore
 from tidelog.metadata.store import Committed, Create, Delete, Node, Op, SetData
 from tidelog.metadata.tree import Tree
@@ -58,7 +58,7 @@ class LateExecutor:
 @contextmanager
 def on_disk(disk: FailingDisk) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal, "os", disk)
+        patch.setattr(journal_format, "os", disk)
         patch.setattr(embedded, "os", disk)
         yield
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.metadata import embedded, journal, reserve
+from tidelog.metadata import embedded, journal_format, reserve
 from tidelog.metadata.embedded import JOURNAL_NAME, RESERVE_NAME, SNAPSHOT_NAME, EmbeddedStore
 from tidelog.metadata.store import Committed, Create, NoRoom, SetData
 
@@ -43,7 +43,7 @@ class SmallDisk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
     small = SmallDisk()
-    monkeypatch.setattr(journal, "os", small)
+    monkeypatch.setattr(journal_format, "os", small)
     monkeypatch.setattr(embedded, "os", small)
     monkeypatch.setattr(reserve, "os", small)
     return small

@@ -19,8 +19,8 @@ from tidelog.metadata.store import (
     NoNode,
     NotEmpty,
     Op,
-    Refusal,
     SetData,
+    StoreRefusal,
     parent_of,
 )
 from tidelog.metadata.tree import Tree
@@ -44,7 +44,7 @@ class Model:
         self.nodes = {"/": Node(b"", 0, 0, 0)}
         self.created = {"/": 0}
 
-    def apply(self, ops: list[Op], session_id: int) -> Committed | Refusal:
+    def apply(self, ops: list[Op], session_id: int) -> Committed | StoreRefusal:
         nodes, created = dict(self.nodes), dict(self.created)
         zxid = self.zxid + 1 if any(not isinstance(op, Check) for op in ops) else self.zxid
         found_paths, found_versions = [], []

@@ -58,7 +58,7 @@ def fill_appended(bootstrap: str, topic: str) -> None:
 
 
 def fill_transactional(bootstrap: str, topic: str) -> Producer:
-    """Committed and aborted transactions after each other; the producer given back has one open that began last."""
+    """GroupOffset and aborted transactions after each other; the producer given back has one open that began last."""
     with Client(bootstrap) as client:
         client.admin.create_topic(topic, partitions=2)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "transaction.timeout.ms": 600_000})

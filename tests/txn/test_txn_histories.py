@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from txn_world import Producer, World
 
-from tidelog.txn.transaction import TopicPartition
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 # (name, transactional id, transactions version): two that fence each other, and one of each version in peace.
 PRODUCERS = [("a1", "x", 1), ("a2", "x", 2), ("b1", "y", 1), ("c2", "z", 2)]

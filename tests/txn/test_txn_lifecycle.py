@@ -6,9 +6,10 @@ import pytest
 from txn_script import Stage, run
 
 from tidelog.txn.state import PREVIOUS, TransactionState
-from tidelog.txn.transaction import IllegalTransition, TopicPartition, Transaction
+from tidelog.txn.transaction import IllegalTransition, Transaction
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 S = TransactionState
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, tombstone, transaction_key, transaction_record
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import TopicPartition, Transaction
+from tidelog.txn.transaction import Transaction
 from tidelog.txn.transactions import Transactions
 from tidelog.wire.malformed import WireError
+from tidelog.wire.partitions import TopicPartition
 
 S = TransactionState
 START, UPDATE = 1_700_000_000_001, 1_700_000_000_002

@@ -22,12 +22,13 @@ from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import TopicPartition, Transaction
+from tidelog.txn.transaction import Transaction
 from tidelog.txn.transactions import Transactions
 from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.codec import request_codec, response_codec
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 WALL = 1_700_000_000_000
 API_KEYS = {

@@ -19,11 +19,12 @@ from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import PREVIOUS, TransactionState
-from tidelog.txn.transaction import TopicPartition, Transaction
+from tidelog.txn.transaction import Transaction
 from tidelog.txn.transactions import Transactions
 from tidelog.txn.turn import TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 E = ErrorCode
 RETRIABLE = {

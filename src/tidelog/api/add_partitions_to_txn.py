@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import context_of
+from tidelog.api.tickets import GatheringTicket
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -26,37 +27,20 @@ def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> messag
         if unknown:
             results = _not_attempted(body.v3_and_below_topics, unknown)
             return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-        gathering: Request | Gathering = request
+        gathering: Request | GatheringTicket[messages.AddPartitionsToTxnResponse] = request
     else:
-        gathering = Gathering(request)
+        gathering = GatheringTicket(request, doors.transactions.room.merged)
     clock = doors.host.clock
     decisions = doors.transactions.room.add_partitions_to_txn(
         gathering, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
     )
     if not decisions:
         return messages.AddPartitionsToTxnResponse()
-    if isinstance(gathering, Gathering):
+    if isinstance(gathering, GatheringTicket):
         gathering.missing = len(decisions)
     for decision in decisions:
         doors.transactions.carry_out(decision)
     return None
-
-
-class Gathering:
-    """A ticket that gets one part of the answer from each coordinator partition, and answers with all of them."""
-
-    __slots__ = ("_parts", "_request", "missing")
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._parts: list[messages.AddPartitionsToTxnResponse] = []
-        self.missing = 0
-
-    def reply(self, message: messages.AddPartitionsToTxnResponse) -> None:
-        self._parts.append(message)
-        self.missing -= 1
-        if self.missing == 0:
-            self._request.reply(self._request.doors.transactions.room.merged(self._parts))
 
 
 def _unknown(topics: list[Topic], request: Request) -> set[tuple[str, int]]:

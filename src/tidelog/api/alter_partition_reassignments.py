@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.api.said import said
-from tidelog.control.reassignment import Move, MoveResult
+from tidelog.control.reassignment import ReassignmentResult, WantedReassignment
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 def handle(body: messages.AlterPartitionReassignmentsRequest, request: Request) -> None:
-    moves = [Move(topic.name, p.partition_index, p.replicas) for topic in body.topics for p in topic.partitions]
+    moves = [
+        WantedReassignment(topic.name, p.partition_index, p.replicas) for topic in body.topics for p in topic.partitions
+    ]
     may_change = body.allow_replication_factor_change
 
-    def answer(results: list[MoveResult]) -> None:
+    def answer(results: list[ReassignmentResult]) -> None:
         response = messages.AlterPartitionReassignmentsResponse
         topics = {topic.name: response.ReassignableTopicResponse(name=topic.name) for topic in body.topics}
         for result in results:

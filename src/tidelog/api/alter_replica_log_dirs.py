@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.wire import messages
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -46,7 +47,7 @@ def _move(topic: str, index: int, path: str, request: Request) -> int:
     try:
         doors.data.logs.directory(path)
         doors.data.partition(topic, index)
-        doors.moves.begin((topic, index), path)
+        doors.moves.begin(TopicPartition(topic, index), path)
     except CodedError as error:
         # Older clients know this error only.
         missing = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.table import ROUTES
+from tidelog.api.routes import ROUTES
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.wire import messages
 from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 

@@ -13,7 +13,7 @@ from tidelog.api import broker_loggers
 from tidelog.api.parts import distinct_resources
 from tidelog.config import describe
 from tidelog.control.model import ConfigResource, ResourceType
-from tidelog.control.names import why_invalid
+from tidelog.control.topic_names import why_invalid
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -49,9 +50,9 @@ def handle(body: messages.DescribeLogDirsRequest, request: Request) -> messages.
 
 def _lag(topic: str, index: int, is_future: bool, request: Request) -> int:
     doors = request.doors
-    current = doors.data.logs.logs.get((topic, index))
+    current = doors.data.logs.get(topic, index)
     if is_future:
-        future = doors.data.logs.futures.get((topic, index))
+        future = doors.data.logs.futures.get(TopicPartition(topic, index))
         return current.log_end_offset - future.log_end_offset if current is not None and future is not None else 0
     partition = doors.data.replicas.partitions.get((topic, index))
     return max(0, partition.high_watermark - partition.log.log_end_offset) if partition is not None else 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.operations import TOPIC_OPERATIONS
 from tidelog.control.model import NO_LEADER, Partition
-from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.request import Request
-from tidelog.api.table import ROUTES
+from tidelog.api.routes import ROUTES
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import BytesLike, request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError

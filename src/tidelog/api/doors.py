@@ -12,7 +12,7 @@ from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.log_level import LogLevel
-from tidelog.node.topics import Topics
+from tidelog.node.topic_creation import TopicCreator
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Slices
 from tidelog.upkeep.moving import Moves
@@ -23,7 +23,7 @@ class Doors(NamedTuple):
     host: Host
     cluster: ClusterView
     data: DataPlane
-    topics: Topics
+    topics: TopicCreator
     groups: GroupCoordination
     transactions: TransactionCoordination
     markers: Markers

@@ -31,7 +31,6 @@ FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
 EMPTY_RECORDS: Final = b""
 #: partitions that are read and answered in one go
 SLICE_PARTITIONS: Final = 300
-NO_TOPIC_ID: Final = bytes(16)
 
 
 def handle(body: messages.FetchRequest, request: Request) -> messages.FetchResponse | None:

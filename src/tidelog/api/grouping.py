@@ -7,7 +7,7 @@ as soon as somebody looks for a coordinator; before that every group is one that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.api.operations import GROUP_OPERATIONS
 from tidelog.deciding.turn import RequestContext
@@ -16,8 +16,6 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.deciding.decision import Decision, Ticket
-
-NO_TOPIC_ID: Final = bytes(16)
 
 Body = TypeVar("Body")
 Topic = TypeVar("Topic", bound="OfPartitions")
@@ -42,32 +40,6 @@ class Described(Protocol):
 
 def context_of(request: Request) -> RequestContext:
     return RequestContext(request.client_id, "/" + request.exchange.connection.peer[0], request.version)
-
-
-class Completing:
-    """A ticket that adds what was answered here to what the coordinator answers, unless that refuses the whole."""
-
-    __slots__ = ("_request", "_topics")
-
-    def __init__(self, request: Request, topics: list[Any]) -> None:
-        self._request = request
-        self._topics = topics
-
-    def reply(self, message: Any) -> None:
-        if not getattr(message, "error_code", 0):
-            by_topic = {_identity(topic): topic for topic in message.topics}
-            for topic in self._topics:
-                present = by_topic.get(_identity(topic))
-                if present is None:
-                    message.topics.append(topic)
-                else:
-                    present.partitions.extend(topic.partitions)
-        self._request.reply(message)
-
-
-def _identity(topic: Any) -> tuple[str, bytes]:
-    """Two unknown topic ids have the same empty name."""
-    return topic.name, getattr(topic, "topic_id", NO_TOPIC_ID)
 
 
 #: a topic's name, those of its partitions that are answered, and the error code for them -> their answer

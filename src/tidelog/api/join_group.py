@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import decide
+from tidelog.api.tickets import AmendingTicket
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -16,19 +17,9 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITHOUT_NAME: Final = 7
 
 
-class Joining:
-    """The ticket of a join."""
-
-    __slots__ = ("_request",)
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-
-    def reply(self, message: messages.JoinGroupResponse) -> None:
-        if message.error_code and self._request.version >= FIRST_VERSION_WITHOUT_NAME:
-            message.protocol_name = None
-        self._request.reply(message)
-
-
 def handle(body: messages.JoinGroupRequest, request: Request) -> None:
-    decide(request.doors.groups.room.join, body, request, Joining(request))
+    def amend(message: messages.JoinGroupResponse) -> None:
+        if message.error_code and request.version >= FIRST_VERSION_WITHOUT_NAME:
+            message.protocol_name = None
+
+    decide(request.doors.groups.room.join, body, request, AmendingTicket(request, amend))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.control.model import NO_LEADER, Partition, Topic
-from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 

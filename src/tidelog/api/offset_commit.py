@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import Completing, context_of
+from tidelog.api.grouping import context_of
+from tidelog.api.tickets import AmendingTicket, adding_topics
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -22,7 +23,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 def handle(body: messages.OffsetCommitRequest, request: Request) -> None:
     doors = request.doors
     unknown = _take_out_unknown(body, request)
-    ticket = request if not unknown else Completing(request, unknown)
+    ticket = request if not unknown else AmendingTicket(request, adding_topics(unknown))
     clock = doors.host.clock
     doors.groups.carry_out(
         doors.groups.room.offset_commit(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())

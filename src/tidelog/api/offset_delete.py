@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.grouping import Completing, decide, take_out_unknown
+from tidelog.api.grouping import decide, take_out_unknown
+from tidelog.api.tickets import AmendingTicket, adding_topics
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 def handle(body: messages.OffsetDeleteRequest, request: Request) -> None:
     unknown = take_out_unknown(body, request, _answer)
-    decide(request.doors.groups.room.offset_delete, body, request, Completing(request, unknown) if unknown else None)
+    decide(
+        request.doors.groups.room.offset_delete,
+        body,
+        request,
+        AmendingTicket(request, adding_topics(unknown)) if unknown else None,
+    )
 
 
 def _answer(topic: str, indexes: list[int], code: int) -> messages.OffsetDeleteResponse.OffsetDeleteResponseTopic:

@@ -5,9 +5,11 @@ A topic id that nobody knows is answered with UNKNOWN_TOPIC_ID; a partition with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import context_of
+from tidelog.api.tickets import AmendingTicket
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -22,27 +24,22 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
     doors = request.doors
     unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
-    ticket = request if not unknown else Completing(request, unknown)
+    ticket = request if not unknown else AmendingTicket(request, _adding(unknown))
     clock = doors.host.clock
     doors.groups.carry_out(
         doors.groups.room.offset_fetch(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
     )
 
 
-class Completing:
-    """A ticket that adds the topics that were answered here to each group's."""
+def _adding(unknown: dict[str, list[Answer]]) -> Callable[[messages.OffsetFetchResponse], None]:
+    """An amendment: each group gets the topics that were answered here."""
 
-    __slots__ = ("_request", "_unknown")
-
-    def __init__(self, request: Request, unknown: dict[str, list[Answer]]) -> None:
-        self._request = request
-        self._unknown = unknown
-
-    def reply(self, message: messages.OffsetFetchResponse) -> None:
+    def amend(message: messages.OffsetFetchResponse) -> None:
         for group in message.groups:
             if not group.error_code:
-                group.topics.extend(self._unknown.get(group.group_id, ()))
-        self._request.reply(message)
+                group.topics.extend(unknown.get(group.group_id, ()))
+
+    return amend
 
 
 def _take_out_unknown(body: messages.OffsetFetchRequest, request: Request) -> dict[str, list[Answer]]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
-from tidelog.control.names import INTERNAL_TOPICS
+from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
@@ -25,6 +25,7 @@ from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, NotOneBatch, read_header
 from tidelog.wire.check import MEDIUM_BYTES, CheckedBatch, TakesLong, check_produced
 from tidelog.wire.errors import CodedError, ErrorCode, KafkaError, untraced
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -156,9 +157,9 @@ class PendingProduce:
         #: flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
-        self.guards: dict[tuple[str, int], int] = {}
-        self.refusals: dict[tuple[str, int], CodedError] = {}
-        self.unverified: set[tuple[str, int]] = set()
+        self.guards: dict[TopicPartition, int] = {}
+        self.refusals: dict[TopicPartition, CodedError] = {}
+        self.unverified: set[TopicPartition] = set()
         self.parked: Parked | None = None
 
     def append_all(self) -> None:
@@ -223,7 +224,7 @@ class PendingProduce:
             return
         answered = False
 
-        def verified(codes: Mapping[tuple[str, int], ErrorCode]) -> None:
+        def verified(codes: Mapping[TopicPartition, ErrorCode]) -> None:
             nonlocal answered
             answered = True
             for key, code in codes.items():

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import Completing, context_of, take_out_unknown
+from tidelog.api.grouping import context_of, take_out_unknown
+from tidelog.api.tickets import AmendingTicket, adding_topics
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
@@ -27,7 +29,7 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 4
 def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
     doors = request.doors
     unknown = take_out_unknown(body, request, _answer)
-    key = (doors.groups.topic, doors.groups.room.partition_for(body.group_id))
+    key = TopicPartition(doors.groups.topic, doors.groups.room.partition_for(body.group_id))
     partition = doors.data.replicas.partitions.get(key)
     if partition is None or not body.topics or not body.group_id:
         # Refused, or nothing to store: the transaction has no part in it.
@@ -52,7 +54,7 @@ def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
         _commit(body, request, unknown, NO_GUARD)
         return
 
-    def verified(codes: Mapping[tuple[str, int], ErrorCode]) -> None:
+    def verified(codes: Mapping[TopicPartition, ErrorCode]) -> None:
         code = codes[key]
         if code is ErrorCode.NONE:
             _commit(body, request, unknown, guard)
@@ -73,14 +75,18 @@ def _commit(body: messages.TxnOffsetCommitRequest, request: Request, unknown: li
     doors = request.doors
     clock = doors.host.clock
     decision = doors.groups.room.txn_offset_commit(
-        Completing(request, unknown), body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
+        AmendingTicket(request, adding_topics(unknown)),
+        body,
+        context_of(request),
+        clock.monotonic_ms(),
+        clock.wall_ms(),
     )
     doors.groups.carry_out(decision, guard)
 
 
 def _refuse(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], code: int) -> None:
     topics = [_answer(topic.name, [p.partition_index for p in topic.partitions], code) for topic in body.topics]
-    Completing(request, unknown).reply(messages.TxnOffsetCommitResponse(topics=topics))
+    AmendingTicket(request, adding_topics(unknown)).reply(messages.TxnOffsetCommitResponse(topics=topics))
 
 
 def _answer(topic: str, indexes: list[int], code: int) -> Answer:

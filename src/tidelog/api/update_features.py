@@ -15,8 +15,9 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
-#: how a level may be changed: raised, lowered where nothing is lost by it, lowered whatever is lost
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+#: how a level may be changed, from raising it to lowering it whatever is lost
+UPGRADE: Final = 1
+UNSAFE_DOWNGRADE: Final = 3
 FIRST_VERSION_WITH_TYPES: Final = 1
 LAST_VERSION_WITH_RESULTS: Final = 1
 

@@ -24,6 +24,7 @@ from tidelog.cli.formats import (
 from tidelog.cli.options import CONTEXT, connected, examples, partitions_option, topic_of
 from tidelog.cli.output import on_terminal, tell
 from tidelog.cli.places import EARLIEST, LATEST, Ends, Place, ends_of, resolve, where
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     import re
@@ -194,7 +195,7 @@ def _group_spans(
         ends = ends_of(client, topic, sorted(p for t, p in assigned if t == topic), isolation)
         begins = resolve(client, topic, first, ends)
         for partition, (low, high) in ends.items():
-            known = committed.get((topic, partition))
+            known = committed.get(TopicPartition(topic, partition))
             begin = min(max(begins[partition] if known is None else known.offset, low), high)
             spans.append(Span(topic, partition, begin, None if follow else high))
     return spans

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from tidelog.cli.formats import Format
 from tidelog.cli.output import on_terminal, tell, warn
 from tidelog.cli.progress import Progress
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     import re
@@ -32,7 +33,7 @@ class Printer:
 
     def __init__(self, out: BinaryIO, form: Format, matches: re.Pattern[bytes] | None, limit: int | None) -> None:
         self.out = out
-        self.positions: dict[tuple[str, int], int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         self._form = form
         self._matches = matches
         self._limit = limit
@@ -63,7 +64,7 @@ class Printer:
                     return True
             position = chunk.span.position
         finally:
-            self.positions[topic, partition] = position
+            self.positions[TopicPartition(topic, partition)] = position
         progress.update(self._scanned)
         return False
 
@@ -155,7 +156,7 @@ class GroupConsumption:
             return not self._member.poll()
         spans = self._spans_of(self._member.assignment)
         # Where nothing comes, the place at which we wait is what the group knows.
-        self._printer.positions.update({(span.topic, span.partition): span.position for span in spans})
+        self._printer.positions.update({TopicPartition(span.topic, span.partition): span.position for span in spans})
         committed_at = time.monotonic()
         for chunk in _chunks(self._client, spans, self._isolation, self._printer.out, self._follow):
             if self._printer.take(chunk, progress):

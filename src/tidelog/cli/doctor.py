@@ -73,7 +73,7 @@ def command(
 
     The exit code is 0 if nothing is bad, 3 if no broker can be reached and no data is damaged, and 1 otherwise.
     """
-    from tidelog.cli.failure import FAILED, UNREACHABLE
+    from tidelog.cli.error_messages import FAILED, UNREACHABLE
 
     findings = list(check_machine(data_dirs))
     about_data = [finding for each in data_dirs for finding in check_data_directory(each, deep, data_dirs)]

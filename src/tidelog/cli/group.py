@@ -21,10 +21,11 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.output import Column, Row, plural, show, show_fields, show_one, show_table, tell
 from tidelog.cli.places import Ends, Place, ends_of, resolve, where
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client import Client
-    from tidelog.client.groups import DescribedGroup, TopicPartition
+    from tidelog.client.groups import DescribedGroup
 
 SHARE: Final = "share"
 
@@ -114,7 +115,7 @@ def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartitio
             if p.leader >= 0 and (topic, p.partition) in partitions
         ]
         for partition, ends in ends_of(client, topic, led).items():
-            found[topic, partition] = ends
+            found[TopicPartition(topic, partition)] = ends
     return found
 
 
@@ -130,13 +131,12 @@ def describe(client: Client, group: str, output: str) -> None:
     places = {*positions, *owners}
     ends = _ends(client, places)
     rows: list[Row] = []
-    for topic, partition in sorted(places):
-        where = (topic, partition)
-        at, end, owner = positions.get(where), ends.get(where), owners.get(where)
+    for place in sorted(places):
+        at, end, owner = positions.get(place), ends.get(place), owners.get(place)
         rows.append(
             {
-                "topic": topic,
-                "partition": partition,
+                "topic": place.topic,
+                "partition": place.partition,
                 "committed": at.offset if at else None,
                 "end_offset": end.end if end else None,
                 "lag": _lag(at, end),
@@ -259,16 +259,16 @@ def reset(
     ends = _ends(client, wanted)
     targets = _targets(client, ends, place, shift, {where: at.offset for where, at in committed.items()})
     rows: list[Row] = []
-    for (topic, partition), target in sorted(targets.items()):
-        before = committed.get((topic, partition))
+    for target_at, target in sorted(targets.items()):
+        before = committed.get(target_at)
         rows.append(
             {
-                "topic": topic,
-                "partition": partition,
+                "topic": target_at.topic,
+                "partition": target_at.partition,
                 "committed": before.offset if before else None,
                 "new_offset": target,
                 "change": target - before.offset if before else None,
-                "lag": ends[topic, partition].end - target,
+                "lag": ends[target_at].end - target,
             }
         )
     columns = [
@@ -320,7 +320,7 @@ def _chosen(client: Client, topics: tuple[str, ...]) -> set[TopicPartition]:
                 from tidelog.client.cluster import no_such_partition
 
                 raise no_such_partition(info, partition)
-            wanted.add((name, partition))
+            wanted.add(TopicPartition(name, partition))
     return wanted
 
 
@@ -338,10 +338,12 @@ def _targets(
             found = resolve(client, topic, place, own)
         else:
             assert shift is not None
-            found = {p: committed[topic, p] + shift for p in own if (topic, p) in committed}
+            found = {
+                at.partition: offset + shift for at, offset in committed.items() if at.topic == topic and at in ends
+            }
         for partition, offset in found.items():
             first, end = own[partition]
-            targets[topic, partition] = min(max(offset, first), end)
+            targets[TopicPartition(topic, partition)] = min(max(offset, first), end)
     return targets
 
 

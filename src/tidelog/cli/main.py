@@ -80,7 +80,7 @@ class LateGroup(click.Group):
         except click.ClickException as error:
             if not speaks_json():
                 raise
-            from tidelog.cli.failure import tell_error
+            from tidelog.cli.error_messages import tell_error
 
             tell_error(error.format_message())
             ctx.exit(error.exit_code)
@@ -99,7 +99,7 @@ class LateGroup(click.Group):
         except Exception as error:
             if debugging(ctx):
                 raise
-            from tidelog.cli.failure import explain
+            from tidelog.cli.error_messages import explain
 
             ctx.exit(explain(error))
 

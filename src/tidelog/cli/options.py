@@ -6,14 +6,13 @@ import functools
 import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from tidelog.client import Client
 
-P = ParamSpec("P")
 R = TypeVar("R")
 Decorated = Callable[..., Any]
 

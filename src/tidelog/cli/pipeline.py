@@ -43,7 +43,7 @@ def piped(function: DECORATED) -> DECORATED:
     @debug_option
     @functools.wraps(function)
     def wrapper(file: str, bootstrap: str | None, **arguments: Any) -> Any:
-        from tidelog.cli.failure import FAILED, USAGE, tell_error
+        from tidelog.cli.error_messages import FAILED, USAGE, tell_error
         from tidelog.pipeline.errors import PipelineError
         from tidelog.pipeline.spec import DEFAULT_BOOTSTRAP, SpecError, load
 
@@ -232,7 +232,7 @@ def status(pipeline: Pipeline, output: str, timeout_s: float) -> None:
     """
     from dataclasses import asdict
 
-    from tidelog.cli.failure import FAILED, tell_error
+    from tidelog.cli.error_messages import FAILED, tell_error
     from tidelog.cli.output import show_one
     from tidelog.pipeline.run.status import status as look
 
@@ -283,7 +283,7 @@ def check(
     ctx: click.Context, pipeline: Pipeline, with_spark: bool, output: str, master: str | None, timeout_s: float
 ) -> None:
     """Check whether a pipeline can run. Checks its file, brokers, topics, schema, table, Java and Spark."""
-    from tidelog.cli.failure import FAILED
+    from tidelog.cli.error_messages import FAILED
     from tidelog.cli.output import Column, show
     from tidelog.pipeline.run.checking import findings
 
@@ -297,7 +297,7 @@ def check(
     show(rows, columns, output, name="what")
     for finding in found:
         if not finding.ok and output == "table":
-            from tidelog.cli.failure import tell_error
+            from tidelog.cli.error_messages import tell_error
 
             tell_error(f"{finding.what}: {finding.message}", finding.hint)
     if not all(finding.ok for finding in found):

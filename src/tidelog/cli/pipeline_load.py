@@ -179,7 +179,7 @@ def _explain(error: Exception) -> None:
     ctx = click.get_current_context()
     if debugging(ctx) or isinstance(error, (click.ClickException, click.exceptions.Exit)):
         raise error
-    from tidelog.cli.failure import FAILED, tell_error
+    from tidelog.cli.error_messages import FAILED, tell_error
 
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in ("pyspark", "pyarrow"):
         tell_error(str(error), how_to_install("spark"))

@@ -10,9 +10,9 @@ from tidelog.cli.options import partition_list
 from tidelog.cli.places import EARLIEST, LATEST, Place, ends_of, resolve
 
 if TYPE_CHECKING:
-    from tidelog.pipeline.offset_ranges import TopicPartition
     from tidelog.pipeline.spec import Pipeline
     from tidelog.pipeline.table.tables import Tables
+    from tidelog.wire.partitions import TopicPartition
 
 
 def replay_scope(
@@ -26,9 +26,9 @@ def replay_scope(
     """(what the options ask for, the tables, what the log holds, which topics those are); None for everything."""
     from tidelog.client import Client
     from tidelog.pipeline.errors import NotReady
-    from tidelog.pipeline.offset_ranges import TopicPartition
     from tidelog.pipeline.run.brokers import Brokers
     from tidelog.pipeline.table.tables import Tables
+    from tidelog.wire.partitions import TopicPartition
 
     tables = Tables.look(pipeline)
     if tables is None or tables.table.epoch is None:

@@ -65,13 +65,13 @@ def command(
         server = BrokerServer(config)
         server.start()
     except StartFailed as error:
-        from tidelog.cli.failure import FAILED, tell_error
+        from tidelog.cli.error_messages import FAILED, tell_error
 
         tell_error(str(error))
         ctx.exit(FAILED)
     server.run(lambda ready: _say_ready(ready, output))
     if server.failure is not None:
-        from tidelog.cli.failure import FAILED
+        from tidelog.cli.error_messages import FAILED
 
         ctx.exit(FAILED)
 
@@ -100,7 +100,7 @@ def _check_kernels(ctx: click.Context) -> None:
 
     found = states(BROKER_KERNELS)
     if stale := [name for name, state in found.items() if state == STALE]:
-        from tidelog.cli.failure import FAILED, tell_error
+        from tidelog.cli.error_messages import FAILED, tell_error
 
         tell_error(f"the compiled kernel of {', '.join(stale)} is {STALE}", HOW_TO_REBUILD)
         ctx.exit(FAILED)

@@ -17,6 +17,7 @@ from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.classes import RequestMessage
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 RESOURCE_TYPES: Final = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 #: the source of a configuration value, by the protocol's number
@@ -37,8 +38,6 @@ CONFIG_TYPES: Final = (
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 BROKER_DEFAULT: Final = -1
-#: DeleteRecords up to the high watermark
-HIGH_WATERMARK: Final = -1
 DELETED_WITHIN_S: Final = 5.0
 FIRST_DELETE_BY_ID: Final = 6
 FIRST_WITH_FENCED_BROKERS: Final = 2
@@ -190,7 +189,7 @@ class Admin:
         self._cluster.forget()
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Makes each partition begin at an offset, `HIGH_WATERMARK` for its end: partition -> its first offset now."""
+        """Makes each partition begin at an offset, -1 for its end: partition -> its first offset now."""
         left = dict(before)
         low: dict[int, int] = {}
 
@@ -273,16 +272,6 @@ class Admin:
         message = request(resources=[resource], validate_only=validate_only)
         self._alter(ApiKey.INCREMENTAL_ALTER_CONFIGS, kind, name, message)
 
-    def replace_configs(self, kind: str, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Makes `configs` all that is set: whatever else was set is unset."""
-        request = messages.AlterConfigsRequest
-        resource = request.AlterConfigsResource(
-            resource_type=_resource_type(kind),
-            resource_name=name,
-            configs=[request.AlterableConfig(name=key, value=value) for key, value in configs.items()],
-        )
-        self._alter(ApiKey.ALTER_CONFIGS, kind, name, request(resources=[resource], validate_only=validate_only))
-
     def _alter(
         self,
         api_key: int,
@@ -341,8 +330,8 @@ class Admin:
         return self._cluster.retrying(attempt)
 
     def elect_leaders(
-        self, partitions: Iterable[tuple[str, int]] | None = None, kind: str = "preferred"
-    ) -> dict[tuple[str, int], ClientError | None]:
+        self, partitions: Iterable[TopicPartition] | None = None, kind: str = "preferred"
+    ) -> dict[TopicPartition, ClientError | None]:
         """Elects the preferred leaders, or with "unclean" any replica that lives; of all partitions for None.
 
         What is given back tells of each partition whose leader was to change: None where it did.
@@ -358,16 +347,16 @@ class Admin:
         )
         message = request(election_type=ELECTION_TYPES[kind], topic_partitions=wanted, timeout_ms=self._timeout_ms)
 
-        def attempt() -> dict[tuple[str, int], ClientError | None]:
+        def attempt() -> dict[TopicPartition, ClientError | None]:
             answer = self._cluster.controller().call(ApiKey.ELECT_LEADERS, message)
             check(answer.error_code, "electing leaders")
-            outcome: dict[tuple[str, int], ClientError | None] = {}
+            outcome: dict[TopicPartition, ClientError | None] = {}
             for topic in answer.replica_election_results:
                 for result in topic.partition_result:
                     what = f"electing a leader of {topic.topic}-{result.partition_id}"
                     error = error_for(result.error_code, what, result.error_message) if result.error_code else None
                     if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                        outcome[topic.topic, result.partition_id] = error
+                        outcome[TopicPartition(topic.topic, result.partition_id)] = error
             return outcome
 
         outcome = self._cluster.retrying(attempt)

@@ -18,11 +18,12 @@ from typing import Final
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError, check
-from tidelog.client.groups import Groups, TopicPartition
+from tidelog.client.groups import Groups
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.ids import uuid_to_base64
+from tidelog.wire.partitions import TopicPartition
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -115,7 +116,7 @@ class GroupMember:
     def _by_name(self, assigned: list[messages.ConsumerGroupHeartbeatResponse.TopicPartitions]) -> Assignment:
         names = {self._cluster.known_topic(topic).topic_id: topic for topic in self._topics}
         return frozenset(
-            (names[entry.topic_id], partition)
+            TopicPartition(names[entry.topic_id], partition)
             for entry in assigned
             # A topic that was created again since is known under its new id only.
             if entry.topic_id in names

@@ -20,15 +20,13 @@ from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import stored_codec
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.malformed import WireError
+from tidelog.wire.partitions import TopicPartition
 
 CONSUMER_PROTOCOL: Final = "consumer"
 _DEAD: Final = "Dead"
 _LAST_COMMIT_WITH_NAMES: Final = 9
 _FIRST_FETCH_OF_GROUPS: Final = 8
 _LAST_FETCH_WITH_NAMES: Final = 9
-_TYPE_KNOWN_FROM: Final = 5
-
-TopicPartition = tuple[str, int]
 
 
 class ListedGroup(NamedTuple):
@@ -58,7 +56,7 @@ class DescribedGroup(NamedTuple):
     members: list[Member]
 
 
-class Committed(NamedTuple):
+class GroupOffset(NamedTuple):
     """The next offset that the group reads."""
 
     offset: int
@@ -131,11 +129,11 @@ class Groups:
 
     def offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, Committed]:
+    ) -> dict[TopicPartition, GroupOffset]:
         """What the group has committed; for None all of it. A partition without a commit is left out."""
         wanted = None if partitions is None else by_topic(partitions)
 
-        def attempt() -> dict[TopicPartition, Committed]:
+        def attempt() -> dict[TopicPartition, GroupOffset]:
             connection = self._cluster.coordinator(group_id)
             version = min(connection.version_of(ApiKey.OFFSET_FETCH), _LAST_FETCH_WITH_NAMES)
             message = _offset_fetch(group_id, wanted, require_stable, version)
@@ -147,8 +145,8 @@ class Groups:
                 for p in topic.partitions:
                     check(p.error_code, f"the offset of group {group_id} in {topic.name}-{p.partition_index}")
                     if p.committed_offset >= 0:
-                        committed = Committed(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
-                        found[topic.name, p.partition_index] = committed
+                        committed = GroupOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+                        found[TopicPartition(topic.name, p.partition_index)] = committed
             return dict(sorted(found.items()))
 
         return self._cluster.retrying(attempt)
@@ -156,13 +154,13 @@ class Groups:
     def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, int | Committed],
+        offsets: Mapping[TopicPartition, int | GroupOffset],
         member_id: str = "",
         member_epoch: int = -1,
     ) -> None:
         """Moves a group that has no members, or commits what a member of it has read."""
         request = messages.OffsetCommitRequest
-        wanted = {where: c if isinstance(c, Committed) else Committed(c) for where, c in offsets.items()}
+        wanted = {where: c if isinstance(c, GroupOffset) else GroupOffset(c) for where, c in offsets.items()}
 
         def attempt() -> None:
             topics = []
@@ -173,11 +171,12 @@ class Groups:
                 rows = [
                     request.OffsetCommitRequestPartition(
                         partition_index=partition,
-                        committed_offset=wanted[topic, partition].offset,
-                        committed_leader_epoch=wanted[topic, partition].leader_epoch,
-                        committed_metadata=wanted[topic, partition].metadata,
+                        committed_offset=committed.offset,
+                        committed_leader_epoch=committed.leader_epoch,
+                        committed_metadata=committed.metadata,
                     )
                     for partition in partitions
+                    for committed in (wanted[TopicPartition(topic, partition)],)
                 ]
                 topics.append(request.OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=rows))
             message = request(
@@ -282,13 +281,15 @@ def _assignment(blob: bytes) -> list[TopicPartition]:
         assigned, _ = stored_codec("ConsumerProtocolAssignment", 0).decode(memoryview(blob), 2)
     except WireError:
         return []
-    return sorted((topic.topic, p) for topic in assigned.assigned_partitions for p in topic.partitions)
+    return sorted(TopicPartition(topic.topic, p) for topic in assigned.assigned_partitions for p in topic.partitions)
 
 
 def _named(
     assignment: messages.ConsumerGroupDescribeResponse.Assignment | messages.ShareGroupDescribeResponse.Assignment,
 ) -> list[TopicPartition]:
-    return sorted((topic.topic_name, p) for topic in assignment.topic_partitions for p in topic.partitions)
+    return sorted(
+        TopicPartition(topic.topic_name, p) for topic in assignment.topic_partitions for p in topic.partitions
+    )
 
 
 def _consumer_group(group: messages.ConsumerGroupDescribeResponse.DescribedGroup, coordinator: str) -> DescribedGroup:
@@ -317,6 +318,8 @@ def _streams_group(group: messages.StreamsGroupDescribeResponse.DescribedGroup, 
     members = []
     for m in group.members:
         tasks = [(task.subtopology_id, p) for task in m.assignment.active_tasks for p in task.partitions]
-        assigned = sorted((topic, p) for subtopology, p in tasks for topic in sources.get(subtopology, ()))
+        assigned = sorted(
+            TopicPartition(topic, p) for subtopology, p in tasks for topic in sources.get(subtopology, ())
+        )
         members.append(Member(m.member_id, m.instance_id, m.client_id, m.client_host, assigned))
     return DescribedGroup(group.group_id, "streams", group.group_state, "streams", "", coordinator, members)

@@ -39,6 +39,7 @@ from tidelog.wire.batch import (
 )
 from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.errors import ErrorCode, untraced
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import Headers, NewRecord, build_batch, read_records
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ _FORGOTTEN: Final = frozenset(
 #: the batch may have been written
 _DOUBTFUL: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-TopicPartition = tuple[str, int]
 
 
 class Message(NamedTuple):
@@ -168,7 +167,7 @@ class Producer:
         self._auto_create = auto_create
         self._partitioners: dict[str, Partitioner] = {}
         self._available: dict[str, tuple[TopicInfo, list[int]]] = {}
-        self._open: dict[TopicPartition, Batch] = {}
+        self._open: dict[tuple[str, int], Batch] = {}
         self._queues: dict[TopicPartition, deque[Batch]] = {}
         self._queued_bytes = 0
         self._transactional_id: str | None = None
@@ -209,7 +208,7 @@ class Producer:
             self._close(batch)
             batch = None
         if batch is None:
-            batch = self._open[where] = Batch(where)
+            batch = self._open[where] = Batch(TopicPartition(topic, partition))
         stamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         batch.records.append((stamp, key, value, headers))
         batch.size_bytes += size
@@ -219,7 +218,7 @@ class Producer:
 
     def send_encoded(self, topic: str, partition: int, encoded: Encoded) -> None:
         """Takes a batch that is encoded already, as one piece, after what was sent to the partition before."""
-        where = (topic, partition)
+        where = TopicPartition(topic, partition)
         before = self._open.get(where)
         if before is not None:
             self._close(before)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import check
-from tidelog.client.groups import TopicPartition, by_topic
+from tidelog.client.groups import by_topic
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
+from tidelog.wire.partitions import TopicPartition
 
 
 class StartOffset(NamedTuple):
@@ -43,7 +44,7 @@ class ShareGroups:
                     what = f"the start offset of group {group_id} in {topic.topic_name}-{p.partition_index}"
                     check(p.error_code, what, p.error_message)
                     if p.start_offset >= 0:
-                        found[topic.topic_name, p.partition_index] = StartOffset(p.start_offset, p.lag)
+                        found[TopicPartition(topic.topic_name, p.partition_index)] = StartOffset(p.start_offset, p.lag)
             return dict(sorted(found.items()))
 
         return self._cluster.retrying(attempt)
@@ -54,7 +55,9 @@ class ShareGroups:
         topics = [
             request.AlterShareGroupOffsetsRequestTopic(
                 topic_name=topic,
-                partitions=[partition_of(partition_index=p, start_offset=offsets[topic, p]) for p in partitions],
+                partitions=[
+                    partition_of(partition_index=p, start_offset=offsets[TopicPartition(topic, p)]) for p in partitions
+                ],
             )
             for topic, partitions in by_topic(offsets).items()
         ]

@@ -32,11 +32,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tidelog.client.cluster import TRANSACTION, Cluster
 from tidelog.client.connection import NEWEST, Connection
 from tidelog.client.errors import ClientError, Fenced, InDoubt, Refused, TimedOut, Unreachable, check, error_for
-from tidelog.client.producer import Batch, Producer, TopicPartition
+from tidelog.client.producer import Batch, Producer
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 T = TypeVar("T")
 

@@ -21,13 +21,12 @@ from tidelog.client.transactional import Prepared, end_request, end_result, newe
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 _FIRST_VERSION_WITH_DURATION: Final = 1
 #: who takes an id to fence its producer never begins a transaction with it
 _FENCING_TIMEOUT_MS: Final = 60_000
 _NO_OFFSET: Final = -1
-
-TopicPartition = tuple[str, int]
 
 
 class ListedTransaction(NamedTuple):
@@ -270,7 +269,7 @@ def _described(state: messages.DescribeTransactionsResponse.TransactionState, co
         state.transaction_timeout_ms,
         state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
         coordinator,
-        sorted((topic.topic, partition) for topic in state.topics for partition in topic.partitions),
+        sorted(TopicPartition(topic.topic, partition) for topic in state.topics for partition in topic.partitions),
     )
 
 

@@ -140,15 +140,6 @@ class BrokerConfig:
         parsed[name] = value
         return value
 
-    def for_listener(self, listener: str, name: str, mechanism: str | None = None) -> Any:
-        """The value of `name` for a listener: its own, for the mechanism if it has one, or the broker's."""
-        prefix = f"listener.name.{listener.lower()}."
-        if mechanism is not None and f"{prefix}{mechanism.lower()}.{name}" in self._texts:
-            return self.get(f"{prefix}{mechanism.lower()}.{name}")
-        if prefix + name in self._texts:
-            return self.get(prefix + name)
-        return self.get(name)
-
     def is_set(self, name: str) -> bool:
         """Whether anything but the default gives the value."""
         return name in self._texts

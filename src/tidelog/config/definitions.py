@@ -110,7 +110,6 @@ BROKER_KEYS: dict[str, ConfigKey] = {
 TOPIC_KEYS: dict[str, ConfigKey] = read_table(definitions_topic.TOPIC_TABLE)
 GROUP_KEYS: dict[str, ConfigKey] = read_table(definitions_topic.GROUP_TABLE)
 CLIENT_METRICS_KEYS: dict[str, ConfigKey] = read_table(definitions_topic.CLIENT_METRICS_TABLE)
-QUOTA_KEYS: dict[str, ConfigKey] = read_table(definitions_topic.QUOTA_TABLE)
 
 TOPIC_SYNONYMS = definitions_topic.TOPIC_SYNONYMS
 GROUP_SYNONYMS = definitions_topic.GROUP_SYNONYMS

@@ -172,16 +172,3 @@ interval.ms int 300000 - medium client-metrics none:telemetry
 match       list "" set medium client-metrics none:telemetry
     Which clients it applies to: name=pattern pairs that must all match; empty for all clients.
 """
-
-QUOTA_TABLE = """
-producer_byte_rate       long 9223372036854775807 - medium quota none:quotas
-    Bytes per second that may be produced.
-consumer_byte_rate       long 9223372036854775807 - medium quota none:quotas
-    Bytes per second that may be fetched.
-request_percentage       double 2.147483647E9 - medium quota none:quotas
-    Percentage of the broker's time that requests may take.
-controller_mutation_rate double 2.147483647E9 - medium quota none:quotas
-    Partitions per second that may be created or deleted.
-connection_creation_rate int 2147483647 >=0 medium quota none:quotas
-    Connections per second from one address.
-"""

@@ -14,7 +14,7 @@ from tidelog.control.draft import Draft
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, ResourceType
-from tidelog.control.names import why_invalid
+from tidelog.control.topic_names import why_invalid
 from tidelog.wire.errors import ErrorCode
 
 MAX_VALUE_LENGTH = 32767

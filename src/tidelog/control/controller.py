@@ -35,8 +35,8 @@ from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, IsrChange, I
 from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
 from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
-from tidelog.control.reassignment import Move, MoveResult, Reassignment
-from tidelog.control.settings import Settings
+from tidelog.control.reassignment import Reassignment, ReassignmentResult, WantedReassignment
+from tidelog.control.settings import ControllerSettings
 from tidelog.control.topics import (
     NewPartitions,
     NewTopic,
@@ -94,10 +94,10 @@ class Controller:
         rules: ConfigRules,
         random: Random,
         new_id: Callable[[], bytes],
-        settings: Settings | None = None,
+        settings: ControllerSettings | None = None,
     ) -> None:
         self.broker_id = broker_id
-        self.settings = settings or Settings()
+        self.settings = settings or ControllerSettings()
         self.image = Image()
         #: the controller epoch that this broker won, -1 while it did not
         self._won_epoch = -1
@@ -411,14 +411,16 @@ class Controller:
         return Plan(draft.finish(), stale or NO_ERROR, lambda error: error)
 
     def alter_partition_reassignments(
-        self, moves: Sequence[Move], allow_replication_factor_change: bool = True
-    ) -> Plan[list[MoveResult]]:
+        self, moves: Sequence[WantedReassignment], allow_replication_factor_change: bool = True
+    ) -> Plan[list[ReassignmentResult]]:
         draft = Draft(self.image)
         results = self._reassignment.alter(moves, allow_replication_factor_change, draft)
         return Plan(
             draft.finish(),
             results,
-            lambda error: [MoveResult(r.topic, r.partition, r.error if r.error.is_failure else error) for r in results],
+            lambda error: [
+                ReassignmentResult(r.topic, r.partition, r.error if r.error.is_failure else error) for r in results
+            ],
         )
 
     def list_partition_reassignments(self, partitions: Iterable[tuple[str, int]] | None = None) -> list[Partition]:

@@ -32,9 +32,9 @@ from tidelog.metadata.store import (
     MetadataStore,
     Node,
     NoRoom,
-    Refusal,
     SessionExpired,
     StoreFailed,
+    StoreRefusal,
     SubmitResult,
     TreeResult,
     Watch,
@@ -61,7 +61,7 @@ class Driver:
         store: MetadataStore,
         now_ms: Callable[[], int],
         on_events: Callable[[list[Event]], Callable[[Then], None] | None],
-        on_failure: Callable[[Refusal], None] = lambda refusal: None,
+        on_failure: Callable[[StoreRefusal], None] = lambda refusal: None,
     ) -> None:
         self._controller = controller
         self._store = store
@@ -217,7 +217,7 @@ class Driver:
         finally:  # whoever cannot take its answer does not keep the others waiting
             self._next()
 
-    def _fail(self, refusal: Refusal) -> None:
+    def _fail(self, refusal: StoreRefusal) -> None:
         if not self._failed:
             self._failed = True
             self._controller.resign()
@@ -229,7 +229,7 @@ class Driver:
         """Everything."""
 
         def read(result: TreeResult) -> None:
-            if isinstance(result, Refusal):
+            if isinstance(result, StoreRefusal):
                 self._fail(result)
                 then()
             else:
@@ -243,7 +243,7 @@ class Driver:
         found: dict[str, Node | None] = {}
 
         def read(path: str, result: ExistsResult) -> None:
-            if isinstance(result, Refusal):
+            if isinstance(result, StoreRefusal):
                 self._fail(result)
             else:
                 found[path] = result
@@ -287,7 +287,7 @@ class Driver:
 
     def _read_below(self, path: str) -> None:
         def read(result: TreeResult) -> None:
-            if isinstance(result, Refusal):
+            if isinstance(result, StoreRefusal):
                 self._next()
                 return
             found = dict(result)

@@ -39,7 +39,7 @@ from tidelog.control.model import (
     ResourceType,
     Topic,
 )
-from tidelog.control.names import collision_key
+from tidelog.control.topic_names import collision_key
 from tidelog.metadata.store import NO_VERSION, Committed, Create, Delete, Node, Op, SetData
 
 

@@ -10,8 +10,8 @@ from tidelog.control.draft import Draft
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
-from tidelog.control.partitions import Election, change_partition, first_state
-from tidelog.control.settings import Settings
+from tidelog.control.partition_changes import Election, change_partition, first_state
+from tidelog.control.settings import ControllerSettings
 from tidelog.wire.errors import ErrorCode
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
@@ -49,7 +49,7 @@ class IsrResult(NamedTuple):
 
 
 class Leadership:
-    def __init__(self, image: Image, is_active: Callable[[int], bool], settings: Settings) -> None:
+    def __init__(self, image: Image, is_active: Callable[[int], bool], settings: ControllerSettings) -> None:
         self._image = image
         self._is_active = is_active
         self._settings = settings

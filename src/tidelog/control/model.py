@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from tidelog.control import nodes
-from tidelog.control.names import INTERNAL_TOPICS
 from tidelog.control.nodes import Endpoint
+from tidelog.control.topic_names import INTERNAL_TOPICS
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1

@@ -10,12 +10,12 @@ from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.leadership import Leadership
 from tidelog.control.model import NO_STATE, Partition
-from tidelog.control.partitions import Election, change_partition, revert_reassignment, start_reassignment
+from tidelog.control.partition_changes import Election, change_partition, revert_reassignment, start_reassignment
 from tidelog.control.topics import Topics
 from tidelog.wire.errors import ErrorCode
 
 
-class Move(NamedTuple):
+class WantedReassignment(NamedTuple):
     """`replicas` None: cancel the move that is under way."""
 
     topic: str
@@ -23,7 +23,7 @@ class Move(NamedTuple):
     replicas: Sequence[int] | None
 
 
-class MoveResult(NamedTuple):
+class ReassignmentResult(NamedTuple):
     topic: str
     partition: int
     error: ApiError = NO_ERROR
@@ -35,7 +35,9 @@ class Reassignment:
         self._topics = topics
         self._leadership = leadership
 
-    def alter(self, moves: Sequence[Move], allow_replication_factor_change: bool, draft: Draft) -> list[MoveResult]:
+    def alter(
+        self, moves: Sequence[WantedReassignment], allow_replication_factor_change: bool, draft: Draft
+    ) -> list[ReassignmentResult]:
         results = []
         for move in moves:
             try:
@@ -46,9 +48,9 @@ class Reassignment:
                     after = self._started(partition, tuple(move.replicas), allow_replication_factor_change)
                 if after is not None:
                     draft.change(after)
-                results.append(MoveResult(move.topic, move.partition))
+                results.append(ReassignmentResult(move.topic, move.partition))
             except Rejected as rejected:
-                results.append(MoveResult(move.topic, move.partition, rejected.error))
+                results.append(ReassignmentResult(move.topic, move.partition, rejected.error))
         return results
 
     def list(self, partitions: Iterable[tuple[str, int]] | None) -> list[Partition]:
@@ -59,7 +61,7 @@ class Reassignment:
             found = (self._image.partition(*key) for key in partitions)
         return [p for p in found if p is not None and p.is_reassigning]
 
-    def _find(self, move: Move) -> Partition:
+    def _find(self, move: WantedReassignment) -> Partition:
         if move.topic not in self._image.topics:
             raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {move.topic}.")
         partition = self._image.partition(move.topic, move.partition)

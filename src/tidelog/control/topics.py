@@ -18,10 +18,10 @@ from tidelog.control.draft import Draft, encode_topic
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, Partition, ResourceType, Topic
-from tidelog.control.names import CLUSTER_METADATA, collision_key, why_invalid
-from tidelog.control.partitions import first_state
+from tidelog.control.partition_changes import first_state
 from tidelog.control.placement import place_replicas
-from tidelog.control.settings import Settings
+from tidelog.control.settings import ControllerSettings
+from tidelog.control.topic_names import CLUSTER_METADATA, collision_key, why_invalid
 from tidelog.metadata.store import Create, Delete, SetData
 from tidelog.wire.errors import ErrorCode
 
@@ -86,7 +86,7 @@ class Topics:
         rules: ConfigRules,
         random: Random,
         new_id: Callable[[], bytes],
-        settings: Settings,
+        settings: ControllerSettings,
     ) -> None:
         self._image = image
         self._is_active = is_active

@@ -27,6 +27,7 @@ from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import build_batch
 
 D = TypeVar("D", bound=Decision)
@@ -173,7 +174,7 @@ class Coordination(Generic[D]):
             elif error is ErrorCode.REQUEST_TIMED_OUT:
                 self._when_committed(index, effects)
 
-        self._data.when_committed((self.topic, index), PATIENCE_MS, settled)
+        self._data.when_committed(TopicPartition(self.topic, index), PATIENCE_MS, settled)
 
     def _append(self, decision: Decision, guard: int) -> bool:
         """Whether the log is to be flushed before anybody hears of it."""
@@ -219,7 +220,7 @@ class Coordination(Generic[D]):
             else:
                 _send(replies)
 
-        self._data.when_committed((self.topic, index), self._commit_timeout_ms(), settled)
+        self._data.when_committed(TopicPartition(self.topic, index), self._commit_timeout_ms(), settled)
 
     def _send_failures(self, replies: list[Reply], error: ErrorCode) -> None:
         _send([Reply(reply.ticket, self._room.failed(reply.message, error)) for reply in replies])

@@ -12,7 +12,7 @@ from tidelog.coordinator.coordination import Coordination
 from tidelog.deciding.decision import Decision
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
-from tidelog.group.topics import Topic as GroupTopic
+from tidelog.group.topics_image import Topic as GroupTopic
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import OFFSETS_TOPIC
 from tidelog.timer.host import Host
@@ -31,7 +31,7 @@ class GroupCoordination(Coordination[Decision]):
     # --- what groups must hear of -------------------------------------------------------------------
 
     def topics_changed(self, topics: Mapping[str, Topic | None]) -> None:
-        """Topics that were created, have grown, or (None) are gone."""
+        """TopicCreator that were created, have grown, or (None) are gone."""
         changes = {
             name: None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
             for name, topic in topics.items()

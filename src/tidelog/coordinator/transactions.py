@@ -25,11 +25,11 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
 from tidelog.timer.host import Host
 from tidelog.txn.config import TxnConfig
-from tidelog.txn.transaction import TopicPartition
 from tidelog.txn.transactions import Transactions
 from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.partitions import TopicPartition
 
 MARKER_TIMEOUT_MS: Final = 5_000
 #: how the broker itself asks its coordinator
@@ -44,7 +44,7 @@ _UNVERIFIED: Final = frozenset(
 )
 
 
-class Answer:
+class CallbackTicket:
     """A ticket whose reply is handed to a function."""
 
     __slots__ = ("_done",)
@@ -96,9 +96,9 @@ class TransactionCoordination(Coordination[TxnDecision]):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[tuple[str, int]],
+        partitions: Iterable[TopicPartition],
         add: bool,
-        done: Callable[[Mapping[tuple[str, int], ErrorCode]], None],
+        done: Callable[[Mapping[TopicPartition, ErrorCode]], None],
     ) -> None:
         """Asks the coordinator whether the partitions belong to the transaction; with `add` they do from now on."""
         request = messages.AddPartitionsToTxnRequest
@@ -116,7 +116,7 @@ class TransactionCoordination(Coordination[TxnDecision]):
         def answered(response: Any) -> None:
             done(
                 {
-                    (topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
+                    TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
                     for transaction in response.results_by_transaction
                     for topic in transaction.topic_results
                     for result in topic.results_by_partition
@@ -124,7 +124,7 @@ class TransactionCoordination(Coordination[TxnDecision]):
             )
 
         (decision,) = self.room.add_partitions_to_txn(
-            Answer(answered),
+            CallbackTicket(answered),
             request(transactions=[asked]),
             RequestContext("", "", VERIFICATION_VERSION),
             *self._now(),

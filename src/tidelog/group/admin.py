@@ -13,7 +13,7 @@ from tidelog.group.consumer_group import NOTHING, ConsumerGroup, ConsumerMember
 from tidelog.group.consumer_records import group_tombstones
 from tidelog.group.records import group_metadata_tombstone, offset_tombstone
 from tidelog.group.shard import Group, Shard
-from tidelog.group.topics import TopicsImage
+from tidelog.group.topics_image import TopicsImage
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

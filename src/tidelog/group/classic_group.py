@@ -19,8 +19,8 @@ from __future__ import annotations
 from enum import Enum
 
 from tidelog.deciding.turn import Refusal
-from tidelog.group.embedded import CONSUMER_PROTOCOL_TYPE, Malformed, subscribed_topics
-from tidelog.group.waiting import Waiting
+from tidelog.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Malformed, subscribed_topics
+from tidelog.group.parked_request import ParkedRequest
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -83,8 +83,8 @@ class ClassicMember:
         # (name, metadata) in the order of the member's preference.
         self.protocols = protocols
         self.assignment = assignment
-        self.awaiting_join: Waiting | None = None
-        self.awaiting_sync: Waiting | None = None
+        self.awaiting_join: ParkedRequest | None = None
+        self.awaiting_sync: ParkedRequest | None = None
         # True until the first join is answered: such a member cannot heartbeat and may expire while it waits.
         self.is_new = False
 
@@ -179,11 +179,6 @@ class ClassicGroup:
         return self.state is _S.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """Made only to hold offsets: no protocol, no members, nobody on the way."""
-        return self.protocol_type is None and self.state is _S.EMPTY and not self.pending_members
-
-    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
@@ -276,14 +271,14 @@ class ClassicGroup:
             else:
                 self.supported.pop(name, None)
 
-    def park_join(self, member: ClassicMember, parked: Waiting) -> Waiting | None:
+    def park_join(self, member: ClassicMember, parked: ParkedRequest) -> ParkedRequest | None:
         """Returns the request that waited before, which the new one replaces."""
         before, member.awaiting_join = member.awaiting_join, parked
         if before is None:
             self.awaiting_join_count += 1
         return before
 
-    def take_join(self, member: ClassicMember) -> Waiting | None:
+    def take_join(self, member: ClassicMember) -> ParkedRequest | None:
         parked, member.awaiting_join = member.awaiting_join, None
         if parked is not None:
             self.awaiting_join_count -= 1

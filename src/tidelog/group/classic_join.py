@@ -23,9 +23,9 @@ from tidelog.group.classic_rebalance import (
 )
 from tidelog.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tidelog.group.consumer_records import group_tombstones
+from tidelog.group.parked_request import ParkedRequest
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -47,7 +47,7 @@ class Joining:
     )
 
     def __init__(self, ticket: Ticket, request: messages.JoinGroupRequest, context: RequestContext) -> None:
-        self.parked = Waiting(ticket, context.api_version)
+        self.parked = ParkedRequest(ticket, context.api_version)
         self.group_id = request.group_id
         self.member_id = request.member_id
         self.group_instance_id = request.group_instance_id

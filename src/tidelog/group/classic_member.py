@@ -16,9 +16,9 @@ from tidelog.group.classic_rebalance import (
     remove_member,
     synced,
 )
+from tidelog.group.parked_request import ParkedRequest
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -48,7 +48,7 @@ def sync(
         turn.reply(ticket, synced(group, member.assignment))
         turn.ordered = True
         return
-    park_sync(shard, turn, group, member, Waiting(ticket, context.api_version))
+    park_sync(shard, turn, group, member, ParkedRequest(ticket, context.api_version))
     if member.member_id == group.leader_id:
         _store_assignment(shard, turn, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tidelog.deciding.turn import Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from tidelog.group.parked_request import ParkedRequest
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.group.waiting import Waiting
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
@@ -29,21 +29,21 @@ def sync_failure(code: ErrorCode) -> messages.SyncGroupResponse:
 # -- answering what waits ----------------------------------------------------------------------------------------
 
 
-def park_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: Waiting) -> None:
+def park_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: ParkedRequest) -> None:
     before = group.park_join(member, parked)
     if before is not None:
         _release(shard, turn, before, join_failure(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
     shard.parked[parked.ticket] = (group.group_id, member.member_id)
 
 
-def park_sync(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: Waiting) -> None:
+def park_sync(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: ParkedRequest) -> None:
     before, member.awaiting_sync = member.awaiting_sync, parked
     if before is not None:
         _release(shard, turn, before, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
     shard.parked[parked.ticket] = (group.group_id, member.member_id)
 
 
-def _release(shard: Shard, turn: Turn, parked: Waiting, message: Message) -> None:
+def _release(shard: Shard, turn: Turn, parked: ParkedRequest, message: Message) -> None:
     """A request whose connection has gone keeps its member in the rebalance, but has nobody to answer."""
     if parked.ticket is not None:
         shard.parked.pop(parked.ticket, None)

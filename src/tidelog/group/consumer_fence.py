@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidelog.deciding.turn import Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
 from tidelog.group.consumer_group import NOTHING, ConsumerGroup, ConsumerMember
+from tidelog.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, encode_assignment, version_of
 from tidelog.group.consumer_records import group_epoch_record, group_tombstones, member_tombstones, regex_tombstone
-from tidelog.group.embedded import CONSUMER_PROTOCOL_TYPE, encode_assignment, version_of
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
 

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tidelog.deciding.turn import Refusal
-from tidelog.group.embedded import CONSUMER_PROTOCOL_TYPE
+from tidelog.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from tidelog.wire.errors import ErrorCode
 
 LEAVE_EPOCH = -1

@@ -40,9 +40,9 @@ from tidelog.group.classic_join import Joining, join
 from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.failure import failed
-from tidelog.group.shard import Group, Shard, Surroundings
-from tidelog.group.topics import Topic
-from tidelog.group.waiting import Waiting
+from tidelog.group.parked_request import ParkedRequest
+from tidelog.group.shard import Group, GroupSurroundings, Shard
+from tidelog.group.topics_image import Topic
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
@@ -60,7 +60,7 @@ def random_uuid() -> str:
 
 class Groups:
     def __init__(self, config: GroupConfig | None = None, new_uuid: Callable[[], str] = random_uuid) -> None:
-        self._around = Surroundings(config or GroupConfig(), new_uuid)
+        self._around = GroupSurroundings(config or GroupConfig(), new_uuid)
         self._shards: Shards[Shard] = Shards(lambda: self._around.config.offsets_topic_num_partitions)
         self.sized = self._shards.sized
         self.partition_for = self._shards.partition_for
@@ -147,9 +147,9 @@ class Groups:
                 continue
             member = group.members[where[1]]
             if member.awaiting_join is not None and member.awaiting_join.ticket is ticket:
-                member.awaiting_join = Waiting(None, member.awaiting_join.api_version)
+                member.awaiting_join = ParkedRequest(None, member.awaiting_join.api_version)
             if member.awaiting_sync is not None and member.awaiting_sync.ticket is ticket:
-                member.awaiting_sync = Waiting(None, member.awaiting_sync.api_version)
+                member.awaiting_sync = ParkedRequest(None, member.awaiting_sync.api_version)
 
     # -- settings, topics, time ----------------------------------------------------------------------------------
 
@@ -181,10 +181,6 @@ class Groups:
             stale_offsets.topic_deleted(shard, turn, name, topic_id)
 
         return self._on_each(self._shards.values(), deleted, now_ms, wall_ms)
-
-    def cleanup_expired(self, now_ms: int, wall_ms: int) -> list[Decision]:
-        """Expired offsets, and groups that have nothing left; happens by itself every check interval."""
-        return self._on_each(self._shards.active(), _clean, now_ms, wall_ms)
 
     @staticmethod
     def _on_each(
@@ -449,15 +445,6 @@ class Groups:
                 code = refusal.code
             turn.replies[0].message.results.append(of_result(group_id=group_id, error_code=int(code)))
         return list(turns.values())
-
-    def census(self) -> dict[tuple[str, str], int]:
-        """(type, state) -> how many groups; for metrics and the console."""
-        counts: dict[tuple[str, str], int] = {}
-        for shard in self._shards.active():
-            for group in shard.groups.values():
-                kind = (group.type, group.state_name)
-                counts[kind] = counts.get(kind, 0) + 1
-        return counts
 
     # -- finding the way -----------------------------------------------------------------------------------------
 

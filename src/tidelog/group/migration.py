@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tidelog.deciding.decision import Ticket
 from tidelog.deciding.turn import Refusal, Turn
-from tidelog.group import embedded
+from tidelog.group import consumer_protocol
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
 from tidelog.group.classic_join import Joining
 from tidelog.group.classic_rebalance import answer_join, answer_sync, join_failure, sync_failure
@@ -43,7 +43,7 @@ from tidelog.group.consumer_records import (
 from tidelog.group.consumer_update import Update
 from tidelog.group.records import group_metadata_tombstone
 from tidelog.group.shard import Shard
-from tidelog.group.topics import TopicsImage
+from tidelog.group.topics_image import TopicsImage
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -65,7 +65,7 @@ def upgrade(shard: Shard, turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
     else:
         try:
             group = _converted(classic, shard.around.topics)
-        except embedded.Malformed as problem:
+        except consumer_protocol.Malformed as problem:
             why_not = f"the embedded consumer protocol is malformed ({problem})"
     if why_not is not None:
         message = f"Cannot upgrade classic group {classic.group_id} to consumer group because {why_not}."
@@ -91,7 +91,7 @@ def _converted(classic: ClassicGroup, image: TopicsImage) -> ConsumerGroup:
     group = ConsumerGroup(classic.group_id)
     epoch = group.group_epoch = group.assignment_epoch = classic.generation_id
     for old in classic.members.values():
-        subscription = embedded.decode_subscription(_chosen_metadata(classic, old))
+        subscription = consumer_protocol.decode_subscription(_chosen_metadata(classic, old))
         target = _assigned_to(old, image)
         group.target[old.member_id] = target
         group.put_member(
@@ -122,10 +122,10 @@ def _chosen_metadata(classic: ClassicGroup, member: ClassicMember) -> bytes:
 def _assigned_to(member: ClassicMember, image: TopicsImage) -> Assignment:
     if not member.assignment:
         return {}
-    assignment = embedded.decode_assignment(member.assignment)
+    assignment = consumer_protocol.decode_assignment(member.assignment)
     if assignment.user_data:
-        raise embedded.Malformed("an unsupported custom assignor is in use")
-    by_id = embedded.by_topic_id(assignment.assigned_partitions, image)
+        raise consumer_protocol.Malformed("an unsupported custom assignor is in use")
+    by_id = consumer_protocol.by_topic_id(assignment.assigned_partitions, image)
     return {topic_id: frozenset(partitions) for topic_id, partitions in by_id.items()}
 
 
@@ -143,8 +143,8 @@ def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> No
         turn.reply(ticket, join_failure(member_id, _E.MEMBER_ID_REQUIRED))
         return
     try:
-        subscription = embedded.decode_subscription(joining.protocols[0][1])
-    except embedded.Malformed:
+        subscription = consumer_protocol.decode_subscription(joining.protocols[0][1])
+    except consumer_protocol.Malformed:
         raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL) from None
     if instance_id is None:
         member = group.members.get(member_id) or ConsumerMember(member_id)
@@ -158,7 +158,7 @@ def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> No
     update = Update(shard, turn, group, member, updated)
     changed = update.names_changed or update.regex_changed
     update.bump_epoch(changed)
-    owned = embedded.by_topic_id(subscription.owned_partitions, shard.around.topics)
+    owned = consumer_protocol.by_topic_id(subscription.owned_partitions, shard.around.topics)
     if leaves_modern and replaced is not None:
         updated = _downgrade_by(turn, update, replaced, left, owned, changed)
     else:
@@ -174,7 +174,7 @@ def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> No
         messages.JoinGroupResponse(
             member_id=updated.member_id,
             generation_id=updated.member_epoch,
-            protocol_type=embedded.CONSUMER_PROTOCOL_TYPE,
+            protocol_type=consumer_protocol.CONSUMER_PROTOCOL_TYPE,
             protocol_name=joining.protocols[0][0],
         ),
     )
@@ -235,7 +235,7 @@ def _classic_member(
 def sync(shard: Shard, turn: Turn, ticket: Ticket, request: messages.SyncGroupRequest, group: ConsumerGroup) -> None:
     member, classic = _classic_member(group, request)
     name, metadata = classic.protocols[0]
-    if (request.protocol_type or embedded.CONSUMER_PROTOCOL_TYPE) != embedded.CONSUMER_PROTOCOL_TYPE:
+    if (request.protocol_type or consumer_protocol.CONSUMER_PROTOCOL_TYPE) != consumer_protocol.CONSUMER_PROTOCOL_TYPE:
         raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name is not None and request.protocol_name != name:
         raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
@@ -244,7 +244,9 @@ def sync(shard: Shard, turn: Turn, ticket: Ticket, request: messages.SyncGroupRe
         raise Refusal(_E.REBALANCE_IN_PROGRESS)
     shard.deadlines.cancel(turn, shard.key("member-sync", group.group_id, member.member_id))
     shard.touch_session(turn, group.group_id, member.member_id, classic.session_timeout_ms)
-    assignment = embedded.encode_assignment(member.assigned, shard.around.topics, embedded.version_of(metadata))
+    assignment = consumer_protocol.encode_assignment(
+        member.assigned, shard.around.topics, consumer_protocol.version_of(metadata)
+    )
     turn.ordered = True
     turn.reply(
         ticket,

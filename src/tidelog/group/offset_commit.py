@@ -15,7 +15,7 @@ from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup, ConsumerMember
 from tidelog.group.records import offset_commit_record, offset_tombstone
 from tidelog.group.shard import Shard
-from tidelog.group.topics import ZERO_UUID
+from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

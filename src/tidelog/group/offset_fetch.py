@@ -19,7 +19,7 @@ from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.records import offset_tombstone
 from tidelog.group.shard import Group, Shard
-from tidelog.group.topics import ZERO_UUID
+from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.group.topics import Topic
+from tidelog.group.topics_image import Topic
 
 
 class CommittedOffset(NamedTuple):

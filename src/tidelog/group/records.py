@@ -25,7 +25,7 @@ from struct import Struct
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.classic_group import ClassicGroup
-from tidelog.group.topics import ZERO_UUID
+from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.codec import stored_codec

@@ -17,12 +17,12 @@ from tidelog.group.config import GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.deadlines import Deadlines
 from tidelog.group.offset_store import OffsetStore
-from tidelog.group.topics import TopicsImage
+from tidelog.group.topics_image import TopicsImage
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 
 
-class Surroundings:
+class GroupSurroundings:
     """What every shard sees of the world outside its records."""
 
     __slots__ = ("config", "new_uuid", "overrides", "topics")
@@ -46,7 +46,7 @@ class Shard(deciding.Shard):
         "parked",
     )
 
-    def __init__(self, partition: int, around: Surroundings) -> None:
+    def __init__(self, partition: int, around: GroupSurroundings) -> None:
         super().__init__(partition)
         self.around = around
         self.groups: dict[str, Group] = {}

@@ -8,7 +8,7 @@ from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.assignors import ASSIGNORS, MemberSpec
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerGroup, ConsumerMember
 from tidelog.group.consumer_records import target_epoch_record, target_record
-from tidelog.group.topics import TopicsImage
+from tidelog.group.topics_image import TopicsImage
 
 
 def make_target(

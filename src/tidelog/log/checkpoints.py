@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk, read_file, replace_file
+from tidelog.wire.partitions import TopicPartition
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -37,8 +38,6 @@ PARTITION_METADATA: Final = "partition.metadata"
 PARTITION_NOTES: Final = "tidelog-partition"
 #: the files that speak of partitions by their names
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
-
-TopicPartition = tuple[str, int]
 
 
 class MalformedCheckpoint(Exception):
@@ -82,7 +81,10 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     except FileNotFoundError:
         return {}
     try:
-        return {(topic, int(partition)): int(offset) for topic, partition, offset in parse_lines(data, path, 3)}
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partition, offset in parse_lines(data, path, 3)
+        }
     except ValueError as error:
         raise MalformedCheckpoint(f"{path}: {error}") from None
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidelog.clock import Clock
-from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, TopicPartition, read_offsets, write_offsets
+from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
 from tidelog.log.cleaner_throttle import Cancelled, Throttle
 from tidelog.log.compaction import CleanerConfig, CleanerStats, Compaction, Job
 from tidelog.log.compaction_plan import LogToClean, Source, dirtiest, measure, sources
@@ -32,6 +32,7 @@ from tidelog.log.log_dir import LogDir
 from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producer_recovery import rebuild_txn_index
 from tidelog.log.txn_index import CorruptIndex
+from tidelog.wire.partitions import TopicPartition
 
 
 class CleaningFailed(LogError):
@@ -183,7 +184,7 @@ class Cleaner:
         return CleaningFailed(f"{log.name} is no longer compacted: {error}")
 
     def _is_here(self, log: Log) -> bool:
-        return self._logs.logs.get((log.topic, log.partition)) is log
+        return self._logs.logs.get(log.key) is log
 
     # --- what was done
 

@@ -34,7 +34,7 @@ from tidelog.log import kernel
 from tidelog.log.cleaner_throttle import Throttle
 from tidelog.log.compaction_output import CleanedSegment, Output
 from tidelog.log.compaction_plan import Source, group
-from tidelog.log.compaction_txn import Transactions
+from tidelog.log.compaction_txn import CompactedTransactions
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import AppendedFile, Disk
 from tidelog.log.errors import CorruptMessage
@@ -145,7 +145,7 @@ class Compaction:
         self._chunk_bytes = max(config.io_buffer_size // 2, _LEAST_BUFFER_BYTES)
         self._throttle = throttle
         self._sieve = kernel.Sieve()
-        self._txns = Transactions(())
+        self._txns = CompactedTransactions(())
         self._groups: list[list[Source]] | None = None
         self._group_at = 0
         self._out = bytearray()
@@ -227,7 +227,7 @@ class Compaction:
         secrets = int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big")
         self._sieve.use_map(_memory(slots * _SLOT_SIZE), limit, *secrets, crc_tables(), job.first_dirty_offset)
         ahead = [txn for txn in self._all_aborted() if txn.last_offset >= job.first_dirty_offset]
-        self._txns = Transactions(ahead)
+        self._txns = CompactedTransactions(ahead)
         first = max((at for at, s in enumerate(job.sources) if s.base_offset <= job.first_dirty_offset), default=0)
         for at, source in enumerate(job.sources[first:]):
             self._walk(source, 0 if at else job.first_dirty_position, self._fill_from)
@@ -281,7 +281,7 @@ class Compaction:
     def _begin_sifting(self) -> None:
         job = self._job
         self._groups = group([source for source in job.sources if source.base_offset < self.end_offset], job.config)
-        self._txns = Transactions(self._all_aborted())
+        self._txns = CompactedTransactions(self._all_aborted())
         keep_ends = sorted({*job.last_data_offsets, job.first_uncleanable_offset - 1})
         self._sieve.use_rules(array("q", keep_ends), job.now_ms, job.now_ms + job.config.delete_retention_ms)
         self._make_room(self._chunk_bytes)

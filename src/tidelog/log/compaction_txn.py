@@ -1,4 +1,4 @@
-"""Transactions, as a compaction meets them on its way through the log.
+"""CompactedTransactions, as a compaction meets them on its way through the log.
 
     a batch of an aborted transaction           its records go
     a marker of a transaction, of which         stays; if it aborted, its entry stays in the transaction index,
@@ -27,7 +27,7 @@ class _Aborted:
         self.met = False
 
 
-class Transactions:
+class CompactedTransactions:
     """`aborted` are the transactions whose markers lie ahead; batches come in the order of the log."""
 
     __slots__ = ("_aborted", "_committed", "_pending", "still_indexed")

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tidelog.log.checkpoints import TopicPartition, format_id, parse_id
+from tidelog.log.checkpoints import format_id, parse_id
+from tidelog.log.directory_names import DELETE, STRAY
 from tidelog.log.disk import Disk, read_file, replace_file
-from tidelog.log.names import DELETE, STRAY
+from tidelog.wire.partitions import TopicPartition
 
 DIRECTORY_SET: Final = "tidelog-directories"
 _VERSION: Final = "metadata.version"

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
+from tidelog.log.append_rules import roll_jitter_ms, rules_of
 from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
 from tidelog.log.compaction_output import CleanedSegment
 from tidelog.log.config import LogConfig
@@ -33,7 +34,6 @@ from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
-from tidelog.log.rules import roll_jitter_ms, rules_of
 from tidelog.log.segment import FileSlice, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
@@ -43,6 +43,7 @@ from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, InvalidBat
 from tidelog.wire.check import SHORT_BYTES, AppendRules, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
 _ANY_EPOCH: Final = (1 << 31) - 1
@@ -56,6 +57,7 @@ class Log:
         "_rules",
         "cleaned_offset",
         "directory",
+        "key",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
@@ -79,6 +81,7 @@ class Log:
         self.path = path
         self.topic = topic
         self.partition = partition
+        self.key = TopicPartition(topic, partition)
         self.topic_id: bytes | None = None
         self.notes = PartitionNotes()
         self.log_start_offset = 0

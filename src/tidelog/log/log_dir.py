@@ -17,12 +17,12 @@ from tidelog.log.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     MalformedCheckpoint,
-    TopicPartition,
     read_offsets,
     write_offsets,
 )
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log

@@ -28,12 +28,12 @@ from tidelog.log.checkpoints import (
     NO_ID,
     MalformedCheckpoint,
     MetaProperties,
-    TopicPartition,
     format_clean_shutdown,
     parse_clean_shutdown,
 )
 from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
+from tidelog.log.directory_names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
@@ -49,9 +49,9 @@ from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
 from tidelog.log.moves import Move
-from tidelog.log.names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.recovery import Claim, create_log, open_if_possible, read_topic_id
 from tidelog.log.retention import delete_old_segments
+from tidelog.wire.partitions import TopicPartition
 
 PROBE: Final = ".tidelog-probe"
 _PROBE_BYTES: Final = 1 << 16
@@ -262,7 +262,7 @@ class LogDirs:
             raise DuplicateLog(found_twice(self._twice))
 
     def _add_future(self, log: Log, placement: Placement | None) -> None:
-        key = (log.topic, log.partition)
+        key = log.key
         if key in self.futures or self._fate(log, placement) is not None:
             self._rename(log, DELETE)
         else:
@@ -279,14 +279,14 @@ class LogDirs:
             self._notices.append(f"{log.path} is {done}")
             self._rename(log, fate)
             return
-        other = self.logs.get((log.topic, log.partition))
+        other = self.logs.get(log.key)
         if other is not None:
             if other.notes.moves == log.notes.moves:
-                self._twice[log.topic, log.partition] = other.directory.path, log.directory.path
+                self._twice[log.key] = other.directory.path, log.directory.path
                 return
             # A move was interrupted after the copy had taken the partition's place.
             older, log = sorted((other, log), key=lambda each: each.notes.moves)
-            older.directory.logs.pop((log.topic, log.partition), None)
+            older.directory.logs.pop(log.key, None)
             try:
                 self._rename(older, DELETE)
             except OSError as error:
@@ -294,7 +294,7 @@ class LogDirs:
         self._add(log)
 
     def _fate(self, log: Log, placement: Placement | None) -> str | None:
-        key = (log.topic, log.partition)
+        key = log.key
         if placement is None:
             return None
         fate = placement.fate(key, log.topic_id, self._known.metadata_version)
@@ -338,29 +338,8 @@ class LogDirs:
                 except OSError as error:
                     self._note_old_checkpoints(directory, error)
 
-    def reopen(self, path: str, now_ms: int, placement: Placement | None = None) -> list[TopicPartition]:
-        """Tries a directory that failed once more; returns the partitions that are back. Raises if it still fails."""
-        directory = next((directory for directory in self.dirs if directory.path == path), None)
-        if directory is None or directory.failure is None:
-            raise LogDirNotFound(f"{path} is not a failed log directory of this broker")
-        self._lose(directory, directory.failure)
-        directory.failure = None
-        directory.unopened.clear()
-        try:
-            # A disk that was full must take a write again, not only be read.
-            replace_file(self.disk, f"{path}/{PROBE}", bytes(4096))
-            self.disk.remove(f"{path}/{PROBE}")
-            self._load(directory, now_ms, placement)
-            self._refuse_duplicates()
-            self._leave_clean_stop(directory)
-        except OSError as error:
-            self._lose(directory, error)
-            raise directory.offline() from error
-        self.offline -= directory.logs.keys()
-        return list(directory.logs)
-
     def _add(self, log: Log) -> None:
-        key = (log.topic, log.partition)
+        key = log.key
         self.logs[key] = log
         log.directory.logs[key] = log
 
@@ -381,7 +360,7 @@ class LogDirs:
     # --- logs
 
     def get(self, topic: str, partition: int) -> Log | None:
-        return self.logs.get((topic, partition))
+        return self.logs.get(TopicPartition(topic, partition))
 
     def create(
         self,
@@ -466,10 +445,10 @@ class LogDirs:
     def _rename(self, log: Log, kind: str) -> None:
         """Takes a log out of service: gives its directory a name that says what is to become of it."""
         directory = log.directory
-        path = f"{directory.path}/{name_of((log.topic, log.partition), kind, self._new_id().hex())}"
+        path = f"{directory.path}/{name_of(log.key, kind, self._new_id().hex())}"
         log.move(path)
         log.abandon()
-        directory.departed.add((log.topic, log.partition))
+        directory.departed.add(log.key)
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 

@@ -61,8 +61,6 @@ NO_GUARD: Final = 0
 NOT_REQUIRED: Final = -1
 NO_OFFSET: Final = -1
 MAX_PRODUCER_EPOCH: Final = 0x7FFF
-#: how much longer than its timeout a transaction may stay open before it counts as left hanging
-LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 
 _guards = count(1)
 
@@ -420,11 +418,6 @@ class Producers:
         for producer_id, verification in list(self._verifications.items()):
             if now_ms - verification.began_ms >= expiration_ms:
                 del self._verifications[producer_id]
-
-    def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """Whether the oldest open transaction has outlived every timeout that its coordinator could have set."""
-        oldest = self._producers.get(next(iter(self._open.values()), -1))
-        return oldest is not None and now_ms - oldest.heard_ms > max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     # --- as a whole
 

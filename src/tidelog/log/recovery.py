@@ -26,33 +26,33 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from tidelog.log.append_rules import roll_jitter_ms
 from tidelog.log.checkpoints import (
     PARTITION_METADATA,
     PARTITION_NOTES,
     MalformedCheckpoint,
     PartitionNotes,
-    TopicPartition,
     format_partition_metadata,
     parse_partition_metadata,
 )
 from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
 from tidelog.log.compaction_output import CLEANED, SWAP
 from tidelog.log.config import LogConfig
+from tidelog.log.directory_names import name_of
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.losses import Loss, lost_at_the_end
-from tidelog.log.names import name_of
 from tidelog.log.producer_recovery import load_newest, rebuild_txn_index, replay_segments
-from tidelog.log.rules import roll_jitter_ms
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, offset_name
 from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.txn_index import CorruptIndex
 from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
 from tidelog.wire.errors import CodedError
+from tidelog.wire.partitions import TopicPartition
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 MAX_OFFSET: Final = (1 << 63) - 1

@@ -59,7 +59,7 @@ class FileSlice:
         return self.file.pread(self.size_bytes, self.position)
 
 
-class Span(NamedTuple):
+class BatchSpan(NamedTuple):
     """Where a batch lies, and which offsets it holds."""
 
     base_offset: int
@@ -334,13 +334,13 @@ class Segment:
         if not self._checked and not self.check_indexes():
             self.rebuild_indexes()
 
-    def find(self, offset: int) -> Span | None:
+    def find(self, offset: int) -> BatchSpan | None:
         """The batch that holds `offset`, or the first one after it; None if all batches end before it."""
         if not self._checked:
             self._trust_indexes()
         return self._scan(self.offset_index.lookup(offset), offset)
 
-    def _scan(self, position: int, offset: int) -> Span | None:
+    def _scan(self, position: int, offset: int) -> BatchSpan | None:
         file = self._file or self.file
         end = self.size
         unpack = _SPAN.unpack_from
@@ -359,11 +359,11 @@ class Segment:
             if length < HEADER_SIZE - LOG_OVERHEAD:
                 raise self._corrupt(position, f"a batch claims {length} bytes")
             if last_offset >= offset:
-                return Span(base_offset, last_offset, position, length + LOG_OVERHEAD)
+                return BatchSpan(base_offset, last_offset, position, length + LOG_OVERHEAD)
             position += length + LOG_OVERHEAD
         return None
 
-    def span_at(self, position: int) -> Span:
+    def span_at(self, position: int) -> BatchSpan:
         """The batch that begins at `position`."""
         span = self._scan(position, -1)
         if span is None:

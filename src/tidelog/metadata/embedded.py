@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from tidelog.metadata.journal import (
+from tidelog.metadata.journal_format import (
     NO_ROOM,
     CorruptMetadata,
     decode_snapshot,
@@ -58,9 +58,9 @@ from tidelog.metadata.store import (
     NoNode,
     NoRoom,
     Op,
-    Refusal,
     SessionExpired,
     StoreFailed,
+    StoreRefusal,
     SubmitResult,
     TreeResult,
     Watch,
@@ -104,7 +104,7 @@ class EmbeddedStore:
         self._files = _Files(directory, snapshot_after_bytes)
         self._watches = Watches()
         #: set once the store answers nothing more
-        self._ended: type[Refusal] | None = None
+        self._ended: type[StoreRefusal] | None = None
         self._end_reason = ""
         self._on_closed: Callable[[], None] | None = None
         #: encoded transactions that wait for the next sync, and the answers that wait behind them
@@ -177,7 +177,7 @@ class EmbeddedStore:
 
     # One sync at a time
 
-    def _refusal(self) -> Refusal | None:
+    def _refusal(self) -> StoreRefusal | None:
         return self._ended(self._end_reason) if self._ended else None
 
     def _record(self, ops: Sequence[Op], result: SubmitResult, session_id: int) -> None:

@@ -21,8 +21,8 @@ from tidelog.metadata.store import (
     GetResult,
     NoNode,
     Op,
-    Refusal,
     SessionExpired,
+    StoreRefusal,
     SubmitResult,
     TreeResult,
     Watch,
@@ -101,7 +101,7 @@ class MemoryStore:
     def _answer(self, done: Callable[[Any], None], result: object) -> None:
         self._ensemble.later(lambda: done(result))
 
-    def _refusal(self) -> Refusal | None:
+    def _refusal(self) -> StoreRefusal | None:
         return SessionExpired(f"session {self.session_id}") if self.expired else None
 
     def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME
-from tidelog.metadata.journal import replace_file
+from tidelog.metadata.journal_format import replace_file
 
 PLACE_NAME: Final = "tidelog-metadata.place"
 

@@ -10,8 +10,9 @@ The model is ZooKeeper's, reduced to what a Kafka cluster needs:
     session         owns ephemeral nodes, which vanish with it; ephemeral nodes have no children
 
 Everything is asynchronous. A call takes `done(result)`, and `done` is called exactly once, on the broker's thread, in
-the order of the calls; a store that already has the answer may call it before the call returns. A result is either a
-value or a `Refusal`, which is a value too: nothing is raised. A read after a submit sees it, and is answered after it.
+the order in which the calls were made; a store that has the answer at hand may call it before the call returns. A
+result is either a value or a `StoreRefusal`, which is a value too: nothing is raised. A read that comes after a submit
+sees it, and is answered after it.
 
 Watches. ZooKeeper's own watches fire once and must be set again. A change in between can go unseen, so users have to
 read again after every event anyway. This interface offers what such a reader needs: `watch(path, callback)` stays until
@@ -87,61 +88,61 @@ class Committed(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Refusal:
+class StoreRefusal:
     """Why a call changed nothing; `index` is the operation that was refused, -1 for a call that is not a submit."""
 
     path: str
     index: int = -1
 
 
-class NoNode(Refusal):
+class NoNode(StoreRefusal):
     """The node, or the parent of a node to be created, does not exist."""
 
 
-class NodeExists(Refusal):
+class NodeExists(StoreRefusal):
     """There is already a node at the path."""
 
 
-class BadVersion(Refusal):
+class BadVersion(StoreRefusal):
     """The node has another version: someone else changed it first."""
 
 
-class NotEmpty(Refusal):
+class NotEmpty(StoreRefusal):
     """A node with children is not deleted."""
 
 
-class NoChildrenForEphemerals(Refusal):
+class NoChildrenForEphemerals(StoreRefusal):
     """An ephemeral node has no children."""
 
 
-class BadPath(Refusal):
+class BadPath(StoreRefusal):
     """Not an absolute path of non-empty parts, or the root where it may not stand."""
 
 
-class ConnectionLoss(Refusal):
+class ConnectionLoss(StoreRefusal):
     """The answer was lost with the connection: the transaction may or may not have happened. Read before trying again.
     Only a submit is answered so; a read has nothing to lose, and is tried again until the session ends."""
 
 
-class SessionExpired(Refusal):
+class SessionExpired(StoreRefusal):
     """The session is over: its ephemeral nodes are gone, and nothing more is done for it."""
 
 
-class StoreFailed(Refusal):
+class StoreFailed(StoreRefusal):
     """The store could not write (`path` says what): it answers nothing more until it is opened again, which finds every
     transaction that was ever acknowledged. The one that met the failure may or may not be among them."""
 
 
-class NoRoom(Refusal):
+class NoRoom(StoreRefusal):
     """The disk was full (`path` says where): nothing happened, and the store goes on. Try again when there is room."""
 
 
-SubmitResult = Committed | Refusal
-GetResult = Node | Refusal
-ExistsResult = Node | None | Refusal
-ChildrenResult = list[str] | Refusal
+SubmitResult = Committed | StoreRefusal
+GetResult = Node | StoreRefusal
+ExistsResult = Node | None | StoreRefusal
+ChildrenResult = list[str] | StoreRefusal
 #: a path and its node, parents before their children
-TreeResult = list[tuple[str, Node]] | Refusal
+TreeResult = list[tuple[str, Node]] | StoreRefusal
 
 
 class EventKind(Enum):

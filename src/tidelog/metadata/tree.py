@@ -37,8 +37,8 @@ from tidelog.metadata.store import (
     NoNode,
     NotEmpty,
     Op,
-    Refusal,
     SetData,
+    StoreRefusal,
     is_valid_path,
     parent_of,
 )
@@ -102,7 +102,7 @@ class Tree:
 
     # Changing
 
-    def apply(self, ops: Sequence[Op], session_id: int) -> Committed | Refusal:
+    def apply(self, ops: Sequence[Op], session_id: int) -> Committed | StoreRefusal:
         """The next transaction, or the first reason why not; then the tree is as before."""
         zxid = self.zxid + 1
         done: list[_Step] = []
@@ -126,7 +126,9 @@ class Tree:
             self.zxid = zxid
         return Committed(self.zxid, paths, versions)
 
-    def _create(self, op: Create, zxid: int, session_id: int, done: list[_Step]) -> tuple[str, int] | type[Refusal]:
+    def _create(
+        self, op: Create, zxid: int, session_id: int, done: list[_Step]
+    ) -> tuple[str, int] | type[StoreRefusal]:
         path = op.path
         parent = path[: path.rfind("/")] or ROOT
         above = self._nodes.get(parent)
@@ -146,7 +148,7 @@ class Tree:
         done.append((path, None, count))
         return path, 0
 
-    def _set_data(self, op: SetData, zxid: int, done: list[_Step]) -> tuple[str, int] | type[Refusal]:
+    def _set_data(self, op: SetData, zxid: int, done: list[_Step]) -> tuple[str, int] | type[StoreRefusal]:
         path = op.path
         before = self._nodes.get(path)
         if before is None:
@@ -158,7 +160,7 @@ class Tree:
         done.append((path, before, 0))
         return path, version
 
-    def _delete(self, op: Delete, done: list[_Step]) -> tuple[str, int] | type[Refusal]:
+    def _delete(self, op: Delete, done: list[_Step]) -> tuple[str, int] | type[StoreRefusal]:
         path = op.path
         if path == ROOT:
             return BadPath
@@ -185,7 +187,7 @@ class Tree:
                 self._insert(path, parent, before)
                 self._created_under[path] = count
 
-    def _check(self, op: Check) -> tuple[str, int] | type[Refusal]:
+    def _check(self, op: Check) -> tuple[str, int] | type[StoreRefusal]:
         node = self._nodes.get(op.path)
         if node is None:
             return NoNode

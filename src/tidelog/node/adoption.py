@@ -25,11 +25,11 @@ from tidelog.metadata.store import Create, Node, Op
 from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.codec import stored_codec
 from tidelog.wire.malformed import WireError
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import iter_records
 from tidelog.wire.varint import read_uvarint
 
 if TYPE_CHECKING:
-    from tidelog.log.checkpoints import TopicPartition
     from tidelog.log.disk import Disk
     from tidelog.log.log import Log
 
@@ -76,7 +76,7 @@ def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int, whole: bool =
                 known.add(topic.topic_id)
             for index, replicas in enumerate(topic.replicas):
                 if broker_id in replicas:
-                    topic_ids[(path.rpartition("/")[2], index)] = topic.topic_id
+                    topic_ids[TopicPartition(path.rpartition("/")[2], index)] = topic.topic_id
     return Placement(topic_ids, frozenset(known), version, whole)
 
 

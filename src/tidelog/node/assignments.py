@@ -20,6 +20,7 @@ from tidelog.node.placing import Placing
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Job, Slices
+from tidelog.wire.partitions import TopicPartition
 
 #: of one turn, after which others are served
 SLICE_MS: Final = 5
@@ -150,7 +151,7 @@ class Assignments:
             resident.sized(None)
         for assigned in topic.partitions:
             index = assigned.partition_index
-            self.placing.forget((topic.name, index))
+            self.placing.forget(TopicPartition(topic.name, index))
             if resident is not None:
                 resident.removed(index)
             self._data.remove(topic.name, index)

@@ -12,20 +12,21 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties, TopicPartition
+from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
 from tidelog.log.config import LogConfig
+from tidelog.log.directory_names import parse_name
 from tidelog.log.directory_set import found_twice, listed, read_directory_set
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.log_dirs import LogDirs
-from tidelog.log.names import parse_name
 from tidelog.log.overlay_disk import OverlayDisk
 from tidelog.log.recovery import read_notes, read_topic_id
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by
 from tidelog.wire.batch import crc_matches
+from tidelog.wire.partitions import TopicPartition
 
 
 class Checkup(NamedTuple):
@@ -109,13 +110,13 @@ def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
         # It is missing, which a start tells.
         return
     for name in names:
-        key, kind = parse_name(name) or (("", 0), "")
-        log = logs.logs.get(key)
-        if log is None or kind:
+        key, kind = parse_name(name) or (None, "")
+        log = logs.logs.get(key) if key is not None and not kind else None
+        if log is None:
             continue
         same = read_topic_id(disk, f"{other}/{name}") in (None, log.topic_id)
         if same and read_notes(disk, f"{other}/{name}").moves == log.notes.moves:
-            yield key
+            yield log.key
 
 
 def damaged_batches(log: Log) -> Iterator[str]:

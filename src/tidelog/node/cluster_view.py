@@ -13,17 +13,17 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import fields
+from tidelog.control.config_rules import Rules
 from tidelog.control.controller import Controller, ProducerIdBlock
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, ResourceType
-from tidelog.control.names import why_invalid
 from tidelog.control.plan import Plan
-from tidelog.control.rules import Rules
-from tidelog.control.settings import Settings
+from tidelog.control.settings import ControllerSettings
+from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
-from tidelog.metadata.store import MetadataStore, Refusal, SessionExpired
+from tidelog.metadata.store import MetadataStore, SessionExpired, StoreRefusal
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
 
@@ -35,7 +35,7 @@ NO_EPOCH: Final = -1
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
-class Node(NamedTuple):
+class AdvertisedBroker(NamedTuple):
     """A broker as a client on some listener is told of it."""
 
     id: int
@@ -77,9 +77,9 @@ class ClusterView:
         self.configs_found: Mapping[str, Mapping[str, str]] | None = None
         config.on_change(["unclean.leader.election.enable"], lambda names: self._refresh_settings())
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ControllerSettings:
         values = self.config.values
-        return Settings(
+        return ControllerSettings(
             num_partitions=values.num_partitions,
             default_replication_factor=values.default_replication_factor,
             delete_topic_enable=values.delete_topic_enable,
@@ -89,10 +89,10 @@ class ClusterView:
 
     def _refresh_settings(self) -> None:
         fresh = self._settings()
-        for name in Settings.__dataclass_fields__:
+        for name in ControllerSettings.__dataclass_fields__:
             setattr(self.controller.settings, name, getattr(fresh, name))
 
-    def _store_failed(self, refusal: Refusal) -> None:
+    def _store_failed(self, refusal: StoreRefusal) -> None:
         """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
         why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
         self.on_store_failed(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Restart it")
@@ -117,7 +117,7 @@ class ClusterView:
         registered = self.image.brokers.get(self.id)
         return NO_EPOCH if registered is None else registered.epoch
 
-    def nodes(self, asker: Asker) -> list[Node]:
+    def nodes(self, asker: Asker) -> list[AdvertisedBroker]:
         """The brokers that live, at the addresses of the listener that the asker came by.
 
         A broker that listens everywhere and was not told what to advertise names the address that the asker reached
@@ -129,7 +129,7 @@ class ClusterView:
                 if endpoint.listener == asker.listener_name:
                     wild = endpoint.host in WILDCARD_HOSTS and broker.broker_id == self.id
                     host = asker.local_host if wild else endpoint.host
-                    found.append(Node(broker.broker_id, host, endpoint.port, broker.rack))
+                    found.append(AdvertisedBroker(broker.broker_id, host, endpoint.port, broker.rack))
         return found
 
     def topic_name(self, topic_id: bytes) -> str:

@@ -11,7 +11,6 @@ from typing import Final
 
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import Topic
-from tidelog.log.checkpoints import TopicPartition
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log_dirs import LogDirs
@@ -23,6 +22,7 @@ from tidelog.replica.replicas import Replicas
 from tidelog.timer.host import Host
 from tidelog.timer.parking import Parking
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.partitions import TopicPartition
 
 #: a fetch session that was not used for so long makes room for others
 FETCH_SESSION_EVICTION_MS: Final = 120_000
@@ -93,7 +93,7 @@ class DataPlane:
 
         None where its log directory is offline.
         """
-        key = (topic.name, assigned.partition_index)
+        key = TopicPartition(topic.name, assigned.partition_index)
         partition = self.replicas.partitions.get(key)
         if partition is None and key in self.logs.offline:
             return None

@@ -1,9 +1,9 @@
 """Partitions that are assigned to this broker but cannot be created, on a full disk or in a failed directory.
 
 If this happens while a topic is created, the topic is removed again and its creation is refused
-(`tidelog.node.topics`). What cannot be undone (added partitions, or a store that is full as well) stays known and
-offline: its requests are answered with a storage error. Partitions that were refused for lack of space, or because the
-directories are cordoned, are tried again.
+(`tidelog.node.topic_creation`). What cannot be undone (added partitions, or a store that is full as well) stays known
+and offline: its requests are answered with a storage error. Partitions that were refused for lack of space, or because
+the directories are cordoned, are tried again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from tidelog.control.errors import ApiError
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import Topic
-from tidelog.log.checkpoints import TopicPartition
 from tidelog.log.errors import LogDirCordoned, LogError, WriteRefused
 from tidelog.node.cluster_view import ClusterView
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 
 class Placing:
@@ -33,7 +33,7 @@ class Placing:
 
     def place(self, topic: Topic, assigned: Assignment) -> None:
         """Brings a partition into service, or remembers why that is not possible."""
-        key = (topic.name, assigned.partition_index)
+        key = TopicPartition(topic.name, assigned.partition_index)
         known = key in self._refused
         try:
             self._bring_up(topic, assigned)

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from tidelog.wire.partitions import TopicPartition
+
 #: instead of an offset, in the pipeline file and in the options of Spark's connector
 LATEST: Final = -1
 EARLIEST: Final = -2
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 Offsets = dict[TopicPartition, int]

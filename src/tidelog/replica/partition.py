@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.log.producers import NO_GUARD, AppendOrigin
 from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.log.append import AppendInfo
@@ -101,7 +102,7 @@ class Partition:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.key = (topic, index)
+        self.key = TopicPartition(topic, index)
         self.log = log
         self.local_id = local_id
         self.leader_id = NO_LEADER

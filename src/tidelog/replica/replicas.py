@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tidelog.log.log import Log
 from tidelog.replica.partition import Partition
+from tidelog.wire.partitions import TopicPartition
 
 
 class Assignment(Protocol):
@@ -32,7 +33,7 @@ class Replicas:
 
     def __init__(self, local_id: int) -> None:
         self.local_id = local_id
-        #: (topic, index) -> partition; the hot paths look here
+        #: the hot paths look here, with plain tuples
         self.partitions: dict[tuple[str, int], Partition] = {}
 
     def place(self, topic_id: bytes, log: Log, high_watermark: int) -> Partition:
@@ -52,5 +53,5 @@ class Replicas:
     def remove(self, topic: str, index: int) -> Partition | None:
         return self.partitions.pop((topic, index), None)
 
-    def high_watermarks(self) -> dict[tuple[str, int], int]:
-        return {key: partition.high_watermark for key, partition in self.partitions.items()}
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition.key: partition.high_watermark for partition in self.partitions.values()}

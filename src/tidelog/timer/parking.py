@@ -83,10 +83,6 @@ class Parking:
     def __len__(self) -> int:
         return self.waiting
 
-    @property
-    def watched_keys(self) -> int:
-        return len(self._watched)
-
     def park(
         self, keys: Iterable[Hashable], deadline_ms: int, try_complete: TryComplete, on_expire: OnExpire
     ) -> Parked:

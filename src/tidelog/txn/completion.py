@@ -22,11 +22,11 @@ from tidelog.txn.transaction import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
-    TopicPartition,
     Transaction,
 )
 from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 _E = ErrorCode
 

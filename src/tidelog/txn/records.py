@@ -13,10 +13,11 @@ from functools import lru_cache
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import EPOCH_BUMP_VERSION, NO_PRODUCER_ID, TopicPartition, Transaction
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, NO_PRODUCER_ID, Transaction
 from tidelog.wire import messages
 from tidelog.wire.codec import schema_of
 from tidelog.wire.malformed import WireError
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.stored import TRANSACTION_RECORDS, decode_versioned, encode_versioned, peek_version
 
 

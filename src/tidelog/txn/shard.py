@@ -17,12 +17,13 @@ from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import NO_PRODUCER_EPOCH, TopicPartition, Transaction
+from tidelog.txn.transaction import NO_PRODUCER_EPOCH, Transaction
 from tidelog.txn.turn import TxnDecision
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 
-class Surroundings:
+class TxnSurroundings:
     """What every shard sees of the world outside its records."""
 
     __slots__ = ("config", "next_producer_id")
@@ -62,7 +63,7 @@ class Shard(deciding.Shard):
         "transactions",
     )
 
-    def __init__(self, partition: int, coordinator_epoch: int, around: Surroundings) -> None:
+    def __init__(self, partition: int, coordinator_epoch: int, around: TxnSurroundings) -> None:
         super().__init__(partition)
         # The leader epoch of the partition: partitions refuse markers of a coordinator that has been replaced.
         self.coordinator_epoch = coordinator_epoch

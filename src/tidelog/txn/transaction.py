@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from tidelog.txn.state import PREVIOUS, TransactionState
+from tidelog.wire.partitions import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -35,11 +35,6 @@ NO_TIMEOUT_MS = 2**31 - 1
 EPOCH_BUMP_VERSION = 2
 
 _S = TransactionState
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
 
 
 class IllegalTransition(Exception):

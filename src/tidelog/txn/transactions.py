@@ -21,22 +21,21 @@ opaque and gets exactly one reply.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer, Ticket, TimerKey
 from tidelog.deciding.shards import Shards
 from tidelog.deciding.turn import Refusal, RequestContext
-from tidelog.txn import admin, completion, ending, failure, partitions
+from tidelog.txn import adding, admin, completion, ending, failure
+from tidelog.txn.adding import Addition
 from tidelog.txn.config import RETRY_BACKOFF_MS, TxnConfig
-from tidelog.txn.partitions import Addition
 from tidelog.txn.producer import expected_identity, initialise
-from tidelog.txn.shard import Shard, Surroundings
+from tidelog.txn.shard import Shard, TxnSurroundings
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import TopicPartition
 from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 _E = ErrorCode
 
@@ -50,15 +49,11 @@ class Transactions:
         next_producer_id: Callable[[], int | None],
         compile_pattern: Callable[[str], Callable[[str], bool]],
     ) -> None:
-        self._around = Surroundings(config, next_producer_id)
+        self._around = TxnSurroundings(config, next_producer_id)
         self._compile_pattern = compile_pattern
         self._shards: Shards[Shard] = Shards(lambda: self._around.config.num_partitions)
         self.sized = self._shards.sized
         self.partition_for = self._shards.partition_for
-
-    def on_transaction_version(self, level: int) -> None:
-        """The feature `transaction.version` was finalized at another level."""
-        self._around.config = replace(self._around.config, transaction_version=level)
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 
@@ -191,7 +186,7 @@ class Transactions:
         """
         turns: dict[int, TxnDecision] = {}
         results: dict[int, dict[str, Mapping[TopicPartition, ErrorCode]]] = {}
-        for wanted in partitions.additions(request, context):
+        for wanted in adding.additions(request, context):
             at = self.partition_for(wanted.transactional_id)
             turn = turns.setdefault(at, TxnDecision(now_ms=now_ms, wall_ms=wall_ms))
             codes: Mapping[TopicPartition, ErrorCode]
@@ -200,7 +195,7 @@ class Transactions:
             except Refusal as refusal:
                 codes = dict.fromkeys(wanted.partitions, _understood(refusal.code, context, 2))
             results.setdefault(at, {})[wanted.transactional_id] = codes
-        return [_answered(turn, ticket, partitions.answer(results[at], context)) for at, turn in turns.items()]
+        return [_answered(turn, ticket, adding.answer(results[at], context)) for at, turn in turns.items()]
 
     @staticmethod
     def merged(responses: Iterable[messages.AddPartitionsToTxnResponse]) -> messages.AddPartitionsToTxnResponse:
@@ -240,9 +235,9 @@ class Transactions:
         shard = self._shards.of(wanted.transactional_id)
         codes = dict.fromkeys(wanted.partitions, _E.NONE)
         if wanted.verify_only:
-            codes = partitions.verify(shard, wanted)
+            codes = adding.verify(shard, wanted)
         else:
-            partitions.add(shard, turn, wanted)
+            adding.add(shard, turn, wanted)
         # What was added before counts only when it is committed, so even an answer without records waits its turn.
         turn.partition = shard.partition
         return codes

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidelog.deciding.turn import Turn
-from tidelog.txn.transaction import TopicPartition
+from tidelog.wire.partitions import TopicPartition
 
 
 class TxnMarkers(NamedTuple):

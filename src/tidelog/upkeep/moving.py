@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.log.checkpoints import TopicPartition
 from tidelog.log.errors import LogError
 from tidelog.log.moves import Move
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.partitions import TopicPartition
 
 #: what may be unsynced when the logs change places: syncing it keeps the broker's thread waiting
 SMALL_BYTES: Final = 1 << 20
@@ -47,7 +47,7 @@ class Moves:
     def resume(self) -> None:
         """Goes on with what a stop interrupted."""
         for move in self._data.logs.resume_moves():
-            self._start((move.current.topic, move.current.partition), move)
+            self._start(move.current.key, move)
 
     def stop(self) -> None:
         self._stopped = True

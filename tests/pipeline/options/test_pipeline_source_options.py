@@ -11,7 +11,6 @@ from bench.systems.java import classpath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.options.kafka_names import CLIENT_NAMES, CLIENT_NUMBERS, CLIENT_SWITCHES, SECURITY
 from tidelog.pipeline.options.offsets_json import offsets_from, offsets_to, read_offsets
 from tidelog.pipeline.options.source_options import (
@@ -27,6 +26,7 @@ from tidelog.pipeline.options.source_options import (
     check_shared,
     parse,
 )
+from tidelog.wire.partitions import TopicPartition
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 TP0, TP1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.pipeline.errors import DataLoss
-from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, OffsetRange, Offsets, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, OffsetRange, Offsets
 from tidelog.pipeline.options.offsets_json import offsets_from, offsets_to
 from tidelog.pipeline.options.source_options import AtOffsets, AtTimestamp, AtWord, Named, Position, SourceOptions
 from tidelog.pipeline.read.query_plan import StreamPlan, plan_batch
 from tidelog.pipeline.read.subscribed_topics import Resolved
+from tidelog.wire.partitions import TopicPartition
 
 TOPIC = "t"
 

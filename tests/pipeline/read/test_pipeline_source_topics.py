@@ -9,11 +9,12 @@ from bench.systems.process import BrokerProcess
 from confluent_kafka import Producer
 
 from tidelog.client import Client, Message
-from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST
 from tidelog.pipeline.options.given import LEDGER_TOPIC
 from tidelog.pipeline.options.source_options import SourceOptions, parse
 from tidelog.pipeline.read.subscribed_topics import SubscribedTopics, TopicsUnavailable
 from tidelog.testing.broker import RunningBroker
+from tidelog.wire.partitions import TopicPartition
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from tidelog.pipeline.offset_ranges import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends
+from tidelog.wire.partitions import TopicPartition
 
 #: over how many seconds the rate is measured
 WINDOW_S: Final = 30.0

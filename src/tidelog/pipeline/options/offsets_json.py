@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidelog.pipeline.offset_ranges import EARLIEST, Offsets, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, Offsets
+from tidelog.wire.partitions import TopicPartition
 
 #: what the same looks like as JSON: topic -> partition, as text -> offset
 OffsetsJson = dict[str, dict[str, int]]

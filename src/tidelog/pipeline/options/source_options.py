@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from tidelog.client.cluster import TopicInfo
-from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Offsets, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Offsets
 from tidelog.pipeline.options.given import BOOTSTRAP, LEDGER_TOPIC, BadOption, Given, bootstrap_of
 from tidelog.pipeline.options.offsets_json import read_offsets, read_partitions, read_timestamps
+from tidelog.wire.partitions import TopicPartition
 
 T = TypeVar("T")
 Isolation = Literal["read_uncommitted", "read_committed"]

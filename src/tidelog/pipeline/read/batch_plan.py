@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidelog.pipeline.errors import DataLoss, PipelineError
-from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Ends, OffsetRange
 from tidelog.pipeline.read.ranges import hold, into_tasks, limit
 from tidelog.pipeline.spec import StartingOffsets
+from tidelog.wire.partitions import TopicPartition
 
 _REBUILD: Final = (
     "give the pipeline a new name and a new table, or rebuild the table from what the log holds now: "

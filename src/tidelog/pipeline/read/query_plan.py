@@ -30,10 +30,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from tidelog.pipeline.errors import DataLoss
-from tidelog.pipeline.offset_ranges import Ends, OffsetRange, Offsets, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange, Offsets
 from tidelog.pipeline.options.source_options import AtOffsets, AtWord, Position, SourceOptions
 from tidelog.pipeline.read.ranges import hold, limit, split_by_size, split_evenly
 from tidelog.pipeline.read.subscribed_topics import Resolved
+from tidelog.wire.partitions import TopicPartition
 
 log = logging.getLogger("tidelog.pipeline")
 

@@ -16,7 +16,7 @@ from tidelog.client import Client, ClientError
 from tidelog.client.cluster import TopicInfo
 from tidelog.client.errors import NotFound, Refused
 from tidelog.client.offsets import When
-from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Offsets, TopicPartition
+from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Offsets
 from tidelog.pipeline.options.source_options import (
     AtOffsets,
     AtTimestamp,
@@ -29,6 +29,7 @@ from tidelog.pipeline.options.source_options import (
     SourceOptions,
     is_meant_by_patterns,
 )
+from tidelog.wire.partitions import TopicPartition
 
 T = TypeVar("T")
 

@@ -9,9 +9,10 @@ from typing import Final, Self
 
 from tidelog.client import Client
 from tidelog.client.errors import NotFound
-from tidelog.pipeline.offset_ranges import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends
 from tidelog.pipeline.options.source_options import is_meant_by_patterns
 from tidelog.pipeline.spec import Source
+from tidelog.wire.partitions import TopicPartition
 
 CLIENT_ID: Final = "tidelog-pipeline"
 
@@ -63,7 +64,7 @@ class Brokers:
         return found
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._client.groups.commit(group, {(at.topic, at.partition): offset for at, offset in offsets.items()})
+        self._client.groups.commit(group, offsets)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """What the group has committed; nothing where there is no such group."""

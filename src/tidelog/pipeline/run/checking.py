@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog import how_to_install
 from tidelog.client import ClientError
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offset_ranges import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends
 from tidelog.pipeline.spark import session
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import storage
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.pipeline.run.decoding import Decoding

@@ -30,7 +30,7 @@ from tidelog.pipeline.land.progress_events import (
     partitions_of,
     tell_all,
 )
-from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange
 from tidelog.pipeline.read.batch_plan import BatchPlan, plan, starting_offset
 from tidelog.pipeline.run.batches import BatchFiles, Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
@@ -38,6 +38,7 @@ from tidelog.pipeline.run.decoding import SAMPLE, SAMPLE_BYTES, Decoding
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table.pipeline_table import PipelineTable
 from tidelog.pipeline.table.tables import Tables, starts_of
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

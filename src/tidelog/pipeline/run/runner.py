@@ -23,11 +23,12 @@ from tidelog.client import ClientError
 from tidelog.pipeline.errors import NotReady, Passing, PipelineError, TasksFailed
 from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.progress_events import Listener, Notice, State, tell_all
-from tidelog.pipeline.offset_ranges import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends
 from tidelog.pipeline.read.range_reader import may_pass
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.incumbent import Incumbent
 from tidelog.pipeline.spec import Pipeline
+from tidelog.wire.partitions import TopicPartition
 
 T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.5

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offset_ranges import Ends, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends
 from tidelog.pipeline.read.batch_plan import BatchPlan, plan, starting_offset
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.spark.session import expected_parallelism
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table.tables import Tables, examine
+from tidelog.wire.partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

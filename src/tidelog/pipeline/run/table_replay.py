@@ -23,7 +23,7 @@ from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError
 from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.landing import Landed
 from tidelog.pipeline.land.progress_events import Listener, Notice, tell_all
-from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange
 from tidelog.pipeline.read.ranges import hold, into_tasks, limit
 from tidelog.pipeline.run.batches import Lander, row_schema
 from tidelog.pipeline.run.brokers import Brokers
@@ -38,6 +38,7 @@ from tidelog.pipeline.table.parquet_files import WrittenFile
 from tidelog.pipeline.table.pipeline_table import Batch
 from tidelog.pipeline.table.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.table.tables import Tables, check_partitioning, nested, starts_of
+from tidelog.wire.partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.pipeline.offset_ranges import TopicPartition
+from tidelog.wire.partitions import TopicPartition
 
 RUNNER: Final = "runner"
 VERSION: Final = "version"

@@ -38,7 +38,6 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties, Transaction
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.spec import OnRestore
 from tidelog.pipeline.table import columns, storage
 from tidelog.pipeline.table.columns import delta_schema, first_line
@@ -48,6 +47,7 @@ from tidelog.pipeline.table.optimistic import optimistically
 from tidelog.pipeline.table.parquet_files import WrittenFile
 from tidelog.pipeline.table.table_files import TableFile, add_action, remove_action
 from tidelog.pipeline.table.table_view import INFO, TableView
+from tidelog.wire.partitions import TopicPartition
 
 #: Delta's name for what a table needs that has timestamps without a zone
 NTZ: Final = "timestampNtz"

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidelog.pipeline.errors import Restored
-from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.spec import OnRestore
+from tidelog.wire.partitions import TopicPartition
 
 #: what puts other files into a table than those that its entries are of
 _GOING_BACK: Final = ("RESTORE", "CLONE")

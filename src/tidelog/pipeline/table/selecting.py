@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.table.rewriting import read_file
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.pipeline.table.pipeline_table import PipelineTable

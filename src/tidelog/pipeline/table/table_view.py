@@ -15,13 +15,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, Transaction
 
 from tidelog.pipeline.errors import Fenced, Foreign, PipelineError, Restored
-from tidelog.pipeline.offset_ranges import TopicPartition
 from tidelog.pipeline.spec import OnRestore
 from tidelog.pipeline.table import columns, delta_features, restoring, storage
 from tidelog.pipeline.table.columns import delta_schema, first_line
 from tidelog.pipeline.table.delta_features import Door
 from tidelog.pipeline.table.marks import GRAVES, RUNNER, VERSION, id_mark, offset_mark, start_mark
 from tidelog.pipeline.table.table_files import TableFile, files_of
+from tidelog.wire.partitions import TopicPartition
 
 #: what the entry of a commit says of it, for people and for `status`
 INFO: Final = "tidelog"

@@ -26,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidelog.pipeline.errors import Passing, PipelineError
-from tidelog.pipeline.offset_ranges import Ends, OffsetRange, TopicPartition
+from tidelog.pipeline.offset_ranges import Ends, OffsetRange
 from tidelog.pipeline.read.batch_plan import renewed, starting_offset
 from tidelog.pipeline.spec import Pipeline, StartingOffsets
 from tidelog.pipeline.table import intent, storage
@@ -38,6 +38,7 @@ from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part
 from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
 from tidelog.pipeline.table.rewriting import LETTERS, without
 from tidelog.pipeline.table.table_view import check_empty, foreign
+from tidelog.wire.partitions import TopicPartition
 
 #: beyond every offset
 _END: Final = 1 << 62

@@ -55,6 +55,7 @@ ROUTES: Final[dict[int, Route]] = {
     45: Route("alter_partition_reassignments", 0, 1),
     46: Route("list_partition_reassignments", 0, 0),
     47: Route("offset_delete", 0, 0),
+    50: Route("describe_user_scram_credentials", 0, 0),
     57: Route("update_features", 0, 2),
     60: Route("describe_cluster", 0, 2),
     61: Route("describe_producers", 0, 0),

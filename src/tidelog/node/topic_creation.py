@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.control.errors import ApiError
-from tidelog.control.names import why_invalid
+from tidelog.control.topic_names import why_invalid
 from tidelog.control.topics import NewTopic, TopicCreation, TopicRef
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.internal_topics import COORDINATOR_TOPICS, internal_topic
@@ -13,7 +13,7 @@ from tidelog.node.placing import Placing
 from tidelog.wire.errors import ErrorCode
 
 
-class Topics:
+class TopicCreator:
     def __init__(self, cluster: ClusterView, placing: Placing) -> None:
         self._cluster = cluster
         self._placing = placing

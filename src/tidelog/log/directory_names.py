@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tidelog.log.checkpoints import TopicPartition
+from tidelog.wire.partitions import TopicPartition
 
 DELETE: Final = "-delete"
 FUTURE: Final = "-future"
@@ -29,7 +29,7 @@ def parse_name(name: str) -> tuple[TopicPartition, str] | None:
     match = _NAME.fullmatch(name)
     if match is None or name in _NOT_LOGS:
         return None
-    return (match["topic"], int(match["partition"])), match["kind"] or ""
+    return TopicPartition(match["topic"], int(match["partition"])), match["kind"] or ""
 
 
 def name_of(key: TopicPartition, kind: str = "", unique_id: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tidelog.deciding.decision import Ticket
 
 
-class Waiting(NamedTuple):
+class ParkedRequest(NamedTuple):
     """`ticket` None: its connection has gone; the version shapes the answer."""
 
     ticket: Ticket | None

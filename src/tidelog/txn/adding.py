@@ -14,10 +14,11 @@ from tidelog.deciding.turn import Refusal, RequestContext
 from tidelog.txn.completion import set_timeout
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import EPOCH_BUMP_VERSION, TopicPartition, Transaction
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, Transaction
 from tidelog.txn.turn import TxnDecision
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 _E = ErrorCode
 

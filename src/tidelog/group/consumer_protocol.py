@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from struct import Struct, error
 from typing import TypeVar
 
-from tidelog.group.topics import TopicsImage
+from tidelog.group.topics_image import TopicsImage
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.codec import stored_codec

@@ -1,0 +1,214 @@
+"""The house stays tidy: everything is on the map, has a user, and has a name of its own.
+
+The lists below are short on purpose. What they name is allowed for the reason beside it; an entry that is no longer
+needed fails as well, so that they shrink.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import cache
+from typing import Final
+
+from modules_page import PAGE, page
+from source_tree import ROOT, Module, Names, modules, unused
+
+#: what a cluster of several brokers will call; the rooms that decide are ready for it
+FOR_THE_CLUSTER: Final = {
+    "tidelog.control.controller.Controller.alter_partition",
+    "tidelog.control.controller.Controller.balance_leaders",
+    "tidelog.control.controller.Controller.controlled_shutdown",
+    "tidelog.control.controller.Controller.offline_partitions",
+    "tidelog.control.controller.Controller.update_registration",
+    "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
+    "tidelog.log.log.Log.truncate_to",
+    "tidelog.log.log_dirs.LogDirs.mark_stray",
+    "tidelog.replica.partition.Partition.record_follower_fetch",
+}
+
+#: a disk and a store that tests crash at will; they stand beside the interfaces they implement, where mypy checks them
+FOR_TESTS: Final = {"tidelog.log.memory_disk", "tidelog.metadata.memory"}
+
+#: a library whose users are other people's tests
+LIBRARIES: Final = {"testing"}
+
+#: nouns of the field of which several rooms have their own view: the client's of what a broker has, the controller's of
+#: what it decides about, an interface and whoever keeps it
+SHARED_NOUNS: Final = {
+    "Broker",
+    "Connection",
+    "FileSlice",
+    "Groups",
+    "LogDir",
+    "Message",
+    "OffsetOutOfRange",
+    "Partition",
+    "Producer",
+    "Topic",
+    "Transactions",
+    "Workers",
+}
+
+#: modules that are the same kind of thing in each of their rooms
+SAME_KIND: Final = {
+    "admin": "what administrators ask of a room",
+    "broker": "a broker, and one that runs for a test",
+    "config": "what a room reads from the configuration",
+    "connection": "one connection, from either end",
+    "errors": "what a room raises",
+    "failure": "a coordinator's answers where its records could not be stored",
+    "groups": "all groups: deciding about them, running that, asking a broker for it",
+    "kernel": "loops over bytes, compiled where possible",
+    "kernel_primitives": "the same, where they are not compiled",
+    "producer": "a producer, as its coordinator and as its program sees it",
+    "records": "how a room's records look as bytes",
+    "server": "sockets, and the broker behind them",
+    "shard": "one coordinator partition",
+    "transactions": "all transactions: deciding about them, running that, asking a broker for it",
+    "turn": "one event being decided",
+}
+
+# --- left to whoever works on these rooms at present ------------------------------------------------
+
+UNUSED_FOR_NOW: Final = {
+    "tidelog.log.errors.InvalidRecord",
+    "tidelog.log.errors.InvalidTimestamp",
+    "tidelog.log.errors.MessageTooLarge",
+    "tidelog.net.connection.Connection._unmute",
+    "tidelog.net.connection.Connection.forget_on_close",
+    "tidelog.net.connection.Connection.mute",
+    "tidelog.net.connection.Connection.on_close",
+    "tidelog.net.connection.Connection.unanswered",
+    "tidelog.net.connection.Connection.unsent_bytes",
+    "tidelog.net.server.Server.connection_count",
+    "tidelog.net.server.Server.connections_accepted",
+    "tidelog.net.server.Server.connections_refused",
+    "tidelog.pipeline.delta_sink.register",
+    "tidelog.pipeline.encoding.kernel.BAD_TIMESTAMP",
+    "tidelog.pipeline.kernel.FULL",
+    "tidelog.pipeline.landing.Landed.dead_rows",
+    "tidelog.pipeline.spec.KeyReference",
+    "tidelog.pipeline.spec._default",
+    "tidelog.pipeline.spec._says",
+    "tidelog.pipeline.spec.reference",
+    "tidelog.pipeline.values.json_rules._LONG_MIN",
+    "tidelog.pipeline.values.shred.kernel.OK",
+    "tidelog.pipeline.watching.Brokers.offsets_at",
+    "tidelog.wire.batch.BASE_TIMESTAMP_AT",
+    "tidelog.wire.batch.BatchHeader.has_producer_id",
+    "tidelog.wire.batch.BatchHeader.is_log_append_time",
+    "tidelog.wire.batch.LEADER_EPOCH_AT",
+    "tidelog.wire.ids._FROM_URL",
+    "tidelog.wire.ids.uuid_from_base64",
+    "tidelog.wire.kernel.HEADERS_AT",
+    "tidelog.wire.kernel.KEY_AT",
+    "tidelog.wire.kernel.OFFSET_DELTA",
+    "tidelog.wire.kernel.RECORD_END",
+    "tidelog.wire.kernel.VALUE_AT",
+    "tidelog.wire.kernel.VALUE_LENGTH",
+    "tidelog.wire.records._rebased",
+    "tidelog.wire.records.recompress",
+    "tidelog.wire.records.retain",
+    "tidelog.wire.stored.GROUP_RECORDS",
+    "tidelog.wire.stored.METADATA_RECORDS",
+    "tidelog.wire.stored.SHARE_STATE_RECORDS",
+    "tidelog.wire.stored._METADATA_FRAME_VERSION",
+    "tidelog.wire.stored.decode_metadata_record",
+    "tidelog.wire.stored.decode_newest",
+    "tidelog.wire.stored.encode_metadata_record",
+}
+TWINS_OF_PIPELINE: Final = {
+    "Batch",
+    "BytesColumn",
+    "Column",
+    "DataLoss",
+    "Draft",
+    "Ends",
+    "Entry",
+    "Fenced",
+    "Finding",
+    "Limits",
+    "Loaded",
+    "Outcome",
+    "Place",
+    "Plan",
+    "Progress",
+    "Reader",
+    "Room",
+    "Shape",
+    "SinkOptions",
+    "Source",
+    "TopicPartition",
+    "Topics",
+    "Written",
+}
+MODULES_OF_PIPELINE: Final = {"loading", "places", "plan", "options", "progress", "replay", "room", "table", "topics"}
+CITED_BY_WIRE: Final = {"XKey", "XValue"}
+
+
+@cache
+def names() -> Names:
+    return Names(modules())
+
+
+def ours() -> list[Module]:
+    return [module for module in modules() if module.room not in LIBRARIES and module.name not in FOR_TESTS]
+
+
+def test_every_module_is_on_the_map_with_what_it_says_of_itself() -> None:
+    assert PAGE.read_text() == page(), "run `python -m tests.modules_page`"
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [module.name for module in modules() if not module.first_sentence] == []
+
+
+def test_every_definition_has_a_user() -> None:
+    allowed = FOR_THE_CLUSTER | {str(d) for m in modules() if m not in ours() for d in m.definitions}
+    found = {str(definition) for definition in unused(modules(), allowed)}
+    assert sorted(found - UNUSED_FOR_NOW) == []
+    assert sorted(UNUSED_FOR_NOW - found) == [], "these are used or gone: take them off the list"
+
+
+def test_what_waits_for_the_cluster_is_still_waiting() -> None:
+    assert FOR_THE_CLUSTER - {str(definition) for definition in unused(modules(), set())} == set()
+
+
+def test_every_name_that_prose_cites_exists() -> None:
+    cited = [citation for module in modules() for citation in module.citations()]
+    missing = [f"{where}: {text}" for where, text in cited if names().missing(text) and text not in CITED_BY_WIRE]
+    assert missing == []
+
+
+def test_every_name_in_the_architecture_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert [cited for cited in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text) if names().missing(cited)] == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    where = defaultdict(list)
+    for module in modules():
+        for node in module.classes:
+            is_own_kind = any(getattr(base, "attr", getattr(base, "id", "")) == node.name for base in node.bases)
+            if not node.name.startswith("_") and not is_own_kind:
+                where[node.name].append(module.name)
+    twins = {name for name, places in where.items() if len(places) > 1}
+    assert {name: where[name] for name in twins - SHARED_NOUNS - TWINS_OF_PIPELINE} == {}
+    assert sorted((SHARED_NOUNS | TWINS_OF_PIPELINE) - twins) == [], "no twins any more: take them off the list"
+
+
+def test_a_module_name_means_one_thing() -> None:
+    where = defaultdict(set)
+    for module in modules():
+        # A module of api is named after Kafka's API, and one of cli after its command; so may be what decides about it.
+        is_command = module.room == "cli" and any(d.name in ("command", module.path.stem) for d in module.definitions)
+        if not module.is_package and module.room != "api" and not is_command:
+            where[module.path.stem].add(module.name)
+    twins = {name for name, places in where.items() if len(places) > 1}
+    assert {name: where[name] for name in twins - SAME_KIND.keys() - MODULES_OF_PIPELINE} == {}
+    assert sorted((SAME_KIND.keys() | MODULES_OF_PIPELINE) - twins) == [], "no twins any more: take them off the list"
+
+
+def test_at_most_six_modules_stand_beside_the_rooms() -> None:
+    assert len([module for module in modules() if not module.room and not module.is_package]) <= 6

@@ -293,6 +293,11 @@ class Names:
         self.identifiers: set[str] = set(dir(builtins))
         for module in source:
             self.identifiers.update(_identifiers(module.tree))
+        self.members: dict[str, set[str]] = {}
+        self.bases: dict[str, set[str]] = {}
+        for node in (node for module in source for node in module.classes):
+            self.members.setdefault(node.name, set()).update(_members(node))
+            self.bases.setdefault(node.name, set()).update(_last_name(base) for base in node.bases)
         stub = (SRC / "tidelog" / "wire" / "messages.pyi").read_text()
         self.identifiers.update(re.findall(r"^\s*class (\w+)", stub, re.MULTILINE))
 
@@ -308,8 +313,17 @@ class Names:
             return call[1] not in self.identifiers
         dotted = re.fullmatch(r"(?:[a-z_]+\.)?([A-Z]\w*(?:\.\w+)*)", cited)
         if dotted and CAMEL.search(cited):
-            return not all(part in self.identifiers for part in dotted[1].split("."))
+            first, *others = dotted[1].split(".")
+            return first not in self.identifiers or not all(self._has(first, member) for member in others)
         return False
+
+    def _has(self, name: str, member: str) -> bool:
+        """Whether one of the classes of that name, or what it comes from, has the member; yes for classes of others."""
+        if name not in self.members:
+            return member in self.identifiers
+        return member in self.members[name] or any(
+            base != name and base in self.members and self._has(base, member) for base in self.bases[name]
+        )
 
     def _resolves(self, path: str) -> bool:
         if path in self.modules or path in self.definitions:
@@ -321,6 +335,14 @@ class Names:
 
 #: a class's name: `Log`, `TopicPartition`; constants are all capitals
 CAMEL: Final = re.compile(r"\b[A-Z]+[a-z]\w*")
+
+
+def _members(node: ast.ClassDef) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.FunctionDef):
+            yield part.name
+        elif isinstance(part, ast.Attribute | ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.attr if isinstance(part, ast.Attribute) else part.id
 
 
 def _identifiers(tree: ast.Module) -> Iterator[str]:

@@ -184,6 +184,9 @@ def test_every_name_that_prose_cites_exists() -> None:
 def test_every_name_in_the_architecture_exists() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     assert [cited for cited in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text) if names().missing(cited)] == []
+    pictures = "".join(re.findall(r"```text\n(.*?)```", text, re.DOTALL))
+    drawn = set(re.findall(r"\b[a-z_]+\.[a-z_]+\b", pictures))
+    assert drawn and {f"tidelog.{name}" for name in drawn} <= names().modules
 
 
 def test_a_class_name_means_one_thing() -> None:

@@ -99,14 +99,20 @@ def main() -> int:
     parser.add_argument("--from", dest="source", required=True, metavar="TOPIC")
     parser.add_argument("--to", dest="target", required=True, metavar="TOPIC")
     parser.add_argument("--group", default="exactly-once", help="the consumer group; default: %(default)s")
-    parser.add_argument("--id", default="exactly-once-0", help="of this program, the same at every start")
-    parser.add_argument("--round", type=int, default=500, metavar="RECORDS", help="at most, default %(default)s")
+    parser.add_argument("--id", default="exactly-once-0", help="ID of this program; keep it the same at every start")
+    parser.add_argument(
+        "--round",
+        type=int,
+        default=500,
+        metavar="RECORDS",
+        help="maximum number of records per round; default: %(default)s",
+    )
     parser.add_argument(
         "--idle",
         type=float,
         default=10,
         metavar="SECONDS",
-        help="without a record before it ends",
+        help="how long to wait for a record before the program ends",
     )
     options = parser.parse_args()
     print(f"copying {options.source} to {options.target}, until nothing comes any more or Ctrl-C", flush=True)

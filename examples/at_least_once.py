@@ -1,12 +1,12 @@
-"""Copies a topic, each record at least once: what is read is marked as done when it is safe in the target.
+"""Copies a topic, each record at least once: offsets are committed after the target has the records.
 
     python -m examples.at_least_once --bootstrap localhost:9092 --from orders --to bills
 
-A crash between the write and the commit of the offsets repeats the records in hand; none is ever lost. This is the
-choice where the target can tell repeats, or where they do no harm.
+A crash between the write and the commit of the offsets repeats the records being processed; none is ever lost. Use this
+if the target can detect repeats, or if they do no harm.
 
-Two things make it so: the producer is idempotent, which means acks=all and retries that write nothing twice; and
-offsets are committed only when every write was acknowledged.
+Two things guarantee it: the producer is idempotent, which means acks=all and retries that write nothing twice; and
+offsets are committed only after every write was acknowledged.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Counts orders by windows of event time, into a Delta table, each order in its window exactly once.
+"""Counts orders in windows of event time and writes them to a Delta table, each order exactly once.
 
     python -m examples.windows --bootstrap localhost:9092 --from orders --table lake/orders_by_window
 
 Structured Streaming keeps the open windows and reads the topic through `format("tidelog")`. A window is written when it
-is complete: when the watermark, the latest event time seen less --late, has passed its end. `format("tidelog-delta")`
-commits the windows of a batch together with the batch's number; if the program dies at any point, even between that
-commit and Spark's own checkpoint, the next start leaves out what the table has.
+is complete, that is, when the watermark (the latest event time seen minus --late) has passed its end.
+`format("tidelog-delta")` commits the windows of a batch together with the number of the batch. If the program dies at
+any point, even between that commit and Spark's own checkpoint, the next start skips what is already in the table.
 
 Values are JSON such as {"at": "2026-01-31T12:00:00Z", "customer": "c-17", "amount": 12.5}.
 """

@@ -11,9 +11,9 @@ help:
 	@echo "make run     see a broker work end to end"
 	@echo "make test    check the code and run every test"
 	@echo "make check   ruff, mypy, import contracts only"
-	@echo "make types   write the types of messages again after a change to a table of wire/schema"
-	@echo "make bench   measure beside Apache Kafka (ONLY=B1,B3 runs a part)"
-	@echo "make abuse   damage and abuse a broker, and measure what healthy clients feel (ONLY=bomb runs a part)"
+	@echo "make types   regenerate the message types after a change to a table in wire/schema"
+	@echo "make bench   compare with Apache Kafka (ONLY=B1,B3 runs a part)"
+	@echo "make abuse   damage and abuse a broker, and measure the effect on healthy clients (ONLY=bomb runs a part)"
 
 setup: $(VENV)/.ready
 

@@ -49,7 +49,9 @@ def arguments() -> argparse.Namespace:
     known = ", ".join(f"{one.id} {one.title}" for one in ALL)
     parser.add_argument("--only", help=f"benchmarks, separated by commas: {known}")
     parser.add_argument("--rounds", type=int, help="rounds per benchmark (default 3; 1 with --quick)")
-    parser.add_argument("--quick", action="store_true", help="less of everything: to see that it works, not to quote")
+    parser.add_argument(
+        "--quick", action="store_true", help="less of everything: checks that it works, not for quoting"
+    )
     parser.add_argument("--systems", default="kafka,tidelog", help="which systems to measure (default both)")
     parser.add_argument(
         "--before",

@@ -1,12 +1,12 @@
-"""Copies a topic, each record at least once: what is read is marked as done when it is safe in the target.
+"""Copies a topic, each record at least once: offsets are committed after the target has the records.
 
     python -m examples.at_least_once --bootstrap localhost:9092 --from orders --to bills
 
-A crash between the write and the commit of the offsets repeats the records in hand; none is ever lost. This is the
-choice where the target can tell repeats, or where they do no harm.
+A crash between the write and the commit of the offsets repeats the records being processed; none is ever lost. Use this
+if the target can detect repeats, or if they do no harm.
 
-Two things make it so: the producer is idempotent, which means acks=all and retries that write nothing twice; and
-offsets are committed only when every write was acknowledged.
+Two things guarantee it: the producer is idempotent, which means acks=all and retries that write nothing twice; and
+offsets are committed only after every write was acknowledged.
 """
 
 from __future__ import annotations
@@ -60,14 +60,20 @@ def main() -> int:
     parser.add_argument("--from", dest="source", required=True, metavar="TOPIC")
     parser.add_argument("--to", dest="target", required=True, metavar="TOPIC")
     parser.add_argument("--group", default="at-least-once", help="the consumer group; default: %(default)s")
-    parser.add_argument("--id", default="at-least-once-0", help="of this program, the same at every start")
-    parser.add_argument("--round", type=int, default=500, metavar="RECORDS", help="at most, default %(default)s")
+    parser.add_argument("--id", default="at-least-once-0", help="ID of this program; keep it the same at every start")
+    parser.add_argument(
+        "--round",
+        type=int,
+        default=500,
+        metavar="RECORDS",
+        help="maximum number of records per round; default: %(default)s",
+    )
     parser.add_argument(
         "--idle",
         type=float,
         default=10,
         metavar="SECONDS",
-        help="without a record before it ends",
+        help="how long to wait for a record before the program ends",
     )
     options = parser.parse_args()
     print(f"copying {options.source} to {options.target}, until nothing comes any more or Ctrl-C", flush=True)

@@ -1,12 +1,12 @@
-"""Copies a topic, each record at most once: what is read is marked as done before anything is done with it.
+"""Copies a topic, each record at most once: offsets are committed before the records are processed.
 
     python -m examples.at_most_once --bootstrap localhost:9092 --from orders --to bills
 
-A crash between the commit of the offsets and the write loses the records in hand; none is ever written twice. For
-measurements where a gap does no harm and a repeat does, or where speed counts more than either.
+A crash between the commit of the offsets and the write loses the records being processed; none is ever written twice.
+Use this for measurements where a gap does no harm but a repeat does, or where speed matters more than either.
 
-Two things make it so: offsets are committed before the work, and the producer does not try again, since a second try
-of a write whose answer was lost would be a second write.
+Two things guarantee it: offsets are committed before the work, and the producer does not retry, because retrying a
+write whose response was lost could write it twice.
 """
 
 from __future__ import annotations
@@ -53,14 +53,20 @@ def main() -> int:
     parser.add_argument("--from", dest="source", required=True, metavar="TOPIC")
     parser.add_argument("--to", dest="target", required=True, metavar="TOPIC")
     parser.add_argument("--group", default="at-most-once", help="the consumer group; default: %(default)s")
-    parser.add_argument("--id", default="at-most-once-0", help="of this program, the same at every start")
-    parser.add_argument("--round", type=int, default=500, metavar="RECORDS", help="at most, default %(default)s")
+    parser.add_argument("--id", default="at-most-once-0", help="ID of this program; keep it the same at every start")
+    parser.add_argument(
+        "--round",
+        type=int,
+        default=500,
+        metavar="RECORDS",
+        help="maximum number of records per round; default: %(default)s",
+    )
     parser.add_argument(
         "--idle",
         type=float,
         default=10,
         metavar="SECONDS",
-        help="without a record before it ends",
+        help="how long to wait for a record before the program ends",
     )
     options = parser.parse_args()
     print(f"copying {options.source} to {options.target}, until nothing comes any more or Ctrl-C", flush=True)

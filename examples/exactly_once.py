@@ -1,14 +1,14 @@
-"""Copies a topic, each record exactly once: what is written and how far was read are committed together, or not at all.
+"""Copies a topic, each record exactly once: records and offsets are committed together, or not at all.
 
     python -m examples.exactly_once --bootstrap localhost:9092 --from orders --to bills
 
-Each round is one transaction: the records of the round, and the offsets after them. A crash leaves a transaction that
-is aborted, by the next program of the same id or by its timeout; the offsets stay where they were, and the records of
-the round are read again. Readers of the target say isolation.level=read_committed, and see neither records that were
-aborted nor those of a transaction that is still open.
+Each round is one transaction with the records of the round and the offsets after them. A crash leaves an open
+transaction, which is aborted by the next program with the same ID or by its timeout. The offsets do not change, and the
+records of the round are read again. Consumers of the target use isolation.level=read_committed, and see neither aborted
+records nor those of an open transaction.
 
-Run as many as there are partitions, each with an --id of its own, the same one whenever it starts again. When
-partitions move from one to another, the group's coordinator refuses the offsets of a member that no longer has them.
+Run up to one program per partition, each with its own --id, and keep that ID when you restart it. When partitions move
+from one member to another, the group's coordinator refuses the offsets of a member that no longer owns them.
 """
 
 from __future__ import annotations
@@ -99,14 +99,20 @@ def main() -> int:
     parser.add_argument("--from", dest="source", required=True, metavar="TOPIC")
     parser.add_argument("--to", dest="target", required=True, metavar="TOPIC")
     parser.add_argument("--group", default="exactly-once", help="the consumer group; default: %(default)s")
-    parser.add_argument("--id", default="exactly-once-0", help="of this program, the same at every start")
-    parser.add_argument("--round", type=int, default=500, metavar="RECORDS", help="at most, default %(default)s")
+    parser.add_argument("--id", default="exactly-once-0", help="ID of this program; keep it the same at every start")
+    parser.add_argument(
+        "--round",
+        type=int,
+        default=500,
+        metavar="RECORDS",
+        help="maximum number of records per round; default: %(default)s",
+    )
     parser.add_argument(
         "--idle",
         type=float,
         default=10,
         metavar="SECONDS",
-        help="without a record before it ends",
+        help="how long to wait for a record before the program ends",
     )
     options = parser.parse_args()
     print(f"copying {options.source} to {options.target}, until nothing comes any more or Ctrl-C", flush=True)

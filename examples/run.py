@@ -1,10 +1,10 @@
-"""`make run`: the whole story, checked at each step.
+"""`make run`: a demonstration of everything, checked at each step.
 
-A real broker takes a million orders from a stock client, is killed (-9) and started again. The orders are read back by
-confluent-kafka as a member of a consumer group, and by Tidelog's own client, straight from record batches; both must
-see every order once and in order per partition. A group of three consumers loses one and wins one. Then a pipeline on
-Spark lands the orders in a Delta table while more come in, is killed in the middle, goes on, and the table is checked.
-It ends with a table of what happened, and a picture.
+A real broker receives a million orders from a standard client, is killed (-9) and started again. The orders are read
+back by confluent-kafka as a member of a consumer group, and by Tidelog's own client directly from record batches; both
+must see every order once and in order per partition. A group of three consumers loses one member and gains one. Then a
+Spark pipeline loads the orders into a Delta table while more arrive, is killed in the middle, continues, and the table
+is checked. At the end you get a table of what happened, and a chart.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Counts orders by windows of event time, into a Delta table, each order in its window exactly once.
+"""Counts orders in windows of event time and writes them to a Delta table, each order exactly once.
 
     python -m examples.windows --bootstrap localhost:9092 --from orders --table lake/orders_by_window
 
 Structured Streaming keeps the open windows and reads the topic through `format("tidelog")`. A window is written when it
-is complete: when the watermark, the latest event time seen less --late, has passed its end. `format("tidelog-delta")`
-commits the windows of a batch together with the batch's number; if the program dies at any point, even between that
-commit and Spark's own checkpoint, the next start leaves out what the table has.
+is complete, that is, when the watermark (the latest event time seen minus --late) has passed its end.
+`format("tidelog-delta")` commits the windows of a batch together with the number of the batch. If the program dies at
+any point, even between that commit and Spark's own checkpoint, the next start skips what is already in the table.
 
 Values are JSON such as {"at": "2026-01-31T12:00:00Z", "customer": "c-17", "amount": 12.5}.
 """
@@ -70,14 +70,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", default="localhost:9092", help="default: %(default)s")
     parser.add_argument("--from", dest="source", required=True, metavar="TOPIC")
-    parser.add_argument("--table", required=True, metavar="DIRECTORY", help="the Delta table, made if there is none")
     parser.add_argument(
-        "--checkpoint", metavar="DIRECTORY", help="Spark's; default: the table's with _checkpoint behind"
+        "--table", required=True, metavar="DIRECTORY", help="the Delta table, created if it does not exist"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIRECTORY", help="Spark checkpoint; default: the table with the suffix _checkpoint"
     )
     parser.add_argument("--window", default="10 seconds", help="default: %(default)s")
-    parser.add_argument("--late", default="30 seconds", help="how late an order may come; default: %(default)s")
-    parser.add_argument("--batch", type=int, default=100_000, metavar="RECORDS", help="at most, default %(default)s")
-    parser.add_argument("--once", action="store_true", help="read what there is, and end")
+    parser.add_argument("--late", default="30 seconds", help="how late an order may arrive; default: %(default)s")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=100_000,
+        metavar="RECORDS",
+        help="maximum number of records per batch; default: %(default)s",
+    )
+    parser.add_argument("--once", action="store_true", help="read the existing records, then end")
     run(parser.parse_args())
     return 0
 

@@ -241,7 +241,7 @@ def test_a_replay_by_partition_value_reads_the_offsets_of_its_rows_again(
     for where, code, said in (
         ("id=3", 1, "is not partitioned by id"),
         ("day=2030-01-01", 1, "has no rows with day=2030-01-01"),
-        ("day", 2, "is no COLUMN=VALUE"),
+        ("day", 2, "is not COLUMN=VALUE"),
     ):
         assert said in run("pipeline", "replay", str(file), "--where", where, "--yes", code=code).stderr
 

@@ -283,7 +283,7 @@ def test_listeners_have_a_name_a_protocol_a_host_and_a_port() -> None:
         ({"advertised.listeners": "SSL://h:1"}, "not in listeners"),
         ({"inter.broker.listener.name": "SSL"}, "not in advertised.listeners"),
         ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "only one"),
-        ({"listener.security.protocol.map": "PLAINTEXT:CLEAR"}, "not an entry"),
+        ({"listener.security.protocol.map": "PLAINTEXT:CLEAR"}, "not a valid entry"),
         ({"controller.listener.names": "PLAINTEXT"}, "at least one listener"),
     ],
 )

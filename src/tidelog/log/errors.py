@@ -17,16 +17,8 @@ class CorruptMessage(LogError):
     code = ErrorCode.CORRUPT_MESSAGE
 
 
-class MessageTooLarge(LogError):
-    code = ErrorCode.MESSAGE_TOO_LARGE
-
-
 class RecordListTooLarge(LogError):
     code = ErrorCode.RECORD_LIST_TOO_LARGE
-
-
-class InvalidTimestamp(LogError):
-    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class StorageError(LogError):
@@ -47,10 +39,6 @@ class LogDirCordoned(LogError):
 
 class LogDirNotFound(LogError):
     code = ErrorCode.LOG_DIR_NOT_FOUND
-
-
-class InvalidRecord(LogError):
-    code = ErrorCode.INVALID_RECORD
 
 
 class InconsistentTopicId(LogError):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from tidelog.client.cluster import TopicInfo
 from tidelog.pipeline.offset_ranges import EARLIEST, LATEST, Offsets
@@ -25,7 +25,6 @@ from tidelog.pipeline.options.given import BOOTSTRAP, LEDGER_TOPIC, BadOption, G
 from tidelog.pipeline.options.offsets_json import read_offsets, read_partitions, read_timestamps
 from tidelog.wire.partitions import TopicPartition
 
-T = TypeVar("T")
 Isolation = Literal["read_uncommitted", "read_committed"]
 Reading = Literal["batch", "stream"]
 

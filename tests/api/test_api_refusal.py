@@ -74,7 +74,7 @@ def test_a_handler_that_fails_is_reported_and_answered_on_every_partition(
     (topic,) = site.ask(2, 7, replica_id=-1, topics=asked).topics
     assert (topic.name, topic.partitions[0].partition_index) == ("t", 1)
     assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    ((what, error),) = site.reports
+    what, error = site.reports.pop()
     assert "LIST_OFFSETS v7" in what
     assert isinstance(error, ZeroDivisionError)
     site.reports.clear()
@@ -93,3 +93,26 @@ def test_an_answer_that_fails_later_closes_the_connection(site: Site, monkeypatc
     assert asked.exchange.closed
     assert "CREATE_TOPICS v7" in site.reports[0][0]
     site.reports.clear()
+
+
+def test_a_violated_invariant_fails_the_request_and_writes_nothing(site: Site) -> None:
+    site.topic("t")
+    site.produce("t", 3)
+    partition = site.broker.data.partition("t", 0)
+    partition.high_watermark = 9
+    assert site.produce("t").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    what, error = site.reports.pop()
+    assert what.startswith("PRODUCE") and isinstance(error, AssertionError)
+    partition.high_watermark = 3
+    assert site.produce("t").base_offset == 3
+
+
+def test_a_partition_that_cannot_be_taken_up_stops_no_other(site: Site) -> None:
+    site.topic("a")
+    topic = site.broker.cluster.image.topics["a"]
+    broken = topic.partitions[0]._replace(isr=(), leader_epoch=9)
+    site.broker.assignments.placing.place(topic, broken)
+    what, error = site.reports.pop()
+    assert what == "a-0 cannot be taken up" and isinstance(error, AssertionError)
+    site.topic("b")
+    assert (site.produce("a").error_code, site.produce("b").error_code) == (0, 0)

@@ -11,6 +11,7 @@ from control_cluster import Cluster, FewRules, NoChance
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigOp, IncrementalChange
 from tidelog.control.controller import Controller, Registration
+from tidelog.control.draft import Draft
 from tidelog.control.driver import Driver
 from tidelog.control.events import TopicCreated
 from tidelog.control.nodes import Endpoint
@@ -109,6 +110,36 @@ def test_a_caller_that_raises_does_not_stop_the_queue() -> None:
         broker.driver.request(lambda: broker.controller.create_topics([NewTopic("a")]), fail)
     broker.create("b")
     assert broker.codes() == [ErrorCode.NONE]
+
+
+def test_a_plan_that_cannot_be_made_does_not_stop_the_queue() -> None:
+    _, broker = started()
+
+    def fail() -> Any:
+        raise AssertionError("an invariant does not hold")
+
+    with pytest.raises(AssertionError):
+        broker.driver.request(fail, broker.log.append)
+    broker.create("b")
+    assert broker.codes() == [NONE]
+
+
+def test_no_state_is_written_whose_epochs_fall_or_whose_leader_is_not_in_sync() -> None:
+    _, broker = started()
+    broker.create("a")
+    image = broker.controller.image
+    (partition,) = image.topics["a"].partitions
+    for broken in (
+        partition._replace(leader_epoch=partition.leader_epoch - 1),
+        partition._replace(partition_epoch=partition.partition_epoch - 1),
+        partition._replace(isr=(2,), leader=2),
+        partition._replace(isr=(), leader=1),
+        partition._replace(controller_epoch=image.controller_epoch + 1),
+    ):
+        draft = Draft(image)
+        draft.change(broken)
+        with pytest.raises(AssertionError):
+            draft.finish()
 
 
 def test_a_long_queue_does_not_grow_the_stack() -> None:

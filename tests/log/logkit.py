@@ -48,8 +48,12 @@ def reopened(log: Log, clean: bool = False, recovery_point: int = 0, log_start_o
     return open_log(directory, log.path, KEY, log.config, Claim(clean, recovery_point, log_start_offset), NOW_MS)
 
 
-def append(log: Log, count: int = 1, timestamp: int = 1000, value: bytes = b"value", leader_epoch: int = 0) -> None:
-    log.append_as_leader(produced(count, timestamp, value), leader_epoch, NOW_MS)
+def append(
+    log: Log, count: int = 1, timestamp: int = 1000, value: bytes = b"value", leader_epoch: int | None = None
+) -> None:
+    """In the newest leader epoch that the log knows, unless another is given."""
+    epoch = max(log.leader_epochs.latest, 0) if leader_epoch is None else leader_epoch
+    log.append_as_leader(produced(count, timestamp, value), epoch, NOW_MS)
 
 
 def values(log: Log, offset: int | None = None) -> list[tuple[int, bytes | None]]:

@@ -42,6 +42,7 @@ class GatheringTicket(Generic[M]):
         self.missing = 0
 
     def reply(self, message: M) -> None:
+        assert self.missing > 0, "a coordinator partition has answered twice"
         self._parts.append(message)
         self.missing -= 1
         if self.missing == 0:

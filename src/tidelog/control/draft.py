@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tidelog.control import nodes
 from tidelog.control.image import Image
-from tidelog.control.model import NO_STATE, ConfigResource, Partition, Topic
+from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, Topic
 from tidelog.metadata.store import Check, Create, Delete, Op, SetData
 
 
@@ -63,6 +63,8 @@ class Draft:
         fresh = [p for p in changed.values() if before[p.partition_index].partition_epoch == NO_STATE]
         self.create_states(topic.name, fresh, topic.has_partitions_node, topic.bare)
         for index, partition in sorted(changed.items()):
+            assert partition.leader_epoch >= before[index].leader_epoch, f"{partition} after {before[index]}"
+            assert partition.partition_epoch >= before[index].partition_epoch, f"{partition} after {before[index]}"
             if before[index].partition_epoch != NO_STATE:
                 data = self._encode_state(partition)
                 self.put(SetData(nodes.state_path(topic.name, index), data, before[index].partition_epoch))
@@ -79,6 +81,9 @@ class Draft:
             self.put(Create(nodes.state_path(topic, partition.partition_index), self._encode_state(partition)))
 
     def _encode_state(self, p: Partition) -> bytes:
+        assert p.leader in p.isr or p.leader == NO_LEADER, f"{p}: the leader is not in sync"
+        assert set(p.isr) <= set(p.replicas), f"{p}: the ISR has others than the replicas"
+        assert p.controller_epoch <= self._image.controller_epoch, f"{p} was written by a newer controller"
         return nodes.encode_state(
             nodes.StateNode(p.leader, p.leader_epoch, p.isr, self._image.controller_epoch, p.recovering)
         )

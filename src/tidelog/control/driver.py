@@ -43,6 +43,7 @@ from tidelog.metadata.store import (
 from tidelog.wire.errors import ErrorCode
 
 R = TypeVar("R")
+P = TypeVar("P")
 Then = Callable[[], None]
 
 #: How often a request is planned again after someone wrote past the controller.
@@ -140,7 +141,7 @@ class Driver:
     ) -> None:
         """`refresh` brings the image up to date where a refusal shows that it was not."""
         was_active = self._controller.is_active
-        plan = decide()
+        plan = self._planned(decide)
         if not plan.ops:
             self._work(lambda: self._finish(done, plan.reply))
             return
@@ -176,6 +177,14 @@ class Driver:
 
         self._store.submit(plan.ops, submitted)
 
+    def _planned(self, decide: Callable[[], P]) -> P:
+        try:
+            return decide()
+        except Exception:
+            # Whoever asked hears of it; those who wait behind have their turn with the next step.
+            self._busy = False
+            raise
+
     def _carry_out(self, events: list[Event], then: Then) -> None:
         later = self._on_events(events) if events else None
         if later is None:
@@ -192,7 +201,7 @@ class Driver:
                 self._watch(path, partial(self._children_changed, path))
             self._load(lambda: self._work(then))
             return
-        plan = None if self._failed else self._controller.work()
+        plan = None if self._failed else self._planned(self._controller.work)
         if plan is None:
             then()
             return

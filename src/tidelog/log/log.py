@@ -189,10 +189,12 @@ class Log:
             if known is not None:
                 return self._duplicate(known)
         first_offset = self.log_end_offset
-        patch_place(batch, 0, first_offset, header.length, leader_epoch)
-        if leader_epoch != self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, first_offset)
         last_offset = first_offset + header.last_offset_delta
+        assert last_offset == first_offset + header.record_count - 1, f"a batch for {self.name} leaves offsets out"
+        if leader_epoch != self.leader_epochs.latest:
+            assert leader_epoch > self.leader_epochs.latest, f"{self.name} goes back to leader epoch {leader_epoch}"
+            self.leader_epochs.assign(leader_epoch, first_offset)
+        patch_place(batch, 0, first_offset, header.length, leader_epoch)
         info = AppendInfo(first_offset, last_offset, header.max_timestamp, len(batch))
         if self._rules.log_append_time:
             info.log_append_time_ms = now_ms
@@ -278,6 +280,7 @@ class Log:
                 self.leader_epochs.assign(header.leader_epoch, header.base_offset)
             info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
             spans.append((header.last_offset, header.max_timestamp, header.size_bytes))
+        assert self.log_end_offset <= headers[0].base_offset, f"{self.name} would be written over"
         info.last_offset = headers[-1].last_offset
         self._write(records, headers[0].base_offset, info, now_ms, spans)
 

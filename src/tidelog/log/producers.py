@@ -223,6 +223,7 @@ class Producers:
             self._check_data(header, producer, origin)
         elif marker is not None and producer is not None:
             self._check_marker(header, producer, marker, transaction_version)
+        assert producer is None or header.producer_epoch >= producer.epoch, f"producer {producer_id} loses its epoch"
         return None
 
     def _check_verified(self, header: BatchHeader, producer: Producer | None, guard: int) -> None:

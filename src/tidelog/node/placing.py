@@ -41,6 +41,9 @@ class Placing:
             self._refused[key] = error
             if not known:
                 self._tell(f"{topic.name}-{assigned.partition_index}", error)
+        except AssertionError as error:
+            # What is wrong with one partition stops none of the others that follow.
+            self._host.report(f"{topic.name}-{assigned.partition_index} cannot be taken up", error)
         else:
             self._refused.pop(key, None)
 

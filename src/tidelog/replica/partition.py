@@ -1,12 +1,8 @@
 """One partition as this broker sees it: its log, who leads it, and how far its replicas are.
 
-Offsets, always in this order:
-
-    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
-
-The leader's high watermark is the smallest log end offset in the ISR; it never goes back while it leads.
-With one replica it follows each append at once. Leadership arrives as versioned state (leader epoch, partition
-epoch) from the controller; a request that names another leader epoch is fenced.
+The leader's high watermark is the smallest log end offset in the ISR. With one replica it follows each append at once.
+Leadership arrives as versioned state (leader epoch, partition epoch) from the controller; a request that names another
+leader epoch is fenced.
 """
 
 from __future__ import annotations
@@ -110,13 +106,18 @@ class Partition:
         #: grows with every change of leader or ISR; the controller refuses an ISR change that names an older one
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
-        #: always a subset of `replicas`; holds the leader while there is one
         self.isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
-        #: log_start_offset <= high_watermark <= log_end_offset
         self.high_watermark = log.log_start_offset
         #: where the present leader epoch began; until the high watermark is there, "latest" is not known
         self.epoch_start_offset = 0
+
+    def __repr__(self) -> str:
+        log = self.log
+        return (
+            f"{log.name} (leader epoch {self.leader_epoch}, partition epoch {self.partition_epoch}, "
+            f"{log.log_start_offset} to {self.high_watermark} of {log.log_end_offset})"
+        )
 
     @property
     def is_leader(self) -> bool:
@@ -144,6 +145,8 @@ class Partition:
         if leader_epoch < self.leader_epoch:
             return
         new_epoch = leader_epoch > self.leader_epoch
+        assert new_epoch or partition_epoch >= self.partition_epoch, f"{self!r} is told of an older state"
+        assert self.local_id in isr and set(isr) <= set(replicas), f"{self!r} of {replicas} cannot have the ISR {isr}"
         self.leader_id = self.local_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -162,6 +165,7 @@ class Partition:
         """Another broker leads, or none does."""
         if leader_epoch < self.leader_epoch:
             return
+        assert leader_epoch > self.leader_epoch or partition_epoch >= self.partition_epoch, f"{self!r}: an older state"
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -169,6 +173,7 @@ class Partition:
 
     def adopt_log(self, log: Log) -> None:
         """The same records in another directory take the place of the log."""
+        assert log.log_start_offset <= self.high_watermark <= log.log_end_offset, f"{self!r} cannot live in {log.path}"
         log.config = self.log.config
         log.producers.take_verifications(self.log.producers)
         if self.is_leader:
@@ -213,6 +218,8 @@ class Partition:
         log = self.log
         if acks == -1 and not self.has_enough_in_sync:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        # Before the write: a log that was written to is not left half known.
+        assert self.high_watermark <= log.log_end_offset, f"{self!r} has promised more than is in its log"
         info = log.append_as_leader(
             records,
             self.leader_epoch,
@@ -232,8 +239,11 @@ class Partition:
 
         It must be told even where nothing rises: a log that was opened or cut counts all that it replayed as undecided.
         """
+        log = self.log
+        assert log.log_start_offset <= offset <= log.log_end_offset, f"{self!r} cannot have the high watermark {offset}"
+        assert offset >= self.high_watermark or self.leader_id != self.local_id, f"{self!r} takes back {offset}"
         self.high_watermark = offset
-        self.log.producers.on_high_watermark(offset)
+        log.producers.on_high_watermark(offset)
 
     def advance_high_watermark(self) -> bool:
         """Recomputes the smallest log end offset in the ISR; tells whether the high watermark moved."""

@@ -46,7 +46,7 @@ def test_writes_are_refused_and_reads_served_until_there_is_room_and_both_turns_
     assert site.produce("t", 3).error_code == OK
     for _ in range(10):
         site.pass_time(1000)
-    assert len(site.notices) == 2 and "room again" in site.notices[1]
+    assert len(site.notices) == 2 and "space again" in site.notices[1]
     assert no_directory_failed(site)
 
 
@@ -179,7 +179,7 @@ def test_a_damaged_log_does_not_end_the_compaction_of_others(new_site: Callable[
         site.pass_time(50)
     good = site.broker.data.partition("good", 0).log
     assert good.cleaned_offset == 60 and sum(segment.size for segment in good.segments) < 500
-    assert [notice for notice in site.notices if "bad-0" in notice and "not compacted" in notice]
+    assert [notice for notice in site.notices if "bad-0" in notice and "no longer compacted" in notice]
     cleaning.stop()
 
 

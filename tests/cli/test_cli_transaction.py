@@ -81,7 +81,7 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_fenced(
     assert list(client.read(topic, 1, isolation="read_committed")) == []
     with pytest.raises(KafkaException, match="fence"):
         producer.commit_transaction(30)
-    assert "no transaction open" in run("transaction", "abort", name, "--yes").stderr
+    assert "no open transaction" in run("transaction", "abort", name, "--yes").stderr
     run("transaction", "abort", "no-such-id", "--yes", code=4)
 
 

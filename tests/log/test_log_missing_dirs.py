@@ -295,7 +295,7 @@ def test_a_topic_is_not_created_again_while_checkpoints_of_the_one_before_cannot
     it.dirs.checkpoint({T: 5})
     it.delete(T)
     it.disk.fail_writes_after(0)
-    with pytest.raises(StorageError, match="no room"):
+    with pytest.raises(StorageError, match="no space"):
         it.create(T, NEW_ID)
     it.disk.room_bytes = None
     it.create(T, NEW_ID, records=1)

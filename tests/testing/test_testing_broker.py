@@ -154,7 +154,7 @@ def test_the_error_of_a_test_is_not_hidden_by_the_end_of_its_broker() -> None:
         os.kill(broker.pid, signal.SIGKILL)
         broker._reap(10)
         raise ValueError("mine")
-    assert "ended by itself" in caught.value.__notes__[0]
+    assert "exited unexpectedly" in caught.value.__notes__[0]
 
 
 def test_a_chatty_broker_is_not_blocked_by_its_own_output() -> None:

@@ -189,7 +189,7 @@ class Reader:
                 span.topic_id = info.topic_id
             elif span.topic_id != info.topic_id:
                 raise Recreated(
-                    f"topic {span.topic} was deleted and recreated while it was being read",
+                    f"topic {span.topic} was deleted and created again while it was being read",
                     hint="read it again from the start",
                 )
             if partition.leader_epoch > span.leader_epoch:

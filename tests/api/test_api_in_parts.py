@@ -11,6 +11,7 @@ from tidelog.control.parts import PART_ITEMS
 from tidelog.wire.errors import ErrorCode
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 19, 20, 37, 44
+FIND_COORDINATOR, DELETE_GROUPS, ELECT_LEADERS = 10, 42, 43
 NAMES = [f"t{at}" for at in range(3 * PART_ITEMS)]
 OK = ErrorCode.NONE
 
@@ -83,3 +84,44 @@ def test_partitions_and_settings_of_many_topics_change_in_parts(site: Site) -> N
     assert [(each.resource_name, each.error_code) for each in altered.responses] == [(name, OK) for name in NAMES]
     assert 0 < site.largest <= 8 * PART_ITEMS  # type: ignore[attr-defined]
     assert {site.broker.data.partition(name, 1).log.config.retention_ms for name in NAMES} == {77}
+
+
+def test_names_that_collide_are_found_where_a_long_request_is_only_validated(site: Site) -> None:
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ["a.b", *NAMES, "a_b"]]
+    answer = site.ask(CREATE_TOPICS, 7, topics=topics, timeout_ms=1000, validate_only=True)
+    found = {topic.name: topic.error_code for topic in answer.topics}
+    assert (found["a.b"], found["a_b"], found["t7"]) == (OK, ErrorCode.INVALID_TOPIC_EXCEPTION, OK)
+    assert not site.broker.cluster.image.topics
+
+
+def test_coordinators_of_many_groups_are_looked_for_in_parts(site: Site) -> None:
+    keys = [f"group-{at}" * 5 for at in range(1000)]
+    turns = site.workers.turns
+    found = site.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=keys).coordinators
+    assert [each.key for each in found] == keys and {each.error_code for each in found} == {OK}
+    assert site.workers.turns - turns >= 5
+
+
+def test_many_groups_are_deleted_in_parts_and_each_is_answered_once(site: Site) -> None:
+    site.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
+    topic = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 3}]}
+    site.topic("t")
+    groups = [f"group-{at}" * 5 for at in range(1000)]
+    for group in groups[:3]:
+        site.ask(8, 8, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+    turns = site.workers.turns
+    answer = site.ask(DELETE_GROUPS, 2, groups_names=[*groups, groups[0]])
+    codes = {each.group_id: each.error_code for each in answer.results}
+    assert len(answer.results) == len(groups)
+    assert [codes[group] for group in groups[:4]] == [OK, OK, OK, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert site.workers.turns - turns >= 5
+
+
+def test_elections_of_many_partitions_are_held_in_parts(site: Site) -> None:
+    create(site, NAMES)
+    wanted = [{"topic": name, "partitions": [0, 1, 2, 3]} for name in NAMES]
+    answer = site.ask(ELECT_LEADERS, 2, election_type=0, topic_partitions=wanted, timeout_ms=1000)
+    found = {each.topic: [p.error_code for p in each.partition_result] for each in answer.replica_election_results}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(found) == set(NAMES)
+    assert all(codes == [ErrorCode.ELECTION_NOT_NEEDED, unknown, unknown, unknown] for codes in found.values())

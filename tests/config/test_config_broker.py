@@ -331,3 +331,12 @@ def test_as_many_connections_wait_as_is_set_and_many_by_default() -> None:
 def test_a_listeners_own_value_is_checked_as_the_brokers_is() -> None:
     with pytest.raises(ConfigError, match=r"listener\.name\.x\.ssl\.client\.auth"):
         BrokerConfig.of({"listener.name.x.ssl.client.auth": "perhaps"})
+
+
+def test_one_stored_setting_that_does_not_fit_any_more_leaves_the_others_in_force() -> None:
+    config = BrokerConfig.of({"log.dirs": "/a"})
+    stored = {"cordoned.log.dirs": "/b", "message.max.bytes": "400", "log.retention.ms": "77"}
+    (told,) = config.load_dynamic(stored, per_broker=True)
+    assert told.startswith("stored configuration cordoned.log.dirs is ignored: ")
+    assert (config.get("message.max.bytes"), config.get("log.retention.ms")) == (400, 77)
+    assert config.get("cordoned.log.dirs") == ()

@@ -121,7 +121,7 @@ def test_a_plan_that_cannot_be_made_does_not_stop_the_queue() -> None:
     with pytest.raises(AssertionError):
         broker.driver.request(fail, broker.log.append)
     broker.create("b")
-    assert broker.codes() == [NONE]
+    assert broker.codes() == [ErrorCode.NONE]
 
 
 def test_no_state_is_written_whose_epochs_fall_or_whose_leader_is_not_in_sync() -> None:

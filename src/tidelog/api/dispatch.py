@@ -51,6 +51,12 @@ MAX_ELEMENTS_OF: Final[dict[int, int]] = {
     ApiKey.DESCRIBE_CONFIGS: 20_000,
     ApiKey.OFFSET_COMMIT: 30_000,
     ApiKey.TXN_OFFSET_COMMIT: 30_000,
+    ApiKey.LEAVE_GROUP: 20_000,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 20_000,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 20_000,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 20_000,
+    ApiKey.OFFSET_DELETE: 20_000,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 20_000,
 }
 #: topics or resources of a request: all are decided in one turn, or answered together at length
 MAX_ITEMS_OF: Final[dict[int, int]] = {

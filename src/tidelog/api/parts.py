@@ -32,6 +32,9 @@ _CUT: Final = frozenset(
         ApiKey.LIST_OFFSETS,
         ApiKey.METADATA,
         ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.ELECT_LEADERS,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.DELETE_RECORDS,
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -48,6 +51,9 @@ def parts_of(api_key: int, body: Message) -> list[Message]:
     if api_key in _CUT:
         if isinstance(body, messages.DescribeConfigsRequest):
             body.resources = distinct_resources(body.resources)
+        elif isinstance(body, messages.DeleteGroupsRequest):
+            # A group that is named twice is deleted once, and answered once.
+            body.groups_names = list(dict.fromkeys(body.groups_names))
         for echo in ECHOES[api_key]:
             items: list[object] = getattr(body, echo.asked)
             if items:

@@ -253,15 +253,29 @@ class BrokerConfig:
                 warnings.append(f"stored configuration is ignored: {error}")
             else:
                 usable[name] = text
-        layers = (self._default, usable) if per_broker else (usable, self._dynamic)
-        try:
-            trial = self._trial(self._static, *layers)
-        except ConfigError as error:
-            return [*warnings, f"stored configuration cannot be applied: {error}"]
+        trial = self._trial_without_misfits(usable, warnings, per_broker)
+        if trial is None:
+            return warnings
         self._adopt(trial)
         if idle := without_effect(usable):
             warnings.append(told_without_effect(idle))
         return warnings
+
+    def _trial_without_misfits(
+        self, usable: dict[str, str], warnings: list[str], per_broker: bool
+    ) -> BrokerConfig | None:
+        """Leaves out what does not fit the broker's other settings any more, so that the rest still applies."""
+        while True:
+            layers = (self._default, usable) if per_broker else (usable, self._dynamic)
+            try:
+                return self._trial(self._static, *layers)
+            except ConfigError as error:
+                if error.name not in usable:
+                    names = ", ".join(sorted(usable)) or "none"
+                    warnings.append(f"stored configuration cannot be applied ({names}): {error}")
+                    return None
+                del usable[error.name]
+                warnings.append(f"stored configuration {error.name} is ignored: {error}")
 
     def on_change(self, names: Iterable[str], changed: Listener, guard: Guard | None = None) -> None:
         """Calls `changed` with the changed ones of `names` after a change of any.

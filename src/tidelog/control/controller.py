@@ -37,6 +37,7 @@ from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
 from tidelog.control.reassignment import Reassignment, ReassignmentResult, WantedReassignment
 from tidelog.control.settings import ControllerSettings
+from tidelog.control.topic_names import collision_key
 from tidelog.control.topics import (
     NewPartitions,
     NewTopic,
@@ -296,9 +297,10 @@ class Controller:
 
     def creation_parts(self, requests: Sequence[NewTopic], validate_only: bool = False) -> list[Sequence[NewTopic]]:
         """The parts in which topics may be created one after the other."""
-        # What is only validated is not there when the next part is looked at, and names may collide.
-        whole = validate_only or self._topics.asks_too_much(requests)
-        return [requests] if whole else in_parts(requests, lambda request: request.name)
+        if self._topics.asks_too_much(requests):
+            return [requests]
+        # What is only validated is not there when the next part is looked at, so names that collide stay together.
+        return in_parts(requests, lambda request: collision_key(request.name) if validate_only else request.name)
 
     def delete_topics(self, refs: Sequence[TopicRef]) -> Plan[list[TopicDeletion]]:
         draft = Draft(self.image)

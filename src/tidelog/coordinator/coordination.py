@@ -27,6 +27,7 @@ from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.malformed import WireError
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import build_batch
 
@@ -113,7 +114,14 @@ class Coordination(Generic[D]):
 
     def _load_failed(self, partition: Partition, offset: int, error: BaseException | None) -> None:
         """What lives on the partition has no coordinator here; everything else goes on."""
-        self._host.report(f"{partition.log.name} cannot be loaded from offset {offset}", error)
+        what = f"{partition.log.name} cannot be loaded from offset {offset}"
+        if isinstance(error, CodedError | WireError | OSError):
+            self._host.notice(
+                f"{what} ({error}): what is kept in it has no coordinator. `tidelog doctor --data-dir` of "
+                f"{partition.log.directory.path} names the damaged file and byte"
+            )
+        else:
+            self._host.report(what, error)
         self.removed(partition.index)
 
     def _load_ended(self, index: int) -> None:

@@ -22,7 +22,7 @@ SYSTEMS: dict[str, type[BrokerProcess]] = {"kafka": ApacheKafka, "tidelog": Tide
 
 
 class Results:
-    def __init__(self, beside: str) -> None:
+    def __init__(self, beside: str = "kafka") -> None:
         self.beside = beside
         self.series: dict[tuple[str, str], Series] = {}
 

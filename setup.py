@@ -26,7 +26,12 @@ def extensions() -> list[Extension]:
     sources = {SHARED: []} | {".".join(p.relative_to("src").with_suffix("").parts): [str(p)] for p in KERNELS}
     modules = [Extension(name, files, extra_compile_args=["-O3", "-g0"]) for name, files in sources.items()]
     return cythonize(
-        modules, language_level=3, build_dir="build/cython", nthreads=CORES, shared_utility_qualified_name=SHARED
+        modules,
+        language_level=3,
+        include_path=["src"],  # where the shared types and inline functions are found
+        build_dir="build/cython",
+        nthreads=CORES,
+        shared_utility_qualified_name=SHARED,
     )
 
 

@@ -33,11 +33,16 @@ from typing import Any
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from tidelog.log.kernel_primitives import cython
+    from tidelog.wire.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.log.kernel_primitives import copy_bytes, load_int32, load_int64, load_word  # isort: skip
-    from tidelog.log.kernel_primitives import number_size, prefetch, store_int32, store_int64, wrap  # isort: skip
+    from tidelog.wire.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, DELETE_HORIZON_FLAG  # isort: skip
+    from tidelog.wire.batch import HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_APPEND_TIME_FLAG  # isort: skip
+    from tidelog.wire.batch import LOG_OVERHEAD, MAGIC_AT, MAX_TIMESTAMP_AT, MIN_RECORD_SIZE  # isort: skip
+    from tidelog.wire.batch import RECORD_COUNT_AT  # isort: skip
+    from tidelog.wire.kernel_primitives import copy_bytes, load_int32, load_int64, load_word  # isort: skip
+    from tidelog.wire.kernel_primitives import prefetch, read_varint64, store_int32, store_int64  # isort: skip
+    from tidelog.wire.kernel_primitives import varint_size, wrap, write_varint  # isort: skip
 
 # Why a loop stopped.
 _CUT = 0
@@ -71,27 +76,11 @@ class How:
     SIFT, KEEP, KEEP_FOR_NOW, DISCARD, EMPTY = _SIFT, _KEEP, _KEEP_FOR_NOW, _DISCARD, _EMPTY
 
 
-_HEADER_SIZE = 61
-_LOG_OVERHEAD = 12
-_LENGTH_AT = 8
-_MAGIC_AT = 16
-_CRC_AT = 17
-#: where the CRC's range begins; the attributes in use are in the second byte
-_ATTRIBUTES_AT = 21
-_LAST_OFFSET_DELTA_AT = 23
-_BASE_TIMESTAMP_AT = 27
-_MAX_TIMESTAMP_AT = 35
-_RECORD_COUNT_AT = 57
-
-_LOG_APPEND_TIME_FLAG = 0x08
-_DELETE_HORIZON_FLAG = 0x40
 #: codec, transactional and control bits
 _SPECIAL_FLAGS = 0x37
 #: timestamp type, transactional and control bits: what is left of a batch without records
 _EMPTY_FLAGS = 0x38
 
-#: length, attributes, timestamp, offset, key, value, headers: one byte each
-_MIN_RECORD_SIZE = 7
 #: what a record may grow by when its timestamp is counted from elsewhere: nine bytes, and its length another
 _REBASED_GROWTH = 12
 _LOOK_AHEAD = 64
@@ -248,45 +237,28 @@ class Sieve:
 
     def _number(self) -> int:
         """A zigzag varint of up to 64 bits that ends before `next_at`."""
-        pos = self.pos
-        if pos >= self.next_at:
+        number = read_varint64(self.buf, self.pos, self.next_at)
+        if number.end < 0:
             self.malformed = True
-            return 0
-        byte: int = self.buf[pos]
-        pos += 1
-        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
-        negative = byte & 1
-        half = (byte & 0x7F) >> 1
-        shift = 6
-        while byte >= 0x80:
-            if pos >= self.next_at or shift > 62:
-                self.malformed = True
-                return 0
-            byte = self.buf[pos]
-            pos += 1
-            if shift == 62 and byte > 1:
-                self.malformed = True
-                return 0
-            half |= (byte & 0x7F) << shift
-            shift += 7
-        self.pos = pos
-        return -1 - half if negative else half
+        else:
+            self.pos = number.end
+        return number.value
 
     def _begin_records(self, at: int, end: int, count: int) -> bool:
-        self.pos = at + _HEADER_SIZE
+        self.pos = at + HEADER_SIZE
         self.end = end
-        self.last_delta = load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT)
+        self.last_delta = load_int32(self.buf, at + LAST_OFFSET_DELTA_AT)
         self.malformed = False
         self.offset_delta = -1
         self.ahead = 0
         self.ahead_at = 0
-        return count * _MIN_RECORD_SIZE <= end - self.pos
+        return count * MIN_RECORD_SIZE <= end - self.pos
 
     def _read_key(self) -> bool:
         """Reads the record at `pos` up to its value; False where it is malformed."""
         self.next_at = self.end
         length = self._number()
-        if self.malformed or length < _MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
+        if self.malformed or length < MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
             return False
         self.next_at = self.pos + length
         self.pos += 1
@@ -306,21 +278,21 @@ class Sieve:
     def _check_batch(self, pos: int, end: int) -> int:
         """The size of the batch at `pos`; 0 where it cannot be used, and `stop` then says why."""
         self.stop = _CUT
-        if end - pos < _HEADER_SIZE:
+        if end - pos < HEADER_SIZE:
             return 0
-        length = load_int32(self.buf, pos + _LENGTH_AT)
+        length = load_int32(self.buf, pos + LENGTH_AT)
         if (
-            length < _HEADER_SIZE - _LOG_OVERHEAD
-            or self.buf[pos + _MAGIC_AT] != 2
-            or load_int32(self.buf, pos + _RECORD_COUNT_AT) < 0
-            or not self._is_within(load_int64(self.buf, pos), load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT))
+            length < HEADER_SIZE - LOG_OVERHEAD
+            or self.buf[pos + MAGIC_AT] != 2
+            or load_int32(self.buf, pos + RECORD_COUNT_AT) < 0
+            or not self._is_within(load_int64(self.buf, pos), load_int32(self.buf, pos + LAST_OFFSET_DELTA_AT))
         ):
             self.stop = _BAD_BATCH
             return 0
-        size = _LOG_OVERHEAD + length
+        size = LOG_OVERHEAD + length
         if size > end - pos:
             return 0
-        if self._crc32c(self.buf, pos + _ATTRIBUTES_AT, pos + size) != load_int32(self.buf, pos + _CRC_AT) & _LOW32:
+        if self._crc32c(self.buf, pos + ATTRIBUTES_AT, pos + size) != load_int32(self.buf, pos + CRC_AT) & _LOW32:
             self.stop = _BAD_CRC
             return 0
         return size
@@ -378,7 +350,7 @@ class Sieve:
             size = self._check_batch(pos, end)
             if size == 0:
                 return pos
-            if self.buf[pos + _ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
+            if self.buf[pos + ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
                 self.stop = _SPECIAL
                 return pos
             self.stop = self._fill_batch(pos, pos + size)
@@ -394,10 +366,10 @@ class Sieve:
         return self.stop
 
     def _fill_batch(self, at: int, end: int) -> int:
-        if end - at < _HEADER_SIZE:
+        if end - at < HEADER_SIZE:
             return _CUT
         base_offset = load_int64(self.buf, at)
-        left = load_int32(self.buf, at + _RECORD_COUNT_AT)
+        left = load_int32(self.buf, at + RECORD_COUNT_AT)
         if not self._begin_records(at, end, left):
             return _BAD_RECORDS
         while left > 0:
@@ -451,7 +423,7 @@ class Sieve:
             size = self._check_batch(pos, end)
             if size == 0:
                 return pos
-            if self.buf[pos + _ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
+            if self.buf[pos + ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
                 self.stop = _SPECIAL
                 return pos
             self.stop = self._sift_batch(pos, size, _SIFT)
@@ -467,10 +439,10 @@ class Sieve:
         return self.stop
 
     def _sift_batch(self, at: int, size: int, how: int) -> int:
-        if size < _HEADER_SIZE:
+        if size < HEADER_SIZE:
             return _CUT
-        count = load_int32(self.buf, at + _RECORD_COUNT_AT)
-        attributes = self.buf[at + _ATTRIBUTES_AT + 1]
+        count = load_int32(self.buf, at + RECORD_COUNT_AT)
+        attributes = self.buf[at + ATTRIBUTES_AT + 1]
         if self.out_at + size + _REBASED_GROWTH * count > len(self.out) or count + 2 > len(self.runs):
             return _NO_ROOM
         self.kept = 0
@@ -479,8 +451,8 @@ class Sieve:
             return _BAD_RECORDS
         self.records_read += count
         self.records_kept += self.kept
-        marked = self.kept > 0 and self.tombstones and attributes & _DELETE_HORIZON_FLAG == 0
-        last_offset = load_int64(self.buf, at) + load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT)
+        marked = self.kept > 0 and self.tombstones and attributes & DELETE_HORIZON_FLAG == 0
+        last_offset = load_int64(self.buf, at) + load_int32(self.buf, at + LAST_OFFSET_DELTA_AT)
         stays = self.kept > 0 or how == _EMPTY or self._keeps_end(last_offset)
         self.untouched = stays and self.kept == count and not marked
         if self.untouched:
@@ -506,7 +478,7 @@ class Sieve:
             return False
         base_offset = load_int64(self.buf, at)
         horizon_over = (
-            attributes & _DELETE_HORIZON_FLAG != 0 and load_int64(self.buf, at + _BASE_TIMESTAMP_AT) <= self.now_ms
+            attributes & DELETE_HORIZON_FLAG != 0 and load_int64(self.buf, at + BASE_TIMESTAMP_AT) <= self.now_ms
         )
         left = count
         while left > 0:
@@ -542,23 +514,23 @@ class Sieve:
     def _rewrite(self, at: int, attributes: int, marked: bool) -> None:
         """Writes the batch with the records that are left of it."""
         start = self.out_at
-        base_timestamp = load_int64(self.buf, at + _BASE_TIMESTAMP_AT)
-        copy_bytes(self.buf, at, self.out, start, _HEADER_SIZE)
-        self.out_at = start + _HEADER_SIZE
+        base_timestamp = load_int64(self.buf, at + BASE_TIMESTAMP_AT)
+        copy_bytes(self.buf, at, self.out, start, HEADER_SIZE)
+        self.out_at = start + HEADER_SIZE
         if self.kept == 0:
             attributes = attributes & _EMPTY_FLAGS
-            store_int64(self.out, start + _BASE_TIMESTAMP_AT, -1)
+            store_int64(self.out, start + BASE_TIMESTAMP_AT, -1)
         else:
-            if attributes & _LOG_APPEND_TIME_FLAG == 0:
-                store_int64(self.out, start + _MAX_TIMESTAMP_AT, wrap(base_timestamp + self.max_delta))
+            if attributes & LOG_APPEND_TIME_FLAG == 0:
+                store_int64(self.out, start + MAX_TIMESTAMP_AT, wrap(base_timestamp + self.max_delta))
             if marked:
-                attributes = attributes | _DELETE_HORIZON_FLAG
-                store_int64(self.out, start + _BASE_TIMESTAMP_AT, self.horizon_ms)
+                attributes = attributes | DELETE_HORIZON_FLAG
+                store_int64(self.out, start + BASE_TIMESTAMP_AT, self.horizon_ms)
             self._gather(marked, wrap(base_timestamp - self.horizon_ms))
-        self.out[start + _ATTRIBUTES_AT + 1] = attributes
-        store_int32(self.out, start + _LENGTH_AT, self.out_at - start - _LOG_OVERHEAD)
-        store_int32(self.out, start + _RECORD_COUNT_AT, self.kept)
-        store_int32(self.out, start + _CRC_AT, self._crc32c(self.out, start + _ATTRIBUTES_AT, self.out_at))
+        self.out[start + ATTRIBUTES_AT + 1] = attributes
+        store_int32(self.out, start + LENGTH_AT, self.out_at - start - LOG_OVERHEAD)
+        store_int32(self.out, start + RECORD_COUNT_AT, self.kept)
+        store_int32(self.out, start + CRC_AT, self._crc32c(self.out, start + ATTRIBUTES_AT, self.out_at))
 
     def _gather(self, marked: bool, shift: int) -> None:
         """Copies the records that stay; of a batch that is marked with their timestamp deltas moved by `shift`."""
@@ -577,25 +549,11 @@ class Sieve:
                 self.pos += 1
                 delta = wrap(self._number() + shift)
                 rest = self.next_at - self.pos
-                self._write_number(1 + number_size(delta) + rest)
+                self.out_at = write_varint(self.out, self.out_at, 1 + varint_size(delta) + rest)
                 self.out[self.out_at] = self.buf[self.next_at - length]
                 self.out_at += 1
-                self._write_number(delta)
+                self.out_at = write_varint(self.out, self.out_at, delta)
                 copy_bytes(self.buf, self.pos, self.out, self.out_at, rest)
                 self.out_at += rest
                 self.pos = self.next_at
             run += 2
-
-    def _write_number(self, value: int) -> None:
-        """Writes a zigzag varint of up to 64 bits."""
-        # Zigzag by halves: the low bit is the sign, the rest never leaves 63 bits.
-        half = value if value >= 0 else -1 - value
-        byte = (half & 0x3F) << 1 | (value < 0)
-        half >>= 6
-        while half > 0:
-            self.out[self.out_at] = 0x80 | byte
-            self.out_at += 1
-            byte = half & 0x7F
-            half >>= 7
-        self.out[self.out_at] = byte
-        self.out_at += 1

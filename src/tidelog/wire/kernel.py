@@ -26,6 +26,17 @@ from __future__ import annotations
 
 from typing import Any
 
+try:
+    import cython  # type: ignore[import-untyped, unused-ignore]
+except ImportError:
+    from tidelog.wire.kernel_primitives import cython
+
+if not cython.compiled:
+    from tidelog.wire.batch import HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD  # isort: skip
+    from tidelog.wire.batch import MAX_TIMESTAMP_AT, MIN_RECORD_SIZE  # isort: skip
+    from tidelog.wire.kernel_primitives import load_int32, load_int64, read_varint32, read_varint64  # isort: skip
+    from tidelog.wire.kernel_primitives import varint_size  # isort: skip
+
 # Outcomes of a walk. Anything but OK is the fault of the record whose index comes with it.
 OK = 0
 BAD_COUNT = 1
@@ -53,8 +64,6 @@ REASONS = (
 
 #: what a number reads as that is not one
 _MALFORMED = -0x4000000000000000
-#: length, attributes, timestamp, offset, key, value, headers: one byte each
-MIN_RECORD_SIZE = 7
 
 COLUMNS = 8
 OFFSET_DELTA = 0
@@ -80,50 +89,20 @@ class Cursor:
 
     def varint(self) -> int:
         """A zigzag varint of at most 32 bits."""
-        pos = self.pos
-        if pos >= self.end:
+        number = read_varint32(self.buf, self.pos, self.end)
+        if number.end < 0:
             return _MALFORMED
-        byte: int = self.buf[pos]
-        pos += 1
-        raw = byte & 0x7F
-        shift = 7
-        while byte >= 0x80:
-            if pos >= self.end or shift > 28:
-                return _MALFORMED
-            byte = self.buf[pos]
-            pos += 1
-            raw |= (byte & 0x7F) << shift
-            shift += 7
-        if raw >> 32 != 0:
-            return _MALFORMED
-        self.pos = pos
-        return (raw >> 1) ^ -(raw & 1)
+        self.pos = number.end
+        return number.value
 
     def varlong(self) -> int:
         """A zigzag varint of at most 64 bits; where it is malformed the cursor says so."""
-        pos = self.pos
-        if pos >= self.end:
+        number = read_varint64(self.buf, self.pos, self.end)
+        if number.end < 0:
             self.malformed = True
-            return 0
-        byte: int = self.buf[pos]
-        pos += 1
-        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
-        negative = byte & 1
-        half = (byte & 0x7F) >> 1
-        shift = 6
-        while byte >= 0x80:
-            if pos >= self.end or shift > 62:
-                self.malformed = True
-                return 0
-            byte = self.buf[pos]
-            pos += 1
-            if shift == 62 and byte > 1:
-                self.malformed = True
-                return 0
-            half |= (byte & 0x7F) << shift
-            shift += 7
-        self.pos = pos
-        return -1 - half if negative else half
+        else:
+            self.pos = number.end
+        return number.value
 
     def field(self) -> int:
         """Moves past a length and the bytes it counts; the length, -1 for null, _MALFORMED where they do not fit."""
@@ -185,8 +164,7 @@ def walk_records(
             outcome = BAD_COUNT
             break
         length = cursor.varint()
-        # attributes and five numbers are the least a record holds
-        if length < 6 or length > end - cursor.pos:
+        if length < MIN_RECORD_SIZE - 1 or length > end - cursor.pos:
             outcome = BAD_LENGTH
             break
         cursor.end = cursor.pos + length
@@ -251,7 +229,7 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
     index = 0
     while index < count:
         length = cursor.varint()
-        if length < 6 or length > end - cursor.pos:
+        if length < MIN_RECORD_SIZE - 1 or length > end - cursor.pos:
             break
         next_at = cursor.pos + length
         cursor.pos += 1
@@ -273,16 +251,16 @@ def index_points(buf: Any, end: int, position: int, interval: int, state: Any, p
     largest timestamp so far and the last offset of its batch. `state` holds, from call to call, the bytes since the
     last point, the largest timestamp and its offset. `points` must have room for one point each 61 bytes.
     """
-    if end > len(buf) or len(state) < 3 or len(points) < 4 * (end // 61):
+    if end > len(buf) or len(state) < 3 or len(points) < 4 * (end // HEADER_SIZE):
         raise ValueError("the points need more room")
     at = 0
     count = 0
-    while end - at >= 61:
-        size = 12 + _int32(buf, at + 8)
-        if size < 61 or size > end - at:
+    while end - at >= HEADER_SIZE:
+        size = LOG_OVERHEAD + load_int32(buf, at + LENGTH_AT)
+        if size < HEADER_SIZE or size > end - at:
             break
-        last_offset = (_int32(buf, at) << 32) + (_int32(buf, at + 4) & 0xFFFFFFFF) + _int32(buf, at + 23)
-        timestamp = (_int32(buf, at + 35) << 32) + (_int32(buf, at + 39) & 0xFFFFFFFF)
+        last_offset = load_int64(buf, at) + load_int32(buf, at + LAST_OFFSET_DELTA_AT)
+        timestamp = load_int64(buf, at + MAX_TIMESTAMP_AT)
         if timestamp > state[1]:
             state[1] = timestamp
             state[2] = last_offset
@@ -297,14 +275,6 @@ def index_points(buf: Any, end: int, position: int, interval: int, state: Any, p
             state[0] += size
         at += size
     return count, at
-
-
-def _int32(buf: Any, pos: int) -> int:
-    value: int = buf[pos]
-    value = value << 8 | buf[pos + 1]
-    value = value << 8 | buf[pos + 2]
-    value = value << 8 | buf[pos + 3]
-    return value - 0x100000000 if value > 0x7FFFFFFF else value
 
 
 def header_spans(buf: Any, pos: int, end: int) -> list[int]:
@@ -345,17 +315,6 @@ def _append_varint(out: bytearray, value: int) -> None:
         out.append(0x80 | (half & 0x7F))
         half >>= 7
     out.append(half)
-
-
-def varint_size(value: int) -> int:
-    """Bytes that a zigzag varint of `value` takes."""
-    half = value if value >= 0 else -1 - value
-    size = 1
-    half >>= 6
-    while half > 0:
-        half >>= 7
-        size += 1
-    return size
 
 
 def _append_headers(out: bytearray, headers: Any) -> None:

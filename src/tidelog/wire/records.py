@@ -27,6 +27,7 @@ from tidelog.wire.batch import (
     HEADER_SIZE,
     INVALID_RECORD,
     LOG_APPEND_TIME_FLAG,
+    MIN_RECORD_SIZE,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -80,7 +81,7 @@ class RecordIndex:
         self.header = header = read_header(view)
         self.payload = payload = unpack(view, header, limit_bytes)
         self.count = count = header.record_count
-        if count < 0 or count * kernel.MIN_RECORD_SIZE > len(payload):
+        if count < 0 or count * MIN_RECORD_SIZE > len(payload):
             raise InvalidBatch(INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
         self.columns = array("q", bytes(8 * kernel.COLUMNS * count))
         # An empty array would reach the compiled kernel as a buffer without an address.

@@ -1,8 +1,8 @@
-"""Builds the compiled kernels where a C compiler is at hand; without one the pure-Python modules serve.
+"""Builds the compiled kernels if a C compiler is available; otherwise the pure-Python modules are used.
 
-An install is mostly the wait for the compiler. So the kernels share what Cython needs for memoryviews, in a module of its
-own, instead of compiling it once each; they are compiled side by side, and without debugging symbols. They come all or
-not at all, because none of them works without the shared part.
+Most of the time of an install is spent in the compiler. So the kernels share what Cython needs for memoryviews in one
+module instead of each compiling it again, they are compiled in parallel, and without debugging symbols. Either all of
+them are built or none, because none works without the shared module.
 """
 
 import os

@@ -1,27 +1,28 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Compaction's loops over bytes: the newest offset of each key, and the batches sifted by it.
 
-This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython has compiled
-it with the types in `kernel.pxd`; nothing else may then differ but the speed. The compiled loops run without the
-interpreter's lock, a whole buffer of batches at a time, so that the broker's thread hardly notices a compaction.
+This file is ordinary Python and runs as it is. If a C compiler was available at installation, Cython has compiled it
+with the types in `kernel.pxd`; only the speed may differ. The compiled loops run without the interpreter's lock, a
+whole buffer of batches at a time, so that the broker's thread hardly notices a compaction.
 
-The map. A key is known by a keyed hash (SipHash-1-3 of 128 bits: nobody who can write keys can make two collide), and
-takes 16 bytes, two words of 64 bits, in a table that is searched slot by slot from the one that the hash names:
+The map. A key is identified by a keyed hash (SipHash-1-3 of 128 bits, so that nobody who can write keys can make two of
+them collide). It takes 16 bytes, two 64-bit words, in a table that is searched slot by slot from the slot that the hash
+points to:
 
     word 0   the first 64 bits of the hash
     word 1   24 more bits of it, then 40 bits: the offset, counted from the first one put in, which is 1; 0 is empty
 
-Together with the 32 bits that name the slot some 110 bits tell keys apart. The map is full when `limit` keys are in it,
-or when an offset is too far from the first: it speaks of the offsets up to `latest_offset`, and the rest waits for the
-next round.
+Together with the 32 bits that select the slot, about 110 bits tell keys apart. The map is full when `limit` keys are in
+it, or when an offset is too far from the first. It covers the offsets up to `latest_offset`; the rest waits for another
+round.
 
-The sieve. Of the records up to that offset it keeps the newest of each key, unless that is a tombstone whose delete
-horizon is over; records without a key go. A batch from which nothing goes is copied as it is; one that loses records
-keeps its base offset, last offset delta and sequence; one that loses all is dropped, or kept as a bare header where its
-last offset is among `keep_ends`. A batch whose tombstones have no horizon yet gets it in place of its base timestamp,
-and its records' timestamp deltas are counted from there.
+The sieve. Of the records up to that offset it keeps the newest one of each key, unless that is a tombstone whose delete
+horizon has passed; records without a key are dropped. A batch that loses nothing is copied as it is. One that loses
+records keeps its base offset, last offset delta and sequence. One that loses all of them is dropped, or kept as a bare
+header if its last offset is among `keep_ends`. A batch whose tombstones have no horizon yet gets one in place of its
+base timestamp, and the timestamp deltas of its records are then relative to that.
 
-Both loops check every batch's CRC before they believe it. They stop at a batch that is not whole, at one that needs
+Both loops check the CRC of every batch before they trust it. They stop at a batch that is incomplete, at one that needs
 decompression or the state of transactions (`SPECIAL`), and where they cannot go on; `stop` says which.
 """
 
@@ -66,7 +67,7 @@ _EMPTY = 4
 
 
 class Stop:
-    """The codes for those outside: the compiled loops have them as C numbers, which nobody else sees."""
+    """The codes for other modules: compiled, the loops have them as C constants, which are not visible outside."""
 
     CUT, SPECIAL, FULL, NO_ROOM, DONE = _CUT, _SPECIAL, _FULL, _NO_ROOM, _DONE
     BAD_BATCH, BAD_CRC, BAD_RECORDS = _BAD_BATCH, _BAD_CRC, _BAD_RECORDS
@@ -81,7 +82,7 @@ _SPECIAL_FLAGS = 0x37
 #: timestamp type, transactional and control bits: what is left of a batch without records
 _EMPTY_FLAGS = 0x38
 
-#: what a record may grow by when its timestamp is counted from elsewhere: nine bytes, and its length another
+#: how much a record may grow when its timestamp gets another base: nine bytes, and a few for its length
 _REBASED_GROWTH = 12
 _LOOK_AHEAD = 64
 _MAX_SLOTS = 0xFFFFFFFF
@@ -172,7 +173,7 @@ class Sieve:
         self.hash1 = v0 ^ v1 ^ v2 ^ v3
 
     def _look_ahead(self, count: int) -> None:
-        """Hashes the keys of the next records, and has memory bring up their slots while others are looked at."""
+        """Hashes the keys of the next records, and has their slots fetched from memory while others are looked at."""
         pos = self.pos
         offset_delta = self.offset_delta
         self.ahead = 0
@@ -185,13 +186,13 @@ class Sieve:
                 prefetch(self.table, 2 * (((self.hash1 >> 32) * self.slots) >> 32))
             self.ahead += 1
             self.pos = self.next_at
-        # What is malformed is found again when its turn comes.
+        # A malformed record is found again when its turn comes.
         self.malformed = False
         self.pos = pos
         self.offset_delta = offset_delta
 
     def _next_record(self, left: int) -> bool:
-        """Reads the next record of the batch up to its value; False where it is malformed."""
+        """Reads the next record of the batch up to its value; False if it is malformed."""
         if self.ahead_at >= self.ahead:
             self._look_ahead(left)
         if not self._read_key():
@@ -202,7 +203,7 @@ class Sieve:
         return True
 
     def _slot(self) -> int:
-        """The slot of the key that was just read, or the empty one where it belongs."""
+        """The slot of the key that was just read, or the empty slot where it belongs."""
         tag = self.hash1 & _TAG
         slot = ((self.hash1 >> 32) * self.slots) >> 32
         while True:
@@ -214,7 +215,7 @@ class Sieve:
                 slot = 0
 
     def _put(self, offset: int) -> bool:
-        """Notes the offset of the key that was just read; False where the map is full."""
+        """Records the offset of the key that was just read; False if the map is full."""
         slot = self._slot()
         if self.entries == 0:
             self.origin = offset - 1
@@ -229,7 +230,7 @@ class Sieve:
         return True
 
     def _newest(self) -> int:
-        """The newest offset of the key that was just read, -1 where the map does not know it."""
+        """The newest offset of the key that was just read; -1 if the map does not have it."""
         word = self.table[2 * self._slot() + 1]
         return -1 if word == 0 else self.origin + (word & _MAX_OFFSET)
 
@@ -255,7 +256,7 @@ class Sieve:
         return count * MIN_RECORD_SIZE <= end - self.pos
 
     def _read_key(self) -> bool:
-        """Reads the record at `pos` up to its value; False where it is malformed."""
+        """Reads the record at `pos` up to its value; False if it is malformed."""
         self.next_at = self.end
         length = self._number()
         if self.malformed or length < MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
@@ -276,7 +277,7 @@ class Sieve:
         return True
 
     def _check_batch(self, pos: int, end: int) -> int:
-        """The size of the batch at `pos`; 0 where it cannot be used, and `stop` then says why."""
+        """The size of the batch at `pos`; 0 if it cannot be used, and `stop` then says why."""
         self.stop = _CUT
         if end - pos < HEADER_SIZE:
             return 0
@@ -298,12 +299,12 @@ class Sieve:
         return size
 
     def use_bounds(self, first_offset: int, end_offset: int) -> None:
-        """The batches that come next hold offsets from the first on and before the end."""
+        """The batches that follow hold offsets from `first_offset` up to `end_offset`, exclusive."""
         self.least_offset = first_offset
         self.end_offset = end_offset
 
     def _is_within(self, base_offset: int, last_offset_delta: int) -> bool:
-        """Offsets only rise. They stand outside the CRC, and nothing else would tell a flipped bit in them."""
+        """Offsets only rise. The CRC does not cover them, so nothing else would reveal a flipped bit."""
         if (
             last_offset_delta < 0
             or base_offset < self.least_offset
@@ -388,14 +389,14 @@ class Sieve:
         return _DONE
 
     def pass_over(self, last_offset: int) -> None:
-        """The map speaks of everything up to this offset: there is nothing more to put in before it."""
+        """The map covers everything up to this offset: there is nothing more to put in before it."""
         if last_offset >= self.start_offset and last_offset > self.latest_offset:
             self.latest_offset = last_offset
 
     # --- sifting
 
     def use_output(self, out: Any, runs: Any) -> None:
-        """`out` takes batches, `runs` is scratch: two numbers more than a batch has records."""
+        """`out` receives batches; `runs` is scratch space for two numbers more than a batch has records."""
         self.out = out
         self.out_at = 0
         self.runs = runs
@@ -403,7 +404,7 @@ class Sieve:
     def use_rules(self, keep_ends: Any, now_ms: int, horizon_ms: int) -> None:
         """Batches that end at one of `keep_ends` (rising, not empty) are kept even without records.
 
-        Tombstones whose horizon `now_ms` has reached go; those that have none get `horizon_ms`.
+        Tombstones whose horizon is not after `now_ms` are dropped; those that have none get `horizon_ms`.
         """
         if len(keep_ends) == 0:
             raise ValueError("there must be an offset to keep")
@@ -465,13 +466,13 @@ class Sieve:
         return _DONE
 
     def _keeps_end(self, last_offset: int) -> bool:
-        """Whether a batch that ends here must stay. Batches come in the order of the log."""
+        """Whether a batch that ends here must be kept. Batches come in the order of the log."""
         while self.keep_at < len(self.keep_ends) and self.keep_ends[self.keep_at] < last_offset:
             self.keep_at += 1
         return self.keep_at < len(self.keep_ends) and self.keep_ends[self.keep_at] == last_offset
 
     def _sift_records(self, at: int, end: int, count: int, attributes: int, sift: bool) -> bool:
-        """Finds the records that stay, as runs of bytes; False where a record is malformed."""
+        """Finds the records that stay, as runs of bytes; False if a record is malformed."""
         self.run_count = 0
         self.max_delta = 0
         if not self._begin_records(at, end, count):
@@ -533,7 +534,7 @@ class Sieve:
         store_int32(self.out, start + CRC_AT, self._crc32c(self.out, start + ATTRIBUTES_AT, self.out_at))
 
     def _gather(self, marked: bool, shift: int) -> None:
-        """Copies the records that stay; of a batch that is marked with their timestamp deltas moved by `shift`."""
+        """Copies the records that stay; if the batch is `marked`, with their timestamp deltas moved by `shift`."""
         run = 0
         while run < self.run_count:
             self.pos = self.runs[run]

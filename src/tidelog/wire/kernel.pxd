@@ -1,4 +1,4 @@
-# The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
+# The C types that Cython gives kernel.py when it compiles it; the Python file does not depend on them.
 cimport cython
 from tidelog.wire.kernel_primitives cimport (
     HEADER_SIZE,

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """The loops over the bytes of records: one pass each, no object per record.
 
-This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython
-has compiled it with the types in `kernel.pxd`; nothing else may then differ but the speed, so the code
-keeps to what means the same in both: no integer leaves 64 bits, every read is checked against `end` first.
+This file is ordinary Python and runs as it is. If a C compiler was available at installation, Cython has compiled it
+with the types in `kernel.pxd`. Only the speed may differ, so the code keeps to what means the same in both languages:
+no integer leaves 64 bits, and every read is checked against `end` first.
 
-A record of a v2 batch, every number but the attributes a zigzag varint:
+A record of a v2 batch; every number except the attributes is a zigzag varint:
 
     length        int32   bytes after this field
     attributes    int8    unused
@@ -15,11 +15,12 @@ A record of a v2 batch, every number but the attributes a zigzag varint:
     value         int32 length, -1 for null, then the bytes
     headers       int32 count, then for each: key length (never null), key, value length or -1, value
 
-A malformed number reads as `_MALFORMED`, which no length, count or delta may be, so that the check of the value is
-also the check of the number.
+A malformed number reads as `_MALFORMED`, which is no valid length, count or delta: checking the value also checks that
+the number was well formed.
 
-Column-major indexes: `index_records` writes column c of record i to `out[c * count + i]`, so that a column is
-contiguous and can become an Arrow or numpy array without a copy.
+The index that `walk_records` can write is column-major: column c of record i goes to `out[c * count + i]`, so that a
+column is contiguous and can become an Arrow or numpy array without a copy. The columns are offset delta, timestamp
+delta, position and length of the key, position and length of the value, position of the headers, end of the record.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if not cython.compiled:
     from tidelog.wire.kernel_primitives import load_int32, load_int64, read_varint32, read_varint64  # isort: skip
     from tidelog.wire.kernel_primitives import varint_size  # isort: skip
 
-# Outcomes of a walk. Anything but OK is the fault of the record whose index comes with it.
+# Outcomes of a walk. Anything but OK is a fault of the record whose index is returned with it.
 OK = 0
 BAD_COUNT = 1
 BAD_LENGTH = 2
@@ -62,17 +63,13 @@ REASONS = (
     "bytes are left after the declared count of records",
 )
 
-#: what a number reads as that is not one
+#: what a malformed number reads as
 _MALFORMED = -0x4000000000000000
 
+# The columns of an index, and those that others ask for by name.
 COLUMNS = 8
-OFFSET_DELTA = 0
 TIMESTAMP_DELTA = 1
-KEY_AT = 2
 KEY_LENGTH = 3
-VALUE_AT = 4
-VALUE_LENGTH = 5
-HEADERS_AT = 6
 RECORD_END = 7
 
 
@@ -81,7 +78,7 @@ class Cursor:
 
     __slots__ = ("buf", "end", "malformed", "pos")
 
-    # No constructor, but `_cursor`: its arguments would travel as objects, and the buffer be acquired a second time.
+    # Made by `_cursor`: the arguments of a constructor would travel as objects, and the buffer would be acquired twice.
     buf: Any
     pos: int
     end: int
@@ -96,7 +93,7 @@ class Cursor:
         return number.value
 
     def varlong(self) -> int:
-        """A zigzag varint of at most 64 bits; where it is malformed the cursor says so."""
+        """A zigzag varint of at most 64 bits; sets `malformed` if it is not well formed."""
         number = read_varint64(self.buf, self.pos, self.end)
         if number.end < 0:
             self.malformed = True
@@ -105,7 +102,7 @@ class Cursor:
         return number.value
 
     def field(self) -> int:
-        """Moves past a length and the bytes it counts; the length, -1 for null, _MALFORMED where they do not fit."""
+        """Moves past a length and as many bytes; returns the length: -1 for null, _MALFORMED if they do not fit."""
         length = self.varint()
         if length < -1 or length > self.end - self.pos:
             return _MALFORMED
@@ -114,7 +111,7 @@ class Cursor:
         return length
 
     def skip_headers(self) -> bool:
-        """Moves past the header count and the headers; False where they do not fit."""
+        """Moves past the header count and the headers; False if they do not fit."""
         count = self.varint()
         if count < 0 or count > self.end - self.pos:
             return False
@@ -126,7 +123,7 @@ class Cursor:
 
 
 def _cursor(buf: Any, pos: int, end: int) -> Cursor:
-    # The compiled code reads without further checks what lies between the two.
+    # The compiled code reads what lies between the two without further checks.
     if pos < 0 or end < pos or end > len(buf):
         raise ValueError("the records do not lie within the buffer")
     cursor = Cursor()
@@ -143,10 +140,10 @@ def walk_records(
     """Checks `count` records that must fill `buf[pos:end]` exactly.
 
     Returns (outcome, index of the faulty record, smallest timestamp delta, largest timestamp delta, null keys, where it
-    stopped). `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
-    compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them). To walk a
-    long batch in parts, give each the offset delta that it begins with as `first`: BYTES_LEFT_IN_BATCH says that a part
-    was whole and others follow.
+    stopped). `dense` demands the offset deltas 0, 1, 2 …, as a producer must write them; otherwise they only have to
+    grow, as compaction leaves them. `out`, unless None, receives the columns (int64, `COLUMNS * count` of them). To
+    walk a long batch in parts, pass the offset delta at which each part begins as `first`: BYTES_LEFT_IN_BATCH then
+    means that the part was well formed and more records follow.
     """
     cursor = _cursor(buf, pos, end)
     indexed = out is not None
@@ -223,7 +220,7 @@ def walk_records(
 def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int) -> tuple[int, int, int]:
     """The first record whose timestamp delta is at least `least_delta`: (index, offset delta, timestamp delta).
 
-    (-1, -1, -1) where there is none. Reads no more of a record than it must; bounds are kept all the same.
+    (-1, -1, -1) if there is none. Reads no more of a record than necessary, and never beyond `end`.
     """
     cursor = _cursor(buf, pos, end)
     index = 0
@@ -246,10 +243,11 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
 def index_points(buf: Any, end: int, position: int, interval: int, state: Any, points: Any) -> tuple[int, int]:
     """Walks over the whole batches in `buf[:end]`, whose first stands at `position` of its segment.
 
-    Returns (count of points, where the whole batches end). A point stands where an index entry is due, more than
-    `interval` bytes after the last, and is four numbers in `points`: last offset and position of the batch there, the
-    largest timestamp so far and the last offset of its batch. `state` holds, from call to call, the bytes since the
-    last point, the largest timestamp and its offset. `points` must have room for one point each 61 bytes.
+    Returns (number of points, where the whole batches end). There is a point wherever an index entry is due, which is
+    more than `interval` bytes after the last one. It takes four numbers in `points`: last offset and position of the
+    batch, the largest timestamp so far and the last offset of the batch that has it. `state` carries over from call to
+    call: bytes since the last point, the largest timestamp and its offset. `points` needs room for one point per batch,
+    which has at least 61 bytes.
     """
     if end > len(buf) or len(state) < 3 or len(points) < 4 * (end // HEADER_SIZE):
         raise ValueError("the points need more room")

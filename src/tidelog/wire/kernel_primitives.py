@@ -22,23 +22,33 @@ class Varint(NamedTuple):
 
 
 _MALFORMED = Varint(0, -1)
+#: as `Varint(…)`, without the detour through its own constructor
+_new = tuple.__new__
 
 
 def read_varint32(data: Any, pos: int, end: int) -> Varint:
     """The zigzag varint of at most 32 bits at `pos`; it must end before `end`."""
+    if pos < end and (raw := data[pos]) < 0x80:
+        return _new(Varint, ((raw >> 1) ^ -(raw & 1), pos + 1))
     return _read_varint(data, pos, end, 27, 15)
 
 
 def read_varint64(data: Any, pos: int, end: int) -> Varint:
     """The zigzag varint of at most 64 bits at `pos`; it must end before `end`."""
+    if pos < end and (raw := data[pos]) < 0x80:
+        return _new(Varint, ((raw >> 1) ^ -(raw & 1), pos + 1))
     return _read_varint(data, pos, end, 62, 1)
 
 
 def _read_varint(data: Any, pos: int, end: int, last_shift: int, last_byte: int) -> Varint:
     """The last byte that is allowed holds the bits from `last_shift` on, and must not be larger than `last_byte`."""
+    # Nearly all numbers have one byte or two, which do without the loop.
     if pos >= end:
         return _MALFORMED
     byte: int = data[pos]
+    if pos + 1 < end and (second := data[pos + 1]) < 0x80 <= byte:
+        raw = byte & 0x7F | second << 7
+        return _new(Varint, ((raw >> 1) ^ -(raw & 1), pos + 2))
     pos += 1
     negative = byte & 1
     half = (byte & 0x7F) >> 1
@@ -52,7 +62,7 @@ def _read_varint(data: Any, pos: int, end: int, last_shift: int, last_byte: int)
             return _MALFORMED
         half |= (byte & 0x7F) << shift
         shift += 7
-    return Varint(-1 - half if negative else half, pos)
+    return _new(Varint, (-1 - half if negative else half, pos))
 
 
 def varint_size(value: int) -> int:

@@ -17,7 +17,7 @@ help:
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml setup.py $(shell find src -name 'kernel.py' -o -name 'kernel.pxd')
+$(VENV)/.ready: pyproject.toml setup.py $(shell find src -name 'kernel.py' -o -name '*.pxd')
 	@PYTHON="$(PYTHON)" ./scripts/prerequisites.sh python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing tidelog and its test tools into $(VENV) …"

@@ -1,10 +1,10 @@
-"""Builds the compiled kernels where a C compiler is at hand; without one the pure-Python modules serve.
+"""Builds the compiled kernels if a C compiler is available; otherwise the pure-Python modules are used.
 
-An install is mostly the wait for the compiler. So the kernels share what Cython needs for memoryviews, in a module of its
-own, instead of compiling it once each; they are compiled side by side, and without debugging symbols. They come all or
-not at all, because none of them works without the shared part.
+Most of the time of an install is spent in the compiler. So the kernels share what Cython needs for memoryviews in one
+module instead of each compiling it again, they are compiled in parallel, and without debugging symbols. Either all of
+them are built or none, because none works without the shared module.
 
-A .pth file goes beside the packages, which setuptools has no setting for (docs/adr/0012 says what it does).
+A .pth file is installed next to the packages, for which setuptools has no setting (docs/adr/0012 says what it does).
 """
 
 import os
@@ -32,7 +32,12 @@ def extensions() -> list[Extension]:
     sources = {SHARED: []} | {".".join(p.relative_to("src").with_suffix("").parts): [str(p)] for p in KERNELS}
     modules = [Extension(name, files, extra_compile_args=["-O3", "-g0"]) for name, files in sources.items()]
     return cythonize(
-        modules, language_level=3, build_dir="build/cython", nthreads=CORES, shared_utility_qualified_name=SHARED
+        modules,
+        language_level=3,
+        include_path=["src"],  # where the shared types and inline functions are found
+        build_dir="build/cython",
+        nthreads=CORES,
+        shared_utility_qualified_name=SHARED,
     )
 
 

@@ -32,10 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A compiled kernel that is older than its source fails in strange ways later; say it now."""
-    for source in (Path(__file__).resolve().parents[1] / "src").glob("tidelog/**/kernel.py"):
+    package = Path(__file__).resolve().parents[1] / "src" / "tidelog"
+    for source in package.glob("**/kernel.py"):
         for compiled in source.parent.glob("kernel.*.so"):
-            newest = max(source.stat().st_mtime, source.with_suffix(".pxd").stat().st_mtime)
-            if compiled.stat().st_mtime < newest:
+            sources = [source, types := source.with_suffix(".pxd")]
+            if "from tidelog.wire.kernel_primitives cimport" in types.read_text():
+                sources.append(package / "wire" / "kernel_primitives.pxd")
+            if compiled.stat().st_mtime < max(path.stat().st_mtime for path in sources):
                 raise pytest.UsageError(f"{compiled} is older than its source: run `make setup`")
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,16 @@ def test_a_compiled_kernel_that_is_older_than_its_source_is_noticed_before_it_is
     assert done.returncode == 1 and done.stdout == ""
     assert "the compiled kernel of log is older than its source" in done.stderr and "make setup" in done.stderr
     assert json.loads(tidelog(tmp_path, "version", "-o", "json").stdout)["kernels"]["log"] == STALE
+
+
+def test_a_compiled_kernel_is_older_than_its_source_if_what_the_kernels_share_is_newer(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    newest = time.time() + 3600
+    os.utime(tmp_path / "tidelog" / "wire" / "kernel_primitives.pxd", (newest, newest))
+    for room in ("log", "pipeline/values/forms"):
+        (tmp_path / "tidelog" / room / "kernel.abi3.so").touch()
+    found = json.loads(tidelog(tmp_path, "version", "-o", "json").stdout)["kernels"]
+    assert (found["log"], found["pipeline/values/forms"]) == (STALE, COMPILED)
 
 
 def test_every_kernel_is_asked_about() -> None:

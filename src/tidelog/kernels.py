@@ -8,6 +8,7 @@ imported here to find out.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
 
@@ -18,6 +19,8 @@ STALE: Final = "older than its source"
 #: what a broker runs on, and what only pipelines need
 BROKER_KERNELS: Final = ("wire", "log")
 PIPELINE_KERNELS: Final = ("pipeline/read", "pipeline/write", "pipeline/values/forms", "pipeline/values/shred")
+#: how a kernel says that it is compiled with what the kernels share
+_SHARED_BY_KERNELS: Final = "from tidelog.wire.kernel_primitives cimport"
 #: an installer writes the two files in any order, one right after the other
 _SLACK_S: Final = 60
 
@@ -28,7 +31,7 @@ HOW_TO_REBUILD: Final = "rebuild it with `make setup` or `python setup.py build_
 def states(kernels: tuple[str, ...] = (*BROKER_KERNELS, *PIPELINE_KERNELS)) -> dict[str, str]:
     """Kernel, as `wire` or `pipeline/read` -> COMPILED, PURE or STALE."""
     root = os.path.dirname(os.path.abspath(__file__))
-    return {name: _state(f"{root}/{name}") for name in kernels}
+    return {name: _state(root, f"{root}/{name}") for name in kernels}
 
 
 def summary(found: dict[str, str]) -> str:
@@ -39,10 +42,19 @@ def summary(found: dict[str, str]) -> str:
     return "; ".join(f"{kind}: {', '.join(n for n, k in found.items() if k == kind)}" for kind in sorted(kinds))
 
 
-def _state(directory: str) -> str:
+def _state(root: str, directory: str) -> str:
     compiled = next(filter(os.path.exists, (f"{directory}/kernel{suffix}" for suffix in EXTENSION_SUFFIXES)), None)
     if compiled is None:
         return PURE
     built = os.path.getmtime(compiled)
-    sources = filter(os.path.exists, (f"{directory}/kernel.py", f"{directory}/kernel.pxd"))
+    sources = filter(os.path.exists, _sources(root, directory))
     return STALE if any(os.path.getmtime(source) > built + _SLACK_S for source in sources) else COMPILED
+
+
+def _sources(root: str, directory: str) -> Iterator[str]:
+    yield f"{directory}/kernel.py"
+    yield (types := f"{directory}/kernel.pxd")
+    if os.path.exists(types):
+        with open(types) as opened:
+            if _SHARED_BY_KERNELS in opened.read():
+                yield f"{root}/wire/kernel_primitives.pxd"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidelog.net import Exchange, Limits, Loop, Server
+from tidelog.net import Connection, Exchange, Limits, Loop, Server
 from tidelog.timer import Timer
 
 GIVE_UP_AFTER_SECONDS = 60
@@ -36,6 +36,15 @@ def number_of(frame: memoryview) -> int:
 
 def reply_to(number: int) -> bytes:
     return framed(struct.pack(">i", number))
+
+
+def held_bytes(connection: Connection) -> int:
+    """Bytes received that are kept until the rest of their frame arrives or their turn comes."""
+    return len(connection._inbox)
+
+
+def unsent_bytes(connection: Connection) -> int:
+    return connection._outbox.size_bytes
 
 
 class HandClock:

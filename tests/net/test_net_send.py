@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from net_site import Client, Site, number_of, reply_to, request
+from net_site import Client, Site, held_bytes, number_of, reply_to, request, unsent_bytes
 
 from tidelog.net import Exchange
 from tidelog.net.outbox import FLUSH_BYTES, JOIN_BYTES, SMALL_SLICE_BYTES, Outbox, Part, TruncatedSliceError
@@ -81,7 +81,7 @@ def test_a_slice_larger_than_any_socket_buffer_arrives_whole(site: Site, file: B
     assert client.read(8 + big.size_bytes) == expected_of(parts)
     assert big.released == 1
     assert site.server.bytes_out == 8 + big.size_bytes
-    assert site.server.connections[0].unsent_bytes == 0
+    assert unsent_bytes(site.server.connections[0]) == 0
 
 
 SIZES = st.sampled_from(
@@ -190,9 +190,9 @@ def test_a_peer_that_does_not_read_is_not_served_further(make_site: Callable[...
         pass  # the server stopped reading
     site.settle()
     connection = site.server.connections[0]
-    assert connection.unsent_bytes <= 200_000 + 50_000
-    assert connection.held_bytes <= AREA_BYTES  # what one event brought, and no more
-    assert site.server.requests * 50_000 == site.server.bytes_out + connection.unsent_bytes
+    assert unsent_bytes(connection) <= 200_000 + 50_000
+    assert held_bytes(connection) <= AREA_BYTES  # what one event brought, and no more
+    assert site.server.requests * 50_000 == site.server.bytes_out + unsent_bytes(connection)
     turns = site.loop.turns
     assert site.loop._epoll.poll(0.02) == []  # and it is not asked about in vain
     assert turns == site.loop.turns
@@ -241,7 +241,7 @@ def test_a_serial_request_holds_a_bounded_number_of_bytes_behind_it(make_site: C
     site.settle()
     connection = site.server.connections[0]
     assert len(site.exchanges) == 1
-    assert connection.held_bytes <= AREA_BYTES  # what came with the request, and no more
+    assert held_bytes(connection) <= AREA_BYTES  # what came with the request, and no more
     assert site.loop._epoll.poll(0.02) == []
 
 

@@ -25,7 +25,6 @@ from tidelog.wire.records import (
     locate_timestamp,
     read_end_txn_marker,
     read_records,
-    recompress,
     retain,
 )
 
@@ -153,29 +152,6 @@ def test_control_records_that_end_no_transaction_are_told_apart() -> None:
 def test_a_malformed_marker_is_refused(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(InvalidBatch):
         read_end_txn_marker(build_batch([(1, key, value, None)], control=True))
-
-
-@given(records=new_records, source=codecs, target=codecs, stamped=st.one_of(st.none(), st.integers(0, 2**45)))
-@settings(max_examples=40, deadline=None)
-def test_recompression_changes_nothing_but_the_codec(
-    records: list, source: int, target: int, stamped: int | None
-) -> None:
-    batch = build_batch(
-        records,
-        codec=source,
-        base_offset=55,
-        producer_id=3,
-        producer_epoch=2,
-        base_sequence=9,
-        log_append_time_ms=stamped,
-    )
-    again = recompress(batch, target)
-    before, after = read_header(batch), read_header(again)
-    assert after.codec == target
-    assert crc_matches(memoryview(again), 0, after)
-    assert list(read_records(again)) == list(read_records(batch))
-    assert after._replace(length=0, crc=0, attributes=0) == before._replace(length=0, crc=0, attributes=0)
-    assert after.attributes & ~7 == before.attributes & ~7
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,68 @@ from tidelog.wire.apis import APIS, FIRST_FLEXIBLE, ApiKey
 from tidelog.wire.classes import Message
 from tidelog.wire.codec import schema_of
 from tidelog.wire.errors import ErrorCode, KafkaError
-from tidelog.wire.ids import ZERO_UUID, uuid_from_base64, uuid_to_base64
+from tidelog.wire.ids import ZERO_UUID, uuid_to_base64
 from tidelog.wire.malformed import WireError
 from tidelog.wire.schema import STORED
-from tidelog.wire.stored import (
-    GROUP_RECORDS,
-    METADATA_RECORDS,
-    SHARE_STATE_RECORDS,
-    TRANSACTION_RECORDS,
-    decode_metadata_record,
-    decode_newest,
-    decode_versioned,
-    encode_metadata_record,
-    encode_versioned,
-    peek_version,
-)
+from tidelog.wire.stored import TRANSACTION_RECORDS, decode_versioned, encode_versioned, peek_version
 
 CODECS = by_schema(all_codecs())
+
+#: The families of `__consumer_offsets` by key type: `X` has the schemas `XKey` and `XValue`.
+GROUP_RECORDS = {
+    0: "OffsetCommit",
+    1: "OffsetCommit",
+    2: "GroupMetadata",
+    3: "ConsumerGroupMetadata",
+    4: "ConsumerGroupPartitionMetadata",
+    5: "ConsumerGroupMemberMetadata",
+    6: "ConsumerGroupTargetAssignmentMetadata",
+    7: "ConsumerGroupTargetAssignmentMember",
+    8: "ConsumerGroupCurrentMemberAssignment",
+    10: "ShareGroupMemberMetadata",
+    11: "ShareGroupMetadata",
+    12: "ShareGroupTargetAssignmentMetadata",
+    13: "ShareGroupTargetAssignmentMember",
+    14: "ShareGroupCurrentMemberAssignment",
+    15: "ShareGroupStatePartitionMetadata",
+    16: "ConsumerGroupRegularExpression",
+    17: "StreamsGroupMetadata",
+    19: "StreamsGroupMemberMetadata",
+    20: "StreamsGroupTargetAssignmentMetadata",
+    21: "StreamsGroupTargetAssignmentMember",
+    22: "StreamsGroupCurrentMemberAssignment",
+    23: "StreamsGroupTopology",
+}
+SHARE_STATE_RECORDS = {0: "ShareSnapshot", 1: "ShareUpdate"}
+#: Schemas of `__cluster_metadata` by record type.
+METADATA_RECORDS = {
+    0: "RegisterBrokerRecord",
+    1: "UnregisterBrokerRecord",
+    2: "TopicRecord",
+    3: "PartitionRecord",
+    4: "ConfigRecord",
+    5: "PartitionChangeRecord",
+    7: "FenceBrokerRecord",
+    8: "UnfenceBrokerRecord",
+    9: "RemoveTopicRecord",
+    10: "DelegationTokenRecord",
+    11: "UserScramCredentialRecord",
+    12: "FeatureLevelRecord",
+    14: "ClientQuotaRecord",
+    15: "ProducerIdsRecord",
+    17: "BrokerRegistrationChangeRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
+    20: "NoOpRecord",
+    21: "ZkMigrationStateRecord",
+    22: "RemoveUserScramCredentialRecord",
+    23: "BeginTransactionRecord",
+    24: "EndTransactionRecord",
+    25: "AbortTransactionRecord",
+    26: "RemoveDelegationTokenRecord",
+    27: "RegisterControllerRecord",
+    28: "ClearElrRecord",
+}
 
 
 def test_error_codes_are_kafkas() -> None:
@@ -76,23 +122,17 @@ def test_only_brokers_speak_the_apis_of_the_controller() -> None:
 
 def test_ids_read_as_kafka_writes_them() -> None:
     assert uuid_to_base64(ZERO_UUID) == "AAAAAAAAAAAAAAAAAAAAAA"
-    assert uuid_from_base64("aIm6ea-ECELVrRRjGE5vuA").hex() == "6889ba79af840842d5ad1463184e6fb8"
-    assert uuid_from_base64("aIm6ea-ECELVrRRjGE5vuA==") == uuid_from_base64("aIm6ea-ECELVrRRjGE5vuA")
+    assert uuid_to_base64(bytes.fromhex("6889ba79af840842d5ad1463184e6fb8")) == "aIm6ea-ECELVrRRjGE5vuA"
 
 
 @given(st.binary(min_size=16, max_size=16))
 def test_ids_read_back(raw: bytes) -> None:
     text = uuid_to_base64(raw)
     assert len(text) == 22
-    assert uuid_from_base64(text) == raw
+    assert urlsafe_b64decode(text + "==") == raw
 
 
-@pytest.mark.parametrize(
-    "text", ["", "short", "A" * 21, "A" * 24, "AAAAAAAAAAAAAAAAAAAA A", "é" * 22, "A=AAAAAAAAAAAAAAAAAAAA"]
-)
-def test_what_is_not_an_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="uuid"):
-        uuid_from_base64(text)
+def test_what_is_not_an_id_is_refused() -> None:
     with pytest.raises(ValueError, match="16"):
         uuid_to_base64(b"short")
 
@@ -161,12 +201,11 @@ def test_transactions_are_stored_as_kafka_stores_them() -> None:
     check_stored(1, value, tagged)
 
 
-def test_a_consumers_subscription_from_the_future_is_read_as_the_newest_known() -> None:
+def test_a_message_of_a_version_from_the_future_is_malformed() -> None:
     newest = schema_of("ConsumerProtocolSubscription").versions[1]
     subscription = messages.ConsumerProtocolSubscription(topics=["a", "b"], rack_id="r")
     data = encode_versioned(subscription, newest)
     future = (newest + 1).to_bytes(2, "big") + data[2:] + b"what the future adds"
-    assert decode_newest(messages.ConsumerProtocolSubscription, future) == subscription
     with pytest.raises(WireError):
         decode_versioned(messages.ConsumerProtocolSubscription, future)
 
@@ -192,18 +231,6 @@ def test_every_type_of_record_has_schemas_and_every_stored_schema_a_type() -> No
             assert first <= kind <= last
 
 
-def test_a_metadata_record_is_framed_by_type_and_version() -> None:
-    topic = messages.TopicRecord(name="t", topic_id=b"0123456789abcdef")
-    data = encode_metadata_record(topic, 0)
-    assert data == b"\x01\x02\x00" + b"\x02t" + b"0123456789abcdef" + b"\0"
-    assert decode_metadata_record(data) == ("TopicRecord", topic)
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\x01\x02", b"\x02\x02\x00", b"\x01\x06\x00", b"\x01\x02\x09", b"\x01\x02\x00\x05t"]
-)
-def test_a_metadata_record_that_is_not_one_is_malformed(data: bytes) -> None:
-    with pytest.raises(WireError):
-        decode_metadata_record(data)
+def test_what_is_shorter_than_its_version_is_malformed() -> None:
     with pytest.raises(WireError):
         peek_version(b"\0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from array import array
 from pathlib import Path
 from types import ModuleType
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from wire_kernels import FACES, kernel_face
+from wire_kernels import FACES, SHARED, kernel_face
 
 import tidelog.wire
+from tidelog.wire import batch, kernel_primitives
 
 SOURCE = Path(tidelog.wire.__file__).parent / "kernel.py"
 
@@ -70,7 +73,32 @@ def test_a_number_is_written_as_the_definition_says_and_measured_so(kernel: Modu
     out = bytearray()
     kernel.append_record(out, 0, value, None, None, None)
     assert bytes(out) == encoded(0, value, None, None)
-    assert kernel.varint_size(value) == len(zigzag(value))
+    assert kernel_primitives.varint_size(value) == len(zigzag(value))
+
+
+def test_compiled_kernels_know_the_layout_of_a_batch_as_python_does() -> None:
+    layout = re.search(r"^cdef enum:\n((?:    .*\n)+)", SHARED.read_text(), re.MULTILINE)
+    assert layout is not None
+    compiled = {name: int(value, 0) for name, value in re.findall(r"(\w+) = (\w+)", layout[1])}
+    assert compiled == {name: getattr(batch, name) for name in compiled}
+
+
+def test_what_the_kernels_share_has_the_same_names_in_c_and_in_python() -> None:
+    compiled = set(re.findall(r"^cdef (?:struct|inline [\w ]+?) (\w+)[(:]", SHARED.read_text(), re.MULTILINE))
+    members = inspect.getmembers(kernel_primitives, lambda m: inspect.isfunction(m) or inspect.isclass(m))
+    assert compiled == {name for name, member in members if member.__module__ == kernel_primitives.__name__}
+
+
+@pytest.mark.parametrize("value", EDGES)
+def test_a_number_is_read_and_written_in_place_and_nowhere_beyond(value: int) -> None:
+    content = zigzag(value)
+    out = bytearray(12)
+    end = kernel_primitives.write_varint(out, 1, value)
+    assert bytes(out) == b"\0" + content + bytes(11 - len(content))
+    assert kernel_primitives.read_varint64(out, 1, end) == (value, end)
+    assert kernel_primitives.read_varint64(out, 1, end - 1).end == -1
+    fits = -(2**31) <= value < 2**31
+    assert kernel_primitives.read_varint32(out, 1, end) == ((value, end) if fits else (0, -1))
 
 
 @pytest.mark.parametrize("value", EDGES)

@@ -19,6 +19,10 @@ from types import ModuleType
 
 import pytest
 
+import tidelog.wire
+
+#: what the kernels share, as C and as Python
+SHARED = Path(tidelog.wire.__file__).parent / "kernel_primitives.pxd"
 FACES = ("pure", "compiled")
 
 
@@ -41,14 +45,17 @@ def _compiled(source: Path) -> Path:
     if importlib.util.find_spec("Cython") is None or shutil.which("cc") is None:
         pytest.skip("no Cython or no C compiler")
     types = source.with_suffix(".pxd")
-    digest = hashlib.sha256(source.read_bytes() + types.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    content = b"".join(path.read_bytes() for path in (source, types, SHARED))
+    digest = hashlib.sha256(content + sys.version.encode()).hexdigest()[:16]
     built = Path(tempfile.gettempdir()) / f"tidelog-kernel-{digest}"
     if not built.exists():
         workshop = Path(tempfile.mkdtemp(prefix="tidelog-kernel-"))
         shutil.copy(source, workshop)
         shutil.copy(types, workshop)
         command = [sys.executable, "-m", "Cython.Build.Cythonize", "-i", "-3", "kernel.py"]
-        made = subprocess.run(command, cwd=workshop, capture_output=True, text=True)
+        # What a kernel cimports is looked for where modules are.
+        where = {**os.environ, "PYTHONPATH": str(SHARED.parents[2])}
+        made = subprocess.run(command, cwd=workshop, env=where, capture_output=True, text=True)
         if made.returncode != 0:
             pytest.fail(f"the kernel does not compile:\n{made.stdout}\n{made.stderr}")
         try:

@@ -1,13 +1,36 @@
-# The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
+# The C types that Cython gives kernel.py when it compiles it; the Python file does not depend on them.
 cimport cython
-from libc.string cimport memcpy
+from tidelog.wire.kernel_primitives cimport (
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    CRC_AT,
+    DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    MIN_RECORD_SIZE,
+    RECORD_COUNT_AT,
+    Varint,
+    copy_bytes,
+    load_int32,
+    load_int64,
+    load_word,
+    prefetch,
+    read_varint64,
+    store_int32,
+    store_int64,
+    varint_size,
+    wrap,
+    write_varint,
+)
 
 cdef int _CUT, _SPECIAL, _FULL, _NO_ROOM, _BAD_BATCH, _BAD_CRC, _BAD_RECORDS, _DONE
 cdef int _SIFT, _KEEP, _KEEP_FOR_NOW, _DISCARD, _EMPTY
-cdef int _HEADER_SIZE, _LOG_OVERHEAD, _LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT
-cdef int _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT, _RECORD_COUNT_AT
-cdef int _LOG_APPEND_TIME_FLAG, _DELETE_HORIZON_FLAG, _SPECIAL_FLAGS, _EMPTY_FLAGS
-cdef int _MIN_RECORD_SIZE, _REBASED_GROWTH, _OFFSET_BITS, _LOOK_AHEAD
+cdef int _SPECIAL_FLAGS, _EMPTY_FLAGS, _REBASED_GROWTH, _OFFSET_BITS, _LOOK_AHEAD
 cdef unsigned int _LOW32
 cdef unsigned long long _MAX_SLOTS, _TAG, _ALL64
 cdef long long _MAX_OFFSET
@@ -83,9 +106,7 @@ cdef class Sieve:
     @cython.locals(word="unsigned long long")
     cdef long long _newest(self) noexcept nogil
 
-    @cython.locals(
-        pos=cython.Py_ssize_t, byte="long long", negative="long long", half="long long", shift=cython.int
-    )
+    @cython.locals(number=Varint)
     cdef long long _number(self) noexcept nogil
 
     cdef bint _begin_records(self, Py_ssize_t at, Py_ssize_t end, long long count) noexcept nogil
@@ -149,70 +170,3 @@ cdef class Sieve:
         run=cython.Py_ssize_t, end=cython.Py_ssize_t, length="long long", delta="long long", rest="long long"
     )
     cdef void _gather(self, bint marked, long long shift) noexcept nogil
-
-    @cython.locals(half="long long", byte="long long")
-    cdef void _write_number(self, long long value) noexcept nogil
-
-
-# The primitives, which kernel_primitives.py has in Python.
-
-cdef extern from *:
-    void __builtin_prefetch(const void* address) noexcept nogil
-
-
-cdef inline int number_size(long long value) noexcept nogil:
-    cdef unsigned long long rest = <unsigned long long>(value if value >= 0 else -1 - value) >> 6
-    cdef int size = 1
-    while rest:
-        rest >>= 7
-        size += 1
-    return size
-
-
-cdef inline long long wrap(long long value) noexcept nogil:
-    return value
-
-
-cdef inline void prefetch(unsigned long long[::1] words, Py_ssize_t at) noexcept nogil:
-    __builtin_prefetch(&words[at])
-
-
-cdef inline long long load_int32(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
-    cdef const unsigned char* p = &data[pos]
-    return <int>(<unsigned int>p[0] << 24 | <unsigned int>p[1] << 16 | <unsigned int>p[2] << 8 | p[3])
-
-
-cdef inline long long load_int64(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
-    return load_int32(data, pos) << 32 | (load_int32(data, pos + 4) & 0xFFFFFFFFLL)
-
-
-cdef inline unsigned long long load_word(const unsigned char[::1] data, Py_ssize_t pos, long long size) noexcept nogil:
-    cdef unsigned long long word = 0
-    if size == 8:
-        memcpy(&word, &data[pos], 8)
-    else:
-        # The order of bytes in the word does not matter to the hash.
-        while size > 0:
-            size -= 1
-            word = word << 8 | data[pos + size]
-    return word
-
-
-cdef inline void store_int32(unsigned char[::1] data, Py_ssize_t pos, long long value) noexcept nogil:
-    cdef unsigned char* p = &data[pos]
-    p[0] = <unsigned char>(value >> 24)
-    p[1] = <unsigned char>(value >> 16)
-    p[2] = <unsigned char>(value >> 8)
-    p[3] = <unsigned char>value
-
-
-cdef inline void store_int64(unsigned char[::1] data, Py_ssize_t pos, long long value) noexcept nogil:
-    store_int32(data, pos, value >> 32)
-    store_int32(data, pos + 4, value)
-
-
-cdef inline void copy_bytes(
-    const unsigned char[::1] data, Py_ssize_t pos, unsigned char[::1] out, Py_ssize_t at, Py_ssize_t size
-) noexcept nogil:
-    if size > 0:
-        memcpy(&out[at], &data[pos], size)

@@ -1,27 +1,28 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Compaction's loops over bytes: the newest offset of each key, and the batches sifted by it.
 
-This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython has compiled
-it with the types in `kernel.pxd`; nothing else may then differ but the speed. The compiled loops run without the
-interpreter's lock, a whole buffer of batches at a time, so that the broker's thread hardly notices a compaction.
+This file is ordinary Python and runs as it is. If a C compiler was available at installation, Cython has compiled it
+with the types in `kernel.pxd`; only the speed may differ. The compiled loops run without the interpreter's lock, a
+whole buffer of batches at a time, so that the broker's thread hardly notices a compaction.
 
-The map. A key is known by a keyed hash (SipHash-1-3 of 128 bits: nobody who can write keys can make two collide), and
-takes 16 bytes, two words of 64 bits, in a table that is searched slot by slot from the one that the hash names:
+The map. A key is identified by a keyed hash (SipHash-1-3 of 128 bits, so that nobody who can write keys can make two of
+them collide). It takes 16 bytes, two 64-bit words, in a table that is searched slot by slot from the slot that the hash
+points to:
 
     word 0   the first 64 bits of the hash
     word 1   24 more bits of it, then 40 bits: the offset, counted from the first one put in, which is 1; 0 is empty
 
-Together with the 32 bits that name the slot some 110 bits tell keys apart. The map is full when `limit` keys are in it,
-or when an offset is too far from the first: it speaks of the offsets up to `latest_offset`, and the rest waits for the
-next round.
+Together with the 32 bits that select the slot, about 110 bits tell keys apart. The map is full when `limit` keys are in
+it, or when an offset is too far from the first. It covers the offsets up to `latest_offset`; the rest waits for another
+round.
 
-The sieve. Of the records up to that offset it keeps the newest of each key, unless that is a tombstone whose delete
-horizon is over; records without a key go. A batch from which nothing goes is copied as it is; one that loses records
-keeps its base offset, last offset delta and sequence; one that loses all is dropped, or kept as a bare header where its
-last offset is among `keep_ends`. A batch whose tombstones have no horizon yet gets it in place of its base timestamp,
-and its records' timestamp deltas are counted from there.
+The sieve. Of the records up to that offset it keeps the newest one of each key, unless that is a tombstone whose delete
+horizon has passed; records without a key are dropped. A batch that loses nothing is copied as it is. One that loses
+records keeps its base offset, last offset delta and sequence. One that loses all of them is dropped, or kept as a bare
+header if its last offset is among `keep_ends`. A batch whose tombstones have no horizon yet gets one in place of its
+base timestamp, and the timestamp deltas of its records are then relative to that.
 
-Both loops check every batch's CRC before they believe it. They stop at a batch that is not whole, at one that needs
+Both loops check the CRC of every batch before they trust it. They stop at a batch that is incomplete, at one that needs
 decompression or the state of transactions (`SPECIAL`), and where they cannot go on; `stop` says which.
 """
 
@@ -33,11 +34,16 @@ from typing import Any
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from tidelog.log.kernel_primitives import cython
+    from tidelog.wire.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.log.kernel_primitives import copy_bytes, load_int32, load_int64, load_word  # isort: skip
-    from tidelog.log.kernel_primitives import number_size, prefetch, store_int32, store_int64, wrap  # isort: skip
+    from tidelog.wire.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, DELETE_HORIZON_FLAG  # isort: skip
+    from tidelog.wire.batch import HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_APPEND_TIME_FLAG  # isort: skip
+    from tidelog.wire.batch import LOG_OVERHEAD, MAGIC_AT, MAX_TIMESTAMP_AT, MIN_RECORD_SIZE  # isort: skip
+    from tidelog.wire.batch import RECORD_COUNT_AT  # isort: skip
+    from tidelog.wire.kernel_primitives import copy_bytes, load_int32, load_int64, load_word  # isort: skip
+    from tidelog.wire.kernel_primitives import prefetch, read_varint64, store_int32, store_int64  # isort: skip
+    from tidelog.wire.kernel_primitives import varint_size, wrap, write_varint  # isort: skip
 
 # Why a loop stopped.
 _CUT = 0
@@ -61,7 +67,7 @@ _EMPTY = 4
 
 
 class Stop:
-    """The codes for those outside: the compiled loops have them as C numbers, which nobody else sees."""
+    """The codes for other modules: compiled, the loops have them as C constants, which are not visible outside."""
 
     CUT, SPECIAL, FULL, NO_ROOM, DONE = _CUT, _SPECIAL, _FULL, _NO_ROOM, _DONE
     BAD_BATCH, BAD_CRC, BAD_RECORDS = _BAD_BATCH, _BAD_CRC, _BAD_RECORDS
@@ -71,28 +77,12 @@ class How:
     SIFT, KEEP, KEEP_FOR_NOW, DISCARD, EMPTY = _SIFT, _KEEP, _KEEP_FOR_NOW, _DISCARD, _EMPTY
 
 
-_HEADER_SIZE = 61
-_LOG_OVERHEAD = 12
-_LENGTH_AT = 8
-_MAGIC_AT = 16
-_CRC_AT = 17
-#: where the CRC's range begins; the attributes in use are in the second byte
-_ATTRIBUTES_AT = 21
-_LAST_OFFSET_DELTA_AT = 23
-_BASE_TIMESTAMP_AT = 27
-_MAX_TIMESTAMP_AT = 35
-_RECORD_COUNT_AT = 57
-
-_LOG_APPEND_TIME_FLAG = 0x08
-_DELETE_HORIZON_FLAG = 0x40
 #: codec, transactional and control bits
 _SPECIAL_FLAGS = 0x37
 #: timestamp type, transactional and control bits: what is left of a batch without records
 _EMPTY_FLAGS = 0x38
 
-#: length, attributes, timestamp, offset, key, value, headers: one byte each
-_MIN_RECORD_SIZE = 7
-#: what a record may grow by when its timestamp is counted from elsewhere: nine bytes, and its length another
+#: how much a record may grow when its timestamp gets another base: nine bytes, and a few for its length
 _REBASED_GROWTH = 12
 _LOOK_AHEAD = 64
 _MAX_SLOTS = 0xFFFFFFFF
@@ -183,7 +173,7 @@ class Sieve:
         self.hash1 = v0 ^ v1 ^ v2 ^ v3
 
     def _look_ahead(self, count: int) -> None:
-        """Hashes the keys of the next records, and has memory bring up their slots while others are looked at."""
+        """Hashes the keys of the next records, and has their slots fetched from memory while others are looked at."""
         pos = self.pos
         offset_delta = self.offset_delta
         self.ahead = 0
@@ -196,13 +186,13 @@ class Sieve:
                 prefetch(self.table, 2 * (((self.hash1 >> 32) * self.slots) >> 32))
             self.ahead += 1
             self.pos = self.next_at
-        # What is malformed is found again when its turn comes.
+        # A malformed record is found again when its turn comes.
         self.malformed = False
         self.pos = pos
         self.offset_delta = offset_delta
 
     def _next_record(self, left: int) -> bool:
-        """Reads the next record of the batch up to its value; False where it is malformed."""
+        """Reads the next record of the batch up to its value; False if it is malformed."""
         if self.ahead_at >= self.ahead:
             self._look_ahead(left)
         if not self._read_key():
@@ -213,7 +203,7 @@ class Sieve:
         return True
 
     def _slot(self) -> int:
-        """The slot of the key that was just read, or the empty one where it belongs."""
+        """The slot of the key that was just read, or the empty slot where it belongs."""
         tag = self.hash1 & _TAG
         slot = ((self.hash1 >> 32) * self.slots) >> 32
         while True:
@@ -225,7 +215,7 @@ class Sieve:
                 slot = 0
 
     def _put(self, offset: int) -> bool:
-        """Notes the offset of the key that was just read; False where the map is full."""
+        """Records the offset of the key that was just read; False if the map is full."""
         slot = self._slot()
         if self.entries == 0:
             self.origin = offset - 1
@@ -240,7 +230,7 @@ class Sieve:
         return True
 
     def _newest(self) -> int:
-        """The newest offset of the key that was just read, -1 where the map does not know it."""
+        """The newest offset of the key that was just read; -1 if the map does not have it."""
         word = self.table[2 * self._slot() + 1]
         return -1 if word == 0 else self.origin + (word & _MAX_OFFSET)
 
@@ -248,45 +238,28 @@ class Sieve:
 
     def _number(self) -> int:
         """A zigzag varint of up to 64 bits that ends before `next_at`."""
-        pos = self.pos
-        if pos >= self.next_at:
+        number = read_varint64(self.buf, self.pos, self.next_at)
+        if number.end < 0:
             self.malformed = True
-            return 0
-        byte: int = self.buf[pos]
-        pos += 1
-        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
-        negative = byte & 1
-        half = (byte & 0x7F) >> 1
-        shift = 6
-        while byte >= 0x80:
-            if pos >= self.next_at or shift > 62:
-                self.malformed = True
-                return 0
-            byte = self.buf[pos]
-            pos += 1
-            if shift == 62 and byte > 1:
-                self.malformed = True
-                return 0
-            half |= (byte & 0x7F) << shift
-            shift += 7
-        self.pos = pos
-        return -1 - half if negative else half
+        else:
+            self.pos = number.end
+        return number.value
 
     def _begin_records(self, at: int, end: int, count: int) -> bool:
-        self.pos = at + _HEADER_SIZE
+        self.pos = at + HEADER_SIZE
         self.end = end
-        self.last_delta = load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT)
+        self.last_delta = load_int32(self.buf, at + LAST_OFFSET_DELTA_AT)
         self.malformed = False
         self.offset_delta = -1
         self.ahead = 0
         self.ahead_at = 0
-        return count * _MIN_RECORD_SIZE <= end - self.pos
+        return count * MIN_RECORD_SIZE <= end - self.pos
 
     def _read_key(self) -> bool:
-        """Reads the record at `pos` up to its value; False where it is malformed."""
+        """Reads the record at `pos` up to its value; False if it is malformed."""
         self.next_at = self.end
         length = self._number()
-        if self.malformed or length < _MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
+        if self.malformed or length < MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
             return False
         self.next_at = self.pos + length
         self.pos += 1
@@ -304,34 +277,34 @@ class Sieve:
         return True
 
     def _check_batch(self, pos: int, end: int) -> int:
-        """The size of the batch at `pos`; 0 where it cannot be used, and `stop` then says why."""
+        """The size of the batch at `pos`; 0 if it cannot be used, and `stop` then says why."""
         self.stop = _CUT
-        if end - pos < _HEADER_SIZE:
+        if end - pos < HEADER_SIZE:
             return 0
-        length = load_int32(self.buf, pos + _LENGTH_AT)
+        length = load_int32(self.buf, pos + LENGTH_AT)
         if (
-            length < _HEADER_SIZE - _LOG_OVERHEAD
-            or self.buf[pos + _MAGIC_AT] != 2
-            or load_int32(self.buf, pos + _RECORD_COUNT_AT) < 0
-            or not self._is_within(load_int64(self.buf, pos), load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT))
+            length < HEADER_SIZE - LOG_OVERHEAD
+            or self.buf[pos + MAGIC_AT] != 2
+            or load_int32(self.buf, pos + RECORD_COUNT_AT) < 0
+            or not self._is_within(load_int64(self.buf, pos), load_int32(self.buf, pos + LAST_OFFSET_DELTA_AT))
         ):
             self.stop = _BAD_BATCH
             return 0
-        size = _LOG_OVERHEAD + length
+        size = LOG_OVERHEAD + length
         if size > end - pos:
             return 0
-        if self._crc32c(self.buf, pos + _ATTRIBUTES_AT, pos + size) != load_int32(self.buf, pos + _CRC_AT) & _LOW32:
+        if self._crc32c(self.buf, pos + ATTRIBUTES_AT, pos + size) != load_int32(self.buf, pos + CRC_AT) & _LOW32:
             self.stop = _BAD_CRC
             return 0
         return size
 
     def use_bounds(self, first_offset: int, end_offset: int) -> None:
-        """The batches that come next hold offsets from the first on and before the end."""
+        """The batches that follow hold offsets from `first_offset` up to `end_offset`, exclusive."""
         self.least_offset = first_offset
         self.end_offset = end_offset
 
     def _is_within(self, base_offset: int, last_offset_delta: int) -> bool:
-        """Offsets only rise. They stand outside the CRC, and nothing else would tell a flipped bit in them."""
+        """Offsets only rise. The CRC does not cover them, so nothing else would reveal a flipped bit."""
         if (
             last_offset_delta < 0
             or base_offset < self.least_offset
@@ -378,7 +351,7 @@ class Sieve:
             size = self._check_batch(pos, end)
             if size == 0:
                 return pos
-            if self.buf[pos + _ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
+            if self.buf[pos + ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
                 self.stop = _SPECIAL
                 return pos
             self.stop = self._fill_batch(pos, pos + size)
@@ -394,10 +367,10 @@ class Sieve:
         return self.stop
 
     def _fill_batch(self, at: int, end: int) -> int:
-        if end - at < _HEADER_SIZE:
+        if end - at < HEADER_SIZE:
             return _CUT
         base_offset = load_int64(self.buf, at)
-        left = load_int32(self.buf, at + _RECORD_COUNT_AT)
+        left = load_int32(self.buf, at + RECORD_COUNT_AT)
         if not self._begin_records(at, end, left):
             return _BAD_RECORDS
         while left > 0:
@@ -416,14 +389,14 @@ class Sieve:
         return _DONE
 
     def pass_over(self, last_offset: int) -> None:
-        """The map speaks of everything up to this offset: there is nothing more to put in before it."""
+        """The map covers everything up to this offset: there is nothing more to put in before it."""
         if last_offset >= self.start_offset and last_offset > self.latest_offset:
             self.latest_offset = last_offset
 
     # --- sifting
 
     def use_output(self, out: Any, runs: Any) -> None:
-        """`out` takes batches, `runs` is scratch: two numbers more than a batch has records."""
+        """`out` receives batches; `runs` is scratch space for two numbers more than a batch has records."""
         self.out = out
         self.out_at = 0
         self.runs = runs
@@ -431,7 +404,7 @@ class Sieve:
     def use_rules(self, keep_ends: Any, now_ms: int, horizon_ms: int) -> None:
         """Batches that end at one of `keep_ends` (rising, not empty) are kept even without records.
 
-        Tombstones whose horizon `now_ms` has reached go; those that have none get `horizon_ms`.
+        Tombstones whose horizon is not after `now_ms` are dropped; those that have none get `horizon_ms`.
         """
         if len(keep_ends) == 0:
             raise ValueError("there must be an offset to keep")
@@ -451,7 +424,7 @@ class Sieve:
             size = self._check_batch(pos, end)
             if size == 0:
                 return pos
-            if self.buf[pos + _ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
+            if self.buf[pos + ATTRIBUTES_AT + 1] & _SPECIAL_FLAGS:
                 self.stop = _SPECIAL
                 return pos
             self.stop = self._sift_batch(pos, size, _SIFT)
@@ -467,10 +440,10 @@ class Sieve:
         return self.stop
 
     def _sift_batch(self, at: int, size: int, how: int) -> int:
-        if size < _HEADER_SIZE:
+        if size < HEADER_SIZE:
             return _CUT
-        count = load_int32(self.buf, at + _RECORD_COUNT_AT)
-        attributes = self.buf[at + _ATTRIBUTES_AT + 1]
+        count = load_int32(self.buf, at + RECORD_COUNT_AT)
+        attributes = self.buf[at + ATTRIBUTES_AT + 1]
         if self.out_at + size + _REBASED_GROWTH * count > len(self.out) or count + 2 > len(self.runs):
             return _NO_ROOM
         self.kept = 0
@@ -479,8 +452,8 @@ class Sieve:
             return _BAD_RECORDS
         self.records_read += count
         self.records_kept += self.kept
-        marked = self.kept > 0 and self.tombstones and attributes & _DELETE_HORIZON_FLAG == 0
-        last_offset = load_int64(self.buf, at) + load_int32(self.buf, at + _LAST_OFFSET_DELTA_AT)
+        marked = self.kept > 0 and self.tombstones and attributes & DELETE_HORIZON_FLAG == 0
+        last_offset = load_int64(self.buf, at) + load_int32(self.buf, at + LAST_OFFSET_DELTA_AT)
         stays = self.kept > 0 or how == _EMPTY or self._keeps_end(last_offset)
         self.untouched = stays and self.kept == count and not marked
         if self.untouched:
@@ -493,20 +466,20 @@ class Sieve:
         return _DONE
 
     def _keeps_end(self, last_offset: int) -> bool:
-        """Whether a batch that ends here must stay. Batches come in the order of the log."""
+        """Whether a batch that ends here must be kept. Batches come in the order of the log."""
         while self.keep_at < len(self.keep_ends) and self.keep_ends[self.keep_at] < last_offset:
             self.keep_at += 1
         return self.keep_at < len(self.keep_ends) and self.keep_ends[self.keep_at] == last_offset
 
     def _sift_records(self, at: int, end: int, count: int, attributes: int, sift: bool) -> bool:
-        """Finds the records that stay, as runs of bytes; False where a record is malformed."""
+        """Finds the records that stay, as runs of bytes; False if a record is malformed."""
         self.run_count = 0
         self.max_delta = 0
         if not self._begin_records(at, end, count):
             return False
         base_offset = load_int64(self.buf, at)
         horizon_over = (
-            attributes & _DELETE_HORIZON_FLAG != 0 and load_int64(self.buf, at + _BASE_TIMESTAMP_AT) <= self.now_ms
+            attributes & DELETE_HORIZON_FLAG != 0 and load_int64(self.buf, at + BASE_TIMESTAMP_AT) <= self.now_ms
         )
         left = count
         while left > 0:
@@ -542,26 +515,26 @@ class Sieve:
     def _rewrite(self, at: int, attributes: int, marked: bool) -> None:
         """Writes the batch with the records that are left of it."""
         start = self.out_at
-        base_timestamp = load_int64(self.buf, at + _BASE_TIMESTAMP_AT)
-        copy_bytes(self.buf, at, self.out, start, _HEADER_SIZE)
-        self.out_at = start + _HEADER_SIZE
+        base_timestamp = load_int64(self.buf, at + BASE_TIMESTAMP_AT)
+        copy_bytes(self.buf, at, self.out, start, HEADER_SIZE)
+        self.out_at = start + HEADER_SIZE
         if self.kept == 0:
             attributes = attributes & _EMPTY_FLAGS
-            store_int64(self.out, start + _BASE_TIMESTAMP_AT, -1)
+            store_int64(self.out, start + BASE_TIMESTAMP_AT, -1)
         else:
-            if attributes & _LOG_APPEND_TIME_FLAG == 0:
-                store_int64(self.out, start + _MAX_TIMESTAMP_AT, wrap(base_timestamp + self.max_delta))
+            if attributes & LOG_APPEND_TIME_FLAG == 0:
+                store_int64(self.out, start + MAX_TIMESTAMP_AT, wrap(base_timestamp + self.max_delta))
             if marked:
-                attributes = attributes | _DELETE_HORIZON_FLAG
-                store_int64(self.out, start + _BASE_TIMESTAMP_AT, self.horizon_ms)
+                attributes = attributes | DELETE_HORIZON_FLAG
+                store_int64(self.out, start + BASE_TIMESTAMP_AT, self.horizon_ms)
             self._gather(marked, wrap(base_timestamp - self.horizon_ms))
-        self.out[start + _ATTRIBUTES_AT + 1] = attributes
-        store_int32(self.out, start + _LENGTH_AT, self.out_at - start - _LOG_OVERHEAD)
-        store_int32(self.out, start + _RECORD_COUNT_AT, self.kept)
-        store_int32(self.out, start + _CRC_AT, self._crc32c(self.out, start + _ATTRIBUTES_AT, self.out_at))
+        self.out[start + ATTRIBUTES_AT + 1] = attributes
+        store_int32(self.out, start + LENGTH_AT, self.out_at - start - LOG_OVERHEAD)
+        store_int32(self.out, start + RECORD_COUNT_AT, self.kept)
+        store_int32(self.out, start + CRC_AT, self._crc32c(self.out, start + ATTRIBUTES_AT, self.out_at))
 
     def _gather(self, marked: bool, shift: int) -> None:
-        """Copies the records that stay; of a batch that is marked with their timestamp deltas moved by `shift`."""
+        """Copies the records that stay; if the batch is `marked`, with their timestamp deltas moved by `shift`."""
         run = 0
         while run < self.run_count:
             self.pos = self.runs[run]
@@ -577,25 +550,11 @@ class Sieve:
                 self.pos += 1
                 delta = wrap(self._number() + shift)
                 rest = self.next_at - self.pos
-                self._write_number(1 + number_size(delta) + rest)
+                self.out_at = write_varint(self.out, self.out_at, 1 + varint_size(delta) + rest)
                 self.out[self.out_at] = self.buf[self.next_at - length]
                 self.out_at += 1
-                self._write_number(delta)
+                self.out_at = write_varint(self.out, self.out_at, delta)
                 copy_bytes(self.buf, self.pos, self.out, self.out_at, rest)
                 self.out_at += rest
                 self.pos = self.next_at
             run += 2
-
-    def _write_number(self, value: int) -> None:
-        """Writes a zigzag varint of up to 64 bits."""
-        # Zigzag by halves: the low bit is the sign, the rest never leaves 63 bits.
-        half = value if value >= 0 else -1 - value
-        byte = (half & 0x3F) << 1 | (value < 0)
-        half >>= 6
-        while half > 0:
-            self.out[self.out_at] = 0x80 | byte
-            self.out_at += 1
-            byte = half & 0x7F
-            half >>= 7
-        self.out[self.out_at] = byte
-        self.out_at += 1

@@ -92,8 +92,6 @@ class Acceptor:
         "_per_ip",
         "_server",
         "_timers",
-        "accepted",
-        "refused",
     )
 
     def __init__(self, server: Server) -> None:
@@ -104,8 +102,6 @@ class Acceptor:
         self._gates: dict[str, Gate] = {}
         self._exhausted = False
         self._timers: set[TimerTask] = set()
-        self.accepted = 0
-        self.refused = 0
 
     def listen(self, host: str, port: int, name: str, protected: bool, transport: TransportOf) -> tuple[str, int]:
         """See `Server.listen`."""
@@ -225,7 +221,7 @@ class Acceptor:
         count = self._per_ip.get(host, 0)
         allowed = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
         if 0 <= allowed <= count:
-            self.refused += 1
+            self._server.connections_refused += 1
             self._server.log(f"closing a connection from {host}: it has {count} already")
             connected.close()
             return
@@ -243,7 +239,7 @@ class Acceptor:
             connected.close()  # it is gone again
             self.on_connection_closed(host, listener.name)
             return
-        self.accepted += 1
+        self._server.connections_accepted += 1
 
     # -- resting ------------------------------------------------------------------------------------------------
 

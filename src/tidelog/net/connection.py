@@ -1,37 +1,41 @@
-"""One connection: bytes to frames, frames to exchanges, answers back to bytes, and when to stop reading.
+"""One connection: bytes become frames, frames become exchanges, and answers become bytes again.
 
-Receiving. All connections read into one large area that the server owns. A frame that is whole there is dispatched
-where it lies; what is left goes into the connection's inbox, so that the area is free for the next one.
+Receiving. All connections read into one large area that the server owns. A frame that has arrived whole is dispatched
+where it lies. What is left goes into the connection's inbox, so that the area is free for the next connection:
 
     the inbox is empty              read into the area
     a small part of a frame         put it at the front of the area and read behind it
-    a large part of a frame         read on into the inbox, up to the end of that frame; no further copy
-    requests that must wait         read on into the inbox, up to `max_held_bytes`, then not at all
+    a large part of a frame         read on into the inbox, up to the end of that frame, without another copy
+    requests that must wait         read on into the inbox, up to `max_held_bytes`, then stop reading
 
 A size prefix that no request can have ends the connection.
 
-Turns. A frame is dispatched while: the request before it is answered or allowed the next, fewer than
-`max_pipelined_requests` are unanswered, no more than `max_unsent_bytes` wait for the peer to read, and the connection
-is not muted. After `max_frames_per_turn` the others go first, and the rest follows in the next turn of the loop.
+Turns. A frame is dispatched if the request before it has been answered or has allowed the next one, fewer than
+`max_pipelined_requests` are unanswered, no more than `max_unsent_bytes` are waiting for the peer to read them, and the
+connection is not muted. After `max_frames_per_turn` frames the other connections go first; the rest follows in the
+loop's next turn.
 
-Sending. Answers that are given while the connection handles an event leave together at the end of that event, those
-that come later at the end of the loop's turn. What the peer does not take waits for it to become writable.
+Sending. Answers given while the connection handles an event leave together at the end of that event; answers given
+later leave at the end of the loop's turn. What the peer does not accept waits until it does.
 
-The end. When the peer has sent all it will, its whole frames are still dispatched (a producer with acks=0 sends and
-goes); then, if any request is unanswered, the client is taken to be gone, or else what is to be sent is sent. Whoever
-waits for an unanswered request is told by its `on_abandoned`.
+The end. When the peer has stopped sending, its whole frames are still dispatched: a producer with acks=0 sends and
+leaves. If a request is unanswered after that, the client is assumed to be gone; otherwise whatever is left is sent
+first. If somebody still works on an unanswered request, its `on_abandoned` tells them.
+
+`tidelog.net.states` has the table of all states that this goes through.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.net.exchange import Exchange
 from tidelog.net.inbox import SIZE_BYTES, SMALL_BYTES, Inbox, size_at
 from tidelog.net.loop import BROKEN, READ, WRITE
 from tidelog.net.outbox import Outbox, TruncatedSliceError, release
+from tidelog.net.states import DROPS_ANSWERS, IS_PAUSED, IS_RESUMING, TAKES_INPUT, Event, State, next_state
 from tidelog.net.transport import Transport
 from tidelog.timer import TimerTask
 
@@ -41,32 +45,30 @@ if TYPE_CHECKING:
 
 SMALLEST_REQUEST_BYTES = 8  # api key, api version, correlation id
 
+# The states and events that nearly every request meets, by names that are found faster than members of an enum.
+_READING: Final = State.READING
+_RESUMING: Final = State.RESUMING
+_CLOSED: Final = State.CLOSED
+_CAUGHT_UP: Final = Event.CAUGHT_UP
+
 
 class Connection:
-    """`context` belongs to the api: who the client is, what it called itself."""
+    """`context` belongs to the api: who the client is and what it calls itself."""
 
     __slots__ = (
         "_admission",
-        "_closing",
-        "_continuing",
-        "_dirty",
-        "_eof",
         "_events",
-        "_handling",
-        "_hung_up",
         "_idle_check",
         "_inbox",
         "_loop",
         "_mute",
-        "_needs_memory",
-        "_on_close",
         "_outbox",
         "_pending",
         "_serial",
         "_server",
-        "_stalled",
+        "_settles_soon",
+        "_state",
         "_transport",
-        "closed",
         "context",
         "last_active_ms",
         "listener_name",
@@ -77,25 +79,17 @@ class Connection:
         self.peer = peer
         self.listener_name = listener_name
         self.context: Any = None
-        self.closed = False
         self._server = server
         self._loop = server.loop
         self._transport = transport
+        self._state: State = _READING
         self._inbox = Inbox(server.pool)
         self._outbox = Outbox()
-        self._pending: deque[Exchange] = deque()  # in the order of the requests; the head is unanswered
+        self._pending: deque[Exchange] = deque()  # in the order of the requests; the first is unanswered
         self._serial: Exchange | None = None  # the newest request, while it keeps the next one waiting
-        self._stalled = False  # a whole frame is in the inbox and may not be dispatched
-        self._continuing = False  # a whole frame is in the inbox and will be dispatched in the next turn
-        self._handling = False  # within an event: its end will settle
-        self._dirty = False  # the end of this turn will settle
-        self._closing = False  # nothing more is dispatched; it ends when all is answered and sent
-        self._hung_up = False  # a request was answered by closing: later answers are dropped
-        self._eof = False
+        self._settles_soon = False  # at the end of the event or turn at hand, so nobody else has to see to it
         self._mute: TimerTask | None = None
-        self._admission: Admission | None = None  # what the large request that is being read has reserved from
-        self._needs_memory = False  # a large request waits to be admitted
-        self._on_close: dict[Callable[[], object], None] = {}
+        self._admission: Admission | None = None  # where the large request being read has reserved memory
         self._events = READ
         self._loop.register(transport.fileno(), READ, self._on_event)
         self.last_active_ms = self._loop.now_ms
@@ -111,44 +105,27 @@ class Connection:
         return self._transport.local_host()
 
     @property
-    def unanswered(self) -> int:
-        """Requests that were dispatched and whose answer has not joined the bytes to send."""
-        return len(self._pending)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes received that are kept until the rest of their frame or their turn comes."""
-        return len(self._inbox)
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._outbox.size_bytes
-
-    def on_close(self, callback: Callable[[], object]) -> None:
-        """Call it once when the connection has ended, for whatever reason."""
-        self._on_close[callback] = None
-
-    def forget_on_close(self, callback: Callable[[], object]) -> None:
-        self._on_close.pop(callback, None)
+    def closed(self) -> bool:
+        return self._state is State.CLOSED
 
     def mute(self, until_ms: int) -> None:
-        """Dispatch nothing of this connection before then: its client is over its quota."""
+        """Dispatch nothing from this connection before then: its client is over its quota."""
         if self._mute is not None:
             self._mute.cancel()
         if not self.closed:
             self._mute = self._loop.timer.add(until_ms, self._unmute)
 
     def finish(self) -> None:
-        """Dispatch nothing more; end when the requests under way are answered and their answers sent."""
-        self._closing = True
-        if not self._handling and not self._dirty and not self.closed:
-            self._settle_at_turn_end()
+        """Dispatch nothing more; close once the requests under way are answered and their answers sent."""
+        self._move(Event.DRAIN)
+        if not self.closed:
+            self._settle_soon()
 
     def close(self) -> None:
-        """End it now, whatever has not been sent."""
+        """Close it now, whatever has not been sent."""
         if self.closed:
             return
-        self.closed = True
+        self._move(Event.CLOSE)
         self._loop.unregister(self._transport.fileno())
         self._loop.at_turn_end(self._transport.close)
         for task in (self._idle_check, self._mute):
@@ -158,15 +135,16 @@ class Connection:
         self._outbox.drop()
         self._release_memory()
         self._abandon_pending()
-        for callback in self._on_close:
-            self._notify(callback)
-        self._on_close.clear()
         self._server._on_connection_closed(self)
+
+    def _move(self, event: Event) -> State:
+        self._state = state = next_state(self._state, event)
+        return state
 
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _on_answer(self, exchange: Exchange) -> None:
-        if self.closed or self._hung_up:
+        if self._state is not _READING and self._state in DROPS_ANSWERS:
             for part in exchange._answer or ():
                 release(part)
             return
@@ -181,20 +159,20 @@ class Connection:
                 if pending.popleft()._closes:
                     self._hang_up()
                     break
-            if not self._handling and not self._dirty:
-                self._settle_at_turn_end()
-        elif self._stalled and not self._handling and not self._dirty:
-            self._settle_at_turn_end()
+            if not self._settles_soon:
+                self._settle_soon()
+        elif self._state in IS_PAUSED:
+            self._settle_soon()
 
     def _on_allow_next(self, exchange: Exchange) -> None:
         if self._serial is exchange:
             self._serial = None
-            if not self._handling and not self._dirty and not self.closed:
-                self._settle_at_turn_end()
+            if not self._settles_soon and self._state is not _CLOSED:
+                self._settle_soon()
 
     def _hang_up(self) -> None:
-        """Send what is ready, then end; requests that are not answered yet will not be."""
-        self._closing = self._hung_up = True
+        """Send what is ready, then close; requests that are not answered yet never will be."""
+        self._move(Event.HANG_UP)
         self._abandon_pending()
 
     def _abandon_pending(self) -> None:
@@ -217,12 +195,14 @@ class Connection:
     def _on_event(self, events: int) -> None:
         self.last_active_ms = self._loop.now_ms
         if events & (READ | BROKEN):
-            if not self._events & READ:
+            state = self._state
+            if not self._events & READ or (state is not _READING and state not in TAKES_INPUT):
                 if events & BROKEN:
                     self.close()  # not reading, so nothing else would notice
                     return
-            elif not self._continuing:
-                self._handling = True
+            elif state is not _RESUMING:
+                settles_soon = self._settles_soon
+                self._settles_soon = True
                 try:
                     self._receive()
                 except BlockingIOError:
@@ -230,22 +210,23 @@ class Connection:
                 except OSError:
                     self.close()  # reset by the peer or the network
                 finally:
-                    self._handling = False
-        if not self.closed:
+                    self._settles_soon = settles_soon
+        if self._state is not _CLOSED:
             self._settle(bool(events & WRITE))
 
-    def _continue(self) -> None:
+    def _resume(self) -> None:
         """Dispatch from the inbox what had to wait for this turn."""
-        self._continuing = False
+        if self._state not in IS_RESUMING:
+            return  # draining, hanging up or closed meanwhile
         inbox = self._inbox
-        if inbox.view is None:  # closed meanwhile
-            return
-        self._handling = True
+        assert inbox.view is not None
+        settles_soon = self._settles_soon
+        self._settles_soon = True
         try:
             self._dispatch(inbox.view, inbox.begin, inbox.end)
         finally:
-            self._handling = False
-        if not self.closed:
+            self._settles_soon = settles_soon
+        if self._state is not _CLOSED:
             self._settle()
 
     def _unmute(self) -> None:
@@ -254,24 +235,24 @@ class Connection:
 
     def _on_memory(self, admission: Admission) -> None:
         """The request that waited is admitted."""
-        self._needs_memory = False
-        if self.closed:
-            admission.release(self)
-        else:
+        if self._move(Event.MEMORY_GRANTED) is _READING:
             self._admission = admission
             self._settle()
+        else:
+            admission.release(self)
 
-    def _settle_at_turn_end(self) -> None:
-        self._dirty = True
-        self._loop.at_turn_end(self._on_turn_end)
+    def _settle_soon(self) -> None:
+        if not self._settles_soon:
+            self._settles_soon = True
+            self._loop.at_turn_end(self._on_turn_end)
 
     def _on_turn_end(self) -> None:
-        self._dirty = False
-        if not self.closed:
+        self._settles_soon = False
+        if self._state is not _CLOSED:
             self._settle()
 
     def _settle(self, writable: bool = False) -> None:
-        """Send what can be sent, then decide what happens next: the end, another frame, which events to wait for."""
+        """Send what can be sent, then decide what comes next: the end, another frame, which events to wait for."""
         outbox = self._outbox
         if outbox.parts and (writable or not self._events & WRITE):
             try:
@@ -287,15 +268,16 @@ class Connection:
                 self._server.bytes_out += sent
                 self.last_active_ms = self._loop.now_ms
         free = self._may_dispatch()
-        if self._stalled and free:
-            self._stalled = False
-            self._continuing = True
-            self._loop.call_soon(self._continue)
-        if (self._closing or self._eof) and self._is_over():
-            self.close()
-            return
+        state = self._state
+        if state is not _READING:
+            if free and state in IS_PAUSED:
+                state = self._move(Event.UNBLOCKED)
+                self._loop.call_soon(self._resume)
+            elif self._is_over():
+                self.close()
+                return
         events = WRITE if outbox.parts else 0
-        if not (self._closing or self._eof or self._needs_memory) and (
+        if (state is _READING or state in TAKES_INPUT) and (
             free or len(self._inbox) < self._server.limits.max_held_bytes
         ):
             events |= READ
@@ -304,17 +286,16 @@ class Connection:
             self._loop.modify(self._transport.fileno(), events)
 
     def _is_over(self) -> bool:
-        if self._closing and not self._pending and not self._outbox.parts:
-            return True
-        if self._eof and not self._stalled and not self._continuing:
+        if self._state is State.HALF_CLOSED:
             return bool(self._pending) or not self._outbox.parts
+        if self._state in (State.DRAINING, State.HANGING_UP):
+            return not self._pending and not self._outbox.parts
         return False
 
     def _may_dispatch(self) -> bool:
         limits = self._server.limits
         return (
             self._serial is None
-            and not self._closing
             and self._mute is None
             and len(self._pending) < limits.max_pipelined_requests
             and self._outbox.size_bytes <= limits.max_unsent_bytes
@@ -338,14 +319,15 @@ class Connection:
         else:
             room = self._room_in_inbox()
             if not room:
-                # No memory for it now; or, since the last settling, an answer has freed this connection with a whole
-                # frame in its inbox, or filled its outbox. Settling follows. An empty read would look like the end.
+                # There is no memory for it now. Or else an answer given since the connection last settled has unblocked
+                # a whole frame in the inbox, or filled the outbox. The connection settles next; reading into no room
+                # would look like the end of the input.
                 return
             received = recv_into(room)
             inbox.end += received
             view, begin, end = inbox.view, inbox.begin, inbox.end
         if received == 0:
-            self._eof = True
+            self._move(Event.INPUT_ENDED)
         else:
             self._server.bytes_in += received
             self._dispatch(view, begin, end)
@@ -357,14 +339,12 @@ class Connection:
         return self._inbox.room(needed_bytes) if self._reserve_memory(needed_bytes) else None
 
     def _reserve_memory(self, needed_bytes: int) -> bool:
-        """Whether a request of this size, of which a part is here, may be read on."""
-        if self._needs_memory:
-            return False
+        """Whether the rest of a request of this size, part of which is here, may be read."""
         if self._admission is None and needed_bytes > len(self._inbox):
             admission = self._server._admission_to(needed_bytes)
             if admission is not None:
                 if not admission.reserve(self, needed_bytes):
-                    self._needs_memory = True
+                    self._move(Event.MEMORY_REFUSED)
                     return False
                 self._admission = admission
         return True
@@ -375,7 +355,7 @@ class Connection:
             self._admission = None
 
     def _dispatch(self, view: memoryview, begin: int, end: int) -> None:
-        """Dispatch the whole frames of `view[begin:end]` whose turn it is, and keep the rest in the inbox."""
+        """Dispatch the whole frames in `view[begin:end]` whose turn it is, and keep the rest in the inbox."""
         server = self._server
         limits = server.limits
         dispatch = server.dispatch
@@ -383,7 +363,8 @@ class Connection:
         now_ms = self._loop.now_ms
         frames_left = limits.max_frames_per_turn
         free = self._may_dispatch()
-        self._stalled = False
+        before = self._state
+        outcome = _CAUGHT_UP
         while end - begin >= SIZE_BYTES:
             size = size_at(view, begin)[0]
             if size < SMALLEST_REQUEST_BYTES or size > limits.socket_request_max_bytes:
@@ -393,11 +374,10 @@ class Connection:
             if frame_end > end:
                 break
             if not free:
-                self._stalled = True
+                outcome = Event.BLOCKED
                 break
             if frames_left == 0:
-                self._continuing = True
-                self._loop.call_soon(self._continue)
+                outcome = Event.TURN_USED_UP
                 break
             frames_left -= 1
             exchange = self._serial = Exchange(self, now_ms)
@@ -408,14 +388,19 @@ class Connection:
             except Exception as error:
                 self._loop.on_error(f"a request of {self!r} failed", error)
                 self.close()
-            if self.closed:
-                return
             begin = frame_end
-            free = self._serial is None and self._may_dispatch()
             if self._admission is not None:
                 self._release_memory()
+            if self._state is not before:
+                self._inbox.clear()  # closed, hanging up or draining: the rest will never be dispatched
+                return
+            free = self._serial is None and self._may_dispatch()
         self._inbox.keep(view, begin, end)
-        if end - begin > SMALL_BYTES and free and not self._continuing:
+        if outcome is not _CAUGHT_UP or before is not _READING:
+            self._move(outcome)
+            if outcome is Event.TURN_USED_UP:
+                self._loop.call_soon(self._resume)
+        if end - begin > SMALL_BYTES and free and self._state is _READING:
             self._reserve_memory(self._inbox.needed_bytes())
 
     def _refuse(self, size: int, prefix: bytes) -> None:

@@ -47,6 +47,8 @@ class Server:
         "area",
         "bytes_in",
         "bytes_out",
+        "connections_accepted",
+        "connections_refused",
         "dispatch",
         "idle_closed",
         "limits",
@@ -67,6 +69,8 @@ class Server:
         self.requests = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.connections_accepted = 0
+        self.connections_refused = 0
         self.idle_closed = 0
         self._acceptor = Acceptor(self)
         self._connections: dict[Connection, bool] = {}  # to whether it came through a protected listener
@@ -79,18 +83,6 @@ class Server:
     @property
     def connections(self) -> list[Connection]:
         return list(self._connections)
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._connections)
-
-    @property
-    def connections_accepted(self) -> int:
-        return self._acceptor.accepted
-
-    @property
-    def connections_refused(self) -> int:
-        return self._acceptor.refused
 
     def listen(
         self,

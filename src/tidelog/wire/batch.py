@@ -38,15 +38,19 @@ from tidelog.wire.errors import CodedError, ErrorCode
 HEADER_SIZE: Final = 61
 #: base offset + batch length: what must be read to know where a batch ends
 LOG_OVERHEAD: Final = 12
+#: length, attributes, timestamp, offset, key, value, headers: one byte each
+MIN_RECORD_SIZE: Final = 7
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 LENGTH_AT: Final = 8
-LEADER_EPOCH_AT: Final = 12
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
+#: where the range of the CRC begins; the attributes in use are in the second byte
 ATTRIBUTES_AT: Final = 21
+LAST_OFFSET_DELTA_AT: Final = 23
 BASE_TIMESTAMP_AT: Final = 27
 MAX_TIMESTAMP_AT: Final = 35
+RECORD_COUNT_AT: Final = 57
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -129,20 +133,12 @@ class BatchHeader(NamedTuple):
         return self.attributes & CODEC_MASK
 
     @property
-    def is_log_append_time(self) -> bool:
-        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
-
-    @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_FLAG)
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
 
     @property
     def delete_horizon_ms(self) -> int | None:

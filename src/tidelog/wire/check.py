@@ -39,6 +39,7 @@ from tidelog.wire.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MIN_RECORD_SIZE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
@@ -228,7 +229,7 @@ def _plain_batch(records: memoryview, rules: AppendRules, now_ms: int) -> Checke
         or base_offset != 0
         or attributes & ~TRANSACTIONAL_FLAG
         or delta + 1 != count
-        or count * kernel.MIN_RECORD_SIZE > size
+        or count * MIN_RECORD_SIZE > size
         or count <= 0
         or (producer >= 0 and sequence < 0)
         or crc32c(records[ATTRIBUTES_AT:]) != crc
@@ -337,7 +338,7 @@ def _check_client_header(header: BatchHeader) -> None:
 def _check_records(header: BatchHeader, payload: Buffer, rules: AppendRules, now_ms: int) -> int:
     """Walks the records; the largest timestamp among them."""
     count = header.record_count
-    if count < 0 or count * kernel.MIN_RECORD_SIZE > len(payload):
+    if count < 0 or count * MIN_RECORD_SIZE > len(payload):
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
     smallest, largest, null_keys = _walk(payload, count)
     earliest = header.base_timestamp + smallest

@@ -1,5 +1,19 @@
-# The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
+# The C types that Cython gives kernel.py when it compiles it; the Python file does not depend on them.
 cimport cython
+from tidelog.wire.kernel_primitives cimport (
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+    MIN_RECORD_SIZE,
+    Varint,
+    load_int32,
+    load_int64,
+    read_varint32,
+    read_varint64,
+    varint_size,
+)
 
 cdef long long _MALFORMED
 
@@ -11,12 +25,10 @@ cdef class Cursor:
     cdef Py_ssize_t end
     cdef bint malformed
 
-    @cython.locals(pos=cython.Py_ssize_t, byte="long long", raw="long long", shift=cython.int)
+    @cython.locals(number=Varint)
     cdef long long varint(self) noexcept
 
-    @cython.locals(
-        pos=cython.Py_ssize_t, byte="long long", negative="long long", half="long long", shift=cython.int
-    )
+    @cython.locals(number=Varint)
     cdef long long varlong(self) noexcept
 
     @cython.locals(length="long long")
@@ -86,20 +98,12 @@ cpdef tuple index_points(
 )
 
 
-@cython.locals(value="long long")
-cdef inline long long _int32(const unsigned char[::1] buf, Py_ssize_t pos) noexcept
-
-
 @cython.locals(cursor=Cursor, spans=list, count="long long", length="long long")
 cpdef list header_spans(const unsigned char[::1] buf, Py_ssize_t pos, Py_ssize_t end)
 
 
 @cython.locals(low=cython.int, half="long long")
 cdef void _append_varint(bytearray out, long long value)
-
-
-@cython.locals(half="long long", size=cython.int)
-cpdef int varint_size(long long value) noexcept
 
 
 @cython.locals(encoded=object)

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """The loops over the bytes of records: one pass each, no object per record.
 
-This file is ordinary Python and runs as it stands. Where a C compiler was at hand at installation, Cython
-has compiled it with the types in `kernel.pxd`; nothing else may then differ but the speed, so the code
-keeps to what means the same in both: no integer leaves 64 bits, every read is checked against `end` first.
+This file is ordinary Python and runs as it is. If a C compiler was available at installation, Cython has compiled it
+with the types in `kernel.pxd`. Only the speed may differ, so the code keeps to what means the same in both languages:
+no integer leaves 64 bits, and every read is checked against `end` first.
 
-A record of a v2 batch, every number but the attributes a zigzag varint:
+A record of a v2 batch; every number except the attributes is a zigzag varint:
 
     length        int32   bytes after this field
     attributes    int8    unused
@@ -15,18 +15,30 @@ A record of a v2 batch, every number but the attributes a zigzag varint:
     value         int32 length, -1 for null, then the bytes
     headers       int32 count, then for each: key length (never null), key, value length or -1, value
 
-A malformed number reads as `_MALFORMED`, which no length, count or delta may be, so that the check of the value is
-also the check of the number.
+A malformed number reads as `_MALFORMED`, which is no valid length, count or delta: checking the value also checks that
+the number was well formed.
 
-Column-major indexes: `index_records` writes column c of record i to `out[c * count + i]`, so that a column is
-contiguous and can become an Arrow or numpy array without a copy.
+The index that `walk_records` can write is column-major: column c of record i goes to `out[c * count + i]`, so that a
+column is contiguous and can become an Arrow or numpy array without a copy. The columns are offset delta, timestamp
+delta, position and length of the key, position and length of the value, position of the headers, end of the record.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# Outcomes of a walk. Anything but OK is the fault of the record whose index comes with it.
+try:
+    import cython  # type: ignore[import-untyped, unused-ignore]
+except ImportError:
+    from tidelog.wire.kernel_primitives import cython
+
+if not cython.compiled:
+    from tidelog.wire.batch import HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD  # isort: skip
+    from tidelog.wire.batch import MAX_TIMESTAMP_AT, MIN_RECORD_SIZE  # isort: skip
+    from tidelog.wire.kernel_primitives import load_int32, load_int64, read_varint32, read_varint64  # isort: skip
+    from tidelog.wire.kernel_primitives import varint_size  # isort: skip
+
+# Outcomes of a walk. Anything but OK is a fault of the record whose index is returned with it.
 OK = 0
 BAD_COUNT = 1
 BAD_LENGTH = 2
@@ -51,19 +63,13 @@ REASONS = (
     "bytes are left after the declared count of records",
 )
 
-#: what a number reads as that is not one
+#: what a malformed number reads as
 _MALFORMED = -0x4000000000000000
-#: length, attributes, timestamp, offset, key, value, headers: one byte each
-MIN_RECORD_SIZE = 7
 
+# The columns of an index, and those that others ask for by name.
 COLUMNS = 8
-OFFSET_DELTA = 0
 TIMESTAMP_DELTA = 1
-KEY_AT = 2
 KEY_LENGTH = 3
-VALUE_AT = 4
-VALUE_LENGTH = 5
-HEADERS_AT = 6
 RECORD_END = 7
 
 
@@ -72,7 +78,7 @@ class Cursor:
 
     __slots__ = ("buf", "end", "malformed", "pos")
 
-    # No constructor, but `_cursor`: its arguments would travel as objects, and the buffer be acquired a second time.
+    # Made by `_cursor`: the arguments of a constructor would travel as objects, and the buffer would be acquired twice.
     buf: Any
     pos: int
     end: int
@@ -80,53 +86,23 @@ class Cursor:
 
     def varint(self) -> int:
         """A zigzag varint of at most 32 bits."""
-        pos = self.pos
-        if pos >= self.end:
+        number = read_varint32(self.buf, self.pos, self.end)
+        if number.end < 0:
             return _MALFORMED
-        byte: int = self.buf[pos]
-        pos += 1
-        raw = byte & 0x7F
-        shift = 7
-        while byte >= 0x80:
-            if pos >= self.end or shift > 28:
-                return _MALFORMED
-            byte = self.buf[pos]
-            pos += 1
-            raw |= (byte & 0x7F) << shift
-            shift += 7
-        if raw >> 32 != 0:
-            return _MALFORMED
-        self.pos = pos
-        return (raw >> 1) ^ -(raw & 1)
+        self.pos = number.end
+        return number.value
 
     def varlong(self) -> int:
-        """A zigzag varint of at most 64 bits; where it is malformed the cursor says so."""
-        pos = self.pos
-        if pos >= self.end:
+        """A zigzag varint of at most 64 bits; sets `malformed` if it is not well formed."""
+        number = read_varint64(self.buf, self.pos, self.end)
+        if number.end < 0:
             self.malformed = True
-            return 0
-        byte: int = self.buf[pos]
-        pos += 1
-        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
-        negative = byte & 1
-        half = (byte & 0x7F) >> 1
-        shift = 6
-        while byte >= 0x80:
-            if pos >= self.end or shift > 62:
-                self.malformed = True
-                return 0
-            byte = self.buf[pos]
-            pos += 1
-            if shift == 62 and byte > 1:
-                self.malformed = True
-                return 0
-            half |= (byte & 0x7F) << shift
-            shift += 7
-        self.pos = pos
-        return -1 - half if negative else half
+        else:
+            self.pos = number.end
+        return number.value
 
     def field(self) -> int:
-        """Moves past a length and the bytes it counts; the length, -1 for null, _MALFORMED where they do not fit."""
+        """Moves past a length and as many bytes; returns the length: -1 for null, _MALFORMED if they do not fit."""
         length = self.varint()
         if length < -1 or length > self.end - self.pos:
             return _MALFORMED
@@ -135,7 +111,7 @@ class Cursor:
         return length
 
     def skip_headers(self) -> bool:
-        """Moves past the header count and the headers; False where they do not fit."""
+        """Moves past the header count and the headers; False if they do not fit."""
         count = self.varint()
         if count < 0 or count > self.end - self.pos:
             return False
@@ -147,7 +123,7 @@ class Cursor:
 
 
 def _cursor(buf: Any, pos: int, end: int) -> Cursor:
-    # The compiled code reads without further checks what lies between the two.
+    # The compiled code reads what lies between the two without further checks.
     if pos < 0 or end < pos or end > len(buf):
         raise ValueError("the records do not lie within the buffer")
     cursor = Cursor()
@@ -164,10 +140,10 @@ def walk_records(
     """Checks `count` records that must fill `buf[pos:end]` exactly.
 
     Returns (outcome, index of the faulty record, smallest timestamp delta, largest timestamp delta, null keys, where it
-    stopped). `dense` demands offset deltas 0, 1, 2 …, as a producer must write them; otherwise they must only grow, as
-    compaction leaves them. `out`, where not None, receives the columns (int64, `COLUMNS * count` of them). To walk a
-    long batch in parts, give each the offset delta that it begins with as `first`: BYTES_LEFT_IN_BATCH says that a part
-    was whole and others follow.
+    stopped). `dense` demands the offset deltas 0, 1, 2 …, as a producer must write them; otherwise they only have to
+    grow, as compaction leaves them. `out`, unless None, receives the columns (int64, `COLUMNS * count` of them). To
+    walk a long batch in parts, pass the offset delta at which each part begins as `first`: BYTES_LEFT_IN_BATCH then
+    means that the part was well formed and more records follow.
     """
     cursor = _cursor(buf, pos, end)
     indexed = out is not None
@@ -185,8 +161,7 @@ def walk_records(
             outcome = BAD_COUNT
             break
         length = cursor.varint()
-        # attributes and five numbers are the least a record holds
-        if length < 6 or length > end - cursor.pos:
+        if length < MIN_RECORD_SIZE - 1 or length > end - cursor.pos:
             outcome = BAD_LENGTH
             break
         cursor.end = cursor.pos + length
@@ -245,13 +220,13 @@ def walk_records(
 def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int) -> tuple[int, int, int]:
     """The first record whose timestamp delta is at least `least_delta`: (index, offset delta, timestamp delta).
 
-    (-1, -1, -1) where there is none. Reads no more of a record than it must; bounds are kept all the same.
+    (-1, -1, -1) if there is none. Reads no more of a record than necessary, and never beyond `end`.
     """
     cursor = _cursor(buf, pos, end)
     index = 0
     while index < count:
         length = cursor.varint()
-        if length < 6 or length > end - cursor.pos:
+        if length < MIN_RECORD_SIZE - 1 or length > end - cursor.pos:
             break
         next_at = cursor.pos + length
         cursor.pos += 1
@@ -268,21 +243,22 @@ def locate_timestamp(buf: Any, pos: int, end: int, count: int, least_delta: int)
 def index_points(buf: Any, end: int, position: int, interval: int, state: Any, points: Any) -> tuple[int, int]:
     """Walks over the whole batches in `buf[:end]`, whose first stands at `position` of its segment.
 
-    Returns (count of points, where the whole batches end). A point stands where an index entry is due, more than
-    `interval` bytes after the last, and is four numbers in `points`: last offset and position of the batch there, the
-    largest timestamp so far and the last offset of its batch. `state` holds, from call to call, the bytes since the
-    last point, the largest timestamp and its offset. `points` must have room for one point each 61 bytes.
+    Returns (number of points, where the whole batches end). There is a point wherever an index entry is due, which is
+    more than `interval` bytes after the last one. It takes four numbers in `points`: last offset and position of the
+    batch, the largest timestamp so far and the last offset of the batch that has it. `state` carries over from call to
+    call: bytes since the last point, the largest timestamp and its offset. `points` needs room for one point per batch,
+    which has at least 61 bytes.
     """
-    if end > len(buf) or len(state) < 3 or len(points) < 4 * (end // 61):
+    if end > len(buf) or len(state) < 3 or len(points) < 4 * (end // HEADER_SIZE):
         raise ValueError("the points need more room")
     at = 0
     count = 0
-    while end - at >= 61:
-        size = 12 + _int32(buf, at + 8)
-        if size < 61 or size > end - at:
+    while end - at >= HEADER_SIZE:
+        size = LOG_OVERHEAD + load_int32(buf, at + LENGTH_AT)
+        if size < HEADER_SIZE or size > end - at:
             break
-        last_offset = (_int32(buf, at) << 32) + (_int32(buf, at + 4) & 0xFFFFFFFF) + _int32(buf, at + 23)
-        timestamp = (_int32(buf, at + 35) << 32) + (_int32(buf, at + 39) & 0xFFFFFFFF)
+        last_offset = load_int64(buf, at) + load_int32(buf, at + LAST_OFFSET_DELTA_AT)
+        timestamp = load_int64(buf, at + MAX_TIMESTAMP_AT)
         if timestamp > state[1]:
             state[1] = timestamp
             state[2] = last_offset
@@ -297,14 +273,6 @@ def index_points(buf: Any, end: int, position: int, interval: int, state: Any, p
             state[0] += size
         at += size
     return count, at
-
-
-def _int32(buf: Any, pos: int) -> int:
-    value: int = buf[pos]
-    value = value << 8 | buf[pos + 1]
-    value = value << 8 | buf[pos + 2]
-    value = value << 8 | buf[pos + 3]
-    return value - 0x100000000 if value > 0x7FFFFFFF else value
 
 
 def header_spans(buf: Any, pos: int, end: int) -> list[int]:
@@ -345,17 +313,6 @@ def _append_varint(out: bytearray, value: int) -> None:
         out.append(0x80 | (half & 0x7F))
         half >>= 7
     out.append(half)
-
-
-def varint_size(value: int) -> int:
-    """Bytes that a zigzag varint of `value` takes."""
-    half = value if value >= 0 else -1 - value
-    size = 1
-    half >>= 6
-    while half > 0:
-        half >>= 7
-        size += 1
-    return size
 
 
 def _append_headers(out: bytearray, headers: Any) -> None:

@@ -3,10 +3,10 @@
 Reading goes through an index: one pass of the kernel finds where each key and value lies, and objects are made only of
 what is asked for. Building makes the whole batch in one buffer.
 
-Rebuilding keeps what the log must not lose. A batch that is recompressed keeps every byte of its records. A batch from
-which compaction takes records keeps its base offset, last offset delta and base sequence, for the producer's state is
-restored from them, so that its records' offset deltas have gaps; emptied, it is a bare header. Where a delete horizon
-is set, it takes the place of the base timestamp, and the records' timestamp deltas are rewritten against it.
+Rebuilding keeps what the log must not lose. A batch from which compaction takes records keeps its base offset, last
+offset delta and base sequence, from which the producer's state is restored, so that the offset deltas of its records
+have gaps; emptied, it is a bare header. If a delete horizon is set, it takes the place of the base timestamp, and the
+records' timestamp deltas are rewritten against it.
 
 A control batch holds one record: key = version int16, type int16 (0 abort, 1 commit); for these two the value is
 version int16, coordinator epoch int32.
@@ -26,6 +26,7 @@ from tidelog.wire.batch import (
     DELETE_HORIZON_FLAG,
     HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
+    MIN_RECORD_SIZE,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -80,7 +81,7 @@ class RecordIndex:
         self.header = header = read_header(view)
         self.payload = payload = unpack(view, header, limit_bytes)
         self.count = count = header.record_count
-        if count < 0 or count * kernel.MIN_RECORD_SIZE > len(payload):
+        if count < 0 or count * MIN_RECORD_SIZE > len(payload):
             raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {len(payload)} bytes")
         self.columns = array("q", bytes(8 * kernel.COLUMNS * count))
         # An empty array would reach the compiled kernel as a buffer without an address.
@@ -255,17 +256,6 @@ def read_end_txn_marker(batch: Buffer) -> EndTxnMarker | None:
     if version < 0:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"transaction marker version {version} is negative")
     return EndTxnMarker(kind, coordinator_epoch)
-
-
-def recompress(
-    batch: Buffer, codec: int, level: int | None = None, limit_bytes: int = DEFAULT_LIMIT_BYTES
-) -> bytearray:
-    """The same batch packed by another codec: records, offsets, timestamps and producer fields are unchanged."""
-    view = memoryview(batch)
-    header = read_header(view)
-    payload = unpack(view, header, limit_bytes)
-    header = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
-    return pack_batch(header, compress(codec, payload, level))
 
 
 def retain(

@@ -35,7 +35,7 @@ STRUCTURES = {
     "GroupOverrides": ("group",),
     "Limits": ("net",),
     "LogConfig": ("log", "replica", "api"),
-    "Settings": ("control",),
+    "ControllerSettings": ("control",),
     "TxnConfig": ("txn",),
 }
 #: rooms that are no part of a broker, and modules that only speak about settings

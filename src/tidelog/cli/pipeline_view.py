@@ -126,10 +126,11 @@ class LiveTable(Quiet):
 
     def _draw(self, drawn: Any) -> None:
         self._drawn = drawn
-        self._is_drawing = self._is_stale = True
-        try:
-            # Once more where the size has changed meanwhile.
-            while self._is_stale:
+        self._is_stale = True
+        # Once more where the size has changed meanwhile, be it at the very end of the drawing.
+        while self._is_stale:
+            self._is_drawing = True
+            try:
                 self._is_stale = False
                 if self._console.size != self._size:
                     self._size = self._console.size
@@ -137,15 +138,25 @@ class LiveTable(Quiet):
                     self._console.clear()
                     self._live = self._begin()
                     self._live.start()
-                self._live.update(drawn, refresh=True)
+                self._live.update(self._drawn, refresh=True)
+            finally:
+                self._is_drawing = False
+
+    def _print(self, notice: Notice) -> None:
+        """A resize that comes meanwhile is drawn afterwards: its signal must not write into what is being written."""
+        self._is_drawing = True
+        try:
+            self._console.print(f"[yellow]{_escaped(notice.message)}[/yellow]")
+            if notice.hint:
+                self._console.print(f"  {_escaped(notice.hint)}")
         finally:
             self._is_drawing = False
+        if self._is_stale and self._drawn is not None:
+            self._draw(self._drawn)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Notice):
-            self._console.print(f"[yellow]{_escaped(event.message)}[/yellow]")
-            if event.hint:
-                self._console.print(f"  {_escaped(event.hint)}")
+            self._print(event)
         elif isinstance(event, Progress):
             self._draw(drawn(event))
 

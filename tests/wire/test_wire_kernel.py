@@ -63,7 +63,8 @@ def index(kernel: ModuleType, payload: bytes, count: int, dense: bool = True) ->
 
 contents = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=60, max_size=200))
 header_lists = st.lists(st.tuples(st.text(max_size=8), st.one_of(st.none(), st.binary(max_size=10))), max_size=4)
-timestamps = st.integers(min_value=-(2**62), max_value=2**62)
+# The difference of any two fits into 64 bits.
+timestamps = st.integers(min_value=-(2**62), max_value=2**62 - 1)
 record_lists = st.lists(st.tuples(timestamps, contents, contents, header_lists), min_size=1, max_size=30)
 EDGES = [0, 1, -1, 63, 64, -64, -65, 8191, 8192, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63)]
 

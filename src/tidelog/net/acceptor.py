@@ -9,12 +9,12 @@ whoever comes) in three cases:
 
 The first two hold for all listeners together, and for one that has limits of its own (`of_listeners`).
 
-Established connections are served all the time. Too many from one address are accepted and closed at once: resting
-would keep everyone else out.
+Established connections are served all the time. A connection too many from one address is accepted and closed at once:
+resting would keep everyone else out.
 
-A protected listener, the one that brokers use among themselves, knows only the last case, so that clients cannot keep
-replication out. What it takes beyond `max_connections` is made up for by closing the connection of another listener
-that has been quiet the longest.
+A protected listener, the one that brokers use among themselves, rests only in the last case, so that clients cannot
+keep replication out. For each connection that it takes beyond `max_connections`, the connection of another listener
+that has been quiet the longest is closed.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Acceptor:
         ) and self._opens(listener.gate, *own, f"connections of the listener {listener.name}")
 
     def _opens(self, gate: Gate, max_connections: int, rate: int, what: str) -> bool:
-        """Whether one more may come in; where not, who asked rests until that may have changed."""
+        """Whether one more may come in; if not, the listener rests until that may have changed."""
         server = self._server
         if 0 <= max_connections <= gate.connections:
             server.log(f"all {max_connections} {what} are taken: new ones wait until one closes")

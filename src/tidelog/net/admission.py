@@ -1,10 +1,10 @@
-"""All but small requests are admitted one by one, so that what they hold together is bounded.
+"""All but small requests are admitted one by one, so that the memory they hold together is bounded.
 
-Such a request reserves its announced size when its beginning was read, before anything else of it is, and waits in
-line, unread, while others have reserved too much. The reservation is only a number; memory still follows what arrives.
-One request is always admitted, so a limit smaller than a request delays but does not refuse it. Where others wait, the
-one that was admitted first has a time to arrive: whoever sends half of a request and rests must not keep the others
-out.
+Such a request reserves its announced size as soon as its beginning has been read. While others have reserved too much,
+it waits in line and is not read further. The reservation is only a number; memory still follows what arrives. One
+request is always admitted, so a limit smaller than a request delays it but does not refuse it. While others wait, the
+request that was admitted first has a limited time to arrive: a client that sends half of a request and then pauses must
+not keep the others out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Admission:
         self._patience: TimerTask | None = None
 
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Whether a request may be read now; if not, the connection will be told when it may."""
+        """Whether a request may be read now; if not, the connection is told when it may."""
         while self._waiting and self._waiting[0][0].closed:
             self._waiting.popleft()
         if self._waiting or (self.reserved_bytes and self.reserved_bytes + size_bytes > self._most_bytes()):

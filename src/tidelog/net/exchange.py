@@ -1,4 +1,4 @@
-"""One request and its answer. The door through which the rest of the broker sees the network.
+"""One request and its answer: all that the rest of the broker sees of the network.
 
     dispatch(exchange, frame)     # frame: the request without its size prefix, writable, valid until dispatch returns
 
@@ -6,8 +6,8 @@ An exchange is answered once, from within `dispatch` or any time later: with a r
 acks=0) or by closing the connection. Answers may be given in any order; the connection sends them in the order of the
 requests. Until it is answered or says `allow_next`, the connection's next request is not dispatched.
 
-If the connection goes first, `on_abandoned` is called, if set, so that whatever waits for this request can let go;
-an answer that comes afterwards is accepted and dropped. All of this happens on the loop's thread.
+If the connection ends first, `on_abandoned` is called, if set, so that whatever works on this request can let go; an
+answer given after that is dropped without an error. All of this happens on the loop's thread.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Exchange:
         self.reply(_NOTHING)
 
     def close(self, last_words: Sequence[Part] = _NOTHING) -> None:
-        """Answer by closing: what came before this request is answered and sent, then `last_words`, then the end."""
+        """Answer by closing: earlier requests are answered first, then `last_words` are sent, then it ends."""
         self._closes = True
         self.reply(last_words)
 
     def allow_next(self) -> None:
-        """Let the connection's next request be dispatched though this one is not answered yet."""
+        """Let the connection's next request be dispatched although this one is not answered yet."""
         self.connection._on_allow_next(self)

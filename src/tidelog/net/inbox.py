@@ -1,9 +1,9 @@
 """What a connection has received and not dispatched: part of a frame, or frames whose turn has not come.
 
-It holds no buffer while it is empty, a copy of the exact size for a little, and one from the pool for more. A buffer
-grows with the bytes that have arrived (to a small multiple of their number), never with what a size prefix claims. The
-largest, which are admitted one by one, are mapped instead: such a buffer has its full size from the start, and takes
-memory as it is filled.
+An empty inbox holds no buffer. A few bytes are kept in a copy of their exact size, more in a buffer from the pool. A
+buffer grows with the bytes that have arrived (to a small multiple of their number), never with what a size prefix
+claims. The largest requests, which are admitted one by one, get a mapped buffer instead: it has its full size from the
+start, but takes memory only as it is filled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client may take of the broker: sizes, counts and times, all of them finite by default.
+"""How much of the broker a client may use: sizes, counts and times, all of them finite by default.
 
 The names are Kafka's where Kafka has them. Its own defaults leave connections unbounded; a broker that is one process
 with a file descriptor limit cannot, so `max_connections` has a number here.
@@ -14,7 +14,7 @@ MIB = 1024 * KIB
 
 
 class ListenerLimits(NamedTuple):
-    """What one listener may take, beside what all of them may; -1: no limit of its own."""
+    """Limits of a single listener, in addition to those for all listeners together; -1: no limit of its own."""
 
     max_connections: int = -1
     max_connection_creation_rate: int = -1

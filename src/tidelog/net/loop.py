@@ -2,10 +2,10 @@
 
 One turn:
 
-    wait          for a descriptor, the timer's next deadline or a wake-up; without work or deadline, for ever; how,
-                  says `tidelog.net.waiting`
+    wait          for a descriptor, the timer's next deadline or a wake-up; without work or deadline, for ever
+                  (see `tidelog.net.waiting`)
     descriptors   their callbacks, in the order epoll gives them
-    soon          what `call_soon` had queued when this step began; what they queue in turn waits for the next turn
+    soon          what `call_soon` had queued when this step began; what these callbacks queue waits for the next turn
     timer         what is due
     turn end      what `at_turn_end` collected: replies are written and closed sockets given back here
 
@@ -15,8 +15,8 @@ Sockets are closed at the end of a turn and not before: within a turn the same n
 A callback that raises is reported to `on_error`, and the loop goes on. Only `stop`, which any thread or signal handler
 may call, ends it, after the turn at hand.
 
-Wake-ups travel through a pipe, not an eventfd, since the interpreter's own signal wake-up writes single bytes. Without
-it a signal that arrives just before epoll begins to wait would be seen only after the next event.
+Wake-ups travel through a pipe rather than an eventfd, because the interpreter's own signal wake-up writes single bytes.
+Without it, a signal that arrives just before epoll begins to wait would be noticed only after the next event.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ class Loop:
             self.on_error(f"{callback!r} failed", error)
 
     def _wake(self) -> None:
-        # Whoever finds the flag set has queued its callback before the loop takes the flag down and looks at the
-        # queue, so one byte in the pipe is enough for all.
+        # If the flag is set already, this callback was queued before the loop clears the flag and looks at the queue,
+        # so one byte in the pipe is enough for all.
         if not self._wake_pending:
             self._wake_pending = True
             try:

@@ -5,11 +5,12 @@ one turn should cost one system call. A large part leaves by itself, without a c
 `sendfile`, straight from the page cache. Until the last part the kernel is told that more is coming (MSG_MORE), so
 that a header does not travel in a packet of its own before the file that it announces.
 
-A slice up to SMALL_SLICE_BYTES is read and joined like bytes: for those the two extra system calls cost more than the
-copy saves, all the more when a fetch returns a little from each of many partitions.
+A slice of up to SMALL_SLICE_BYTES is read and joined like bytes: the two extra system calls would cost more than the
+saved copy, especially when a fetch returns a little from each of many partitions.
 
-A file may have become shorter since the slice was made (its log was truncated). The size was promised to the peer in
-the frame's length, so there is no right way to go on: `TruncatedSliceError`, and the connection must be closed.
+A file may have become shorter since the slice was made, because its log was truncated. The frame's length has promised
+the full size to the peer, so there is no way to continue: `TruncatedSliceError` is raised, and the connection must be
+closed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class TruncatedSliceError(Exception):
 
 
 def release(part: Part) -> None:
-    """A part was sent or will never be."""
+    """To be called when a part has been sent or never will be."""
     if not isinstance(part, _BYTES):
         give_back = getattr(part, "release", None)
         if give_back is not None:
@@ -74,7 +75,7 @@ class Outbox:
             self.parts.append(part)
 
     def flush(self, transport: Transport) -> int:
-        """Send until nothing is left, the peer takes no more, or others should have their turn; the bytes sent."""
+        """Send until nothing is left, the peer accepts no more, or it is the others' turn; returns the bytes sent."""
         if len(self.parts) == 1 and type(data := self.parts[0]) is bytes:
             # What nearly every answer is: all of it in one piece, and nothing behind it.
             return self._send_last(transport, data)

@@ -1,12 +1,11 @@
-"""Buffers for frames that are too large for the shared area, kept for the next one.
+"""Buffers for frames that are too large for the shared area, kept for reuse.
 
-A fresh buffer of a megabyte costs more than receiving a megabyte: each of its pages is mapped and zeroed first. So
-what a finished frame gives back is kept, up to KEPT_BYTES in all, and handed out again.
+A fresh buffer of a megabyte costs more than receiving a megabyte: each of its pages is mapped and zeroed first. So the
+buffer of a finished frame is kept, up to KEPT_BYTES in all, and handed out again.
 
-Memory follows what has arrived, not what a client claims to be sending: the size asked for is a small multiple of the
-bytes there are, and a kept buffer that would hold the whole frame is given instead only if it is not more than
-_GENEROSITY times as large. Otherwise a few bytes on many connections could tie up every large buffer that others
-give back.
+Memory follows what has arrived, not what a client claims to be sending: callers ask for a small multiple of the bytes
+they have, and get a kept buffer that would hold the whole frame only if it is at most _GENEROSITY times as large.
+Otherwise a few bytes on many connections could tie up every large buffer that is given back.
 """
 
 from __future__ import annotations

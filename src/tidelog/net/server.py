@@ -1,8 +1,8 @@
 """The connections of a broker: what they share, how many there are, and how they all end.
 
-Shared are the receive area (see `connection`), the pool of large buffers and the counters. Draining ends in good
-order: no new connections and no new requests; requests under way are answered, the answers are sent, and each
-connection closes when that is done. What is left at the deadline is closed as it is.
+They share the receive area (see `connection`), the pool of large buffers and the counters. Draining ends everything in
+good order: no new connections and no new requests; requests under way are answered, the answers are sent, and each
+connection closes when that is done. Whatever is left at the deadline is closed as it is.
 
 Requests that are not small, and with `queued_max_request_bytes` all that do not fit into the area, are admitted one by
 one (see `admission`). The large and the huge ones have budgets of their own, so that they do not keep producers of
@@ -94,13 +94,13 @@ class Server:
     ) -> tuple[str, int]:
         """Listen on every address that `host` stands for, all with one port; an empty host is every interface.
 
-        Port 0 lets the system choose. The first address is returned. `protected` is for the listener between brokers,
-        `transport` makes what a connection reads and writes through of its socket.
+        Port 0 lets the system choose. The first address is returned. `protected` is for the listener between brokers;
+        `transport` wraps a socket in what a connection reads from and writes to.
         """
         return self._acceptor.listen(host, port, listener_name, protected, transport)
 
     def limits_changed(self) -> None:
-        """A limit on connections was changed while some may be waiting for it."""
+        """A limit on connections has changed; some may have been waiting for that."""
         self._acceptor.limits_changed()
 
     def drain(self, done: Callable[[], object], deadline_ms: int | None = None) -> None:
@@ -144,7 +144,7 @@ class Server:
             self.loop.call_soon(done)
 
     def _admission_to(self, size_bytes: int) -> Admission | None:
-        """Where a request of that size, which did not arrive at once, asks to be read on; None: it need not ask."""
+        """Where a request of that size, which did not arrive at once, has to be admitted; None if it need not be."""
         limits = self.limits
         if size_bytes > limits.huge_request_bytes or limits.queued_max_request_bytes >= 0:
             return self._huge
@@ -153,7 +153,7 @@ class Server:
         return self._medium if size_bytes > limits.medium_request_bytes else None
 
     def read_area(self) -> memoryview:
-        """Where a connection reads that holds next to nothing: a small piece while memory is short, since what is read
+        """Where a connection with an almost empty inbox reads: a small area while memory is short, since what is read
         of a request that must wait is kept."""
         return self._short_area if self._medium.is_full else self.area
 

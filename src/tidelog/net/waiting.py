@@ -1,14 +1,14 @@
-"""How the loop waits for the next event: asleep, or for a moment awake.
+"""How the loop waits for the next event: asleep, or awake for a moment first.
 
-To sleep costs nothing while it lasts, but to be woken costs both sides: the kernel has to bring back a processor that
-it had put to rest, which takes tens of microseconds, in a virtual machine more, and the one who sends pays for it too.
-A lone client that waits for each answer before it asks again meets that price on every request, and nobody else needs
-the processor meanwhile. So after a run of short waits that all ended with the same single descriptor, the loop looks
-again and again for a moment before it goes to sleep, and lets whoever wants the processor have it in between.
+Sleeping costs nothing while it lasts, but waking up costs both sides: the kernel has to bring back a processor that it
+had put to rest. That takes tens of microseconds, more in a virtual machine, and the sender pays for it too. A single
+client that waits for each answer before it sends the next request pays that price every time, while nobody else needs
+the processor. So after a run of short waits that all ended with the same single descriptor, the loop polls for a moment
+before it goes to sleep, and yields the processor between polls.
 
-Where several clients are served nobody stays awake: the processor that is spent on looking is then the one that a
-client would run on. A moment spent in vain is not followed by another before the run has begun anew, so a broker with
-nothing to do, or with a request now and then, sleeps.
+With several clients the loop does not stay awake: the processor that it would spend on polling is the one that a client
+would run on. After a moment spent in vain the run has to begin anew, so a broker with nothing to do, or with a request
+now and then, sleeps.
 """
 
 from __future__ import annotations

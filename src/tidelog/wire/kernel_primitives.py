@@ -42,13 +42,9 @@ def read_varint64(data: Any, pos: int, end: int) -> Varint:
 
 def _read_varint(data: Any, pos: int, end: int, last_shift: int, last_byte: int) -> Varint:
     """The last byte that is allowed holds the bits from `last_shift` on, and must not be larger than `last_byte`."""
-    # Nearly all numbers have one byte or two, which do without the loop.
     if pos >= end:
         return _MALFORMED
     byte: int = data[pos]
-    if pos + 1 < end and (second := data[pos + 1]) < 0x80 <= byte:
-        raw = byte & 0x7F | second << 7
-        return _new(Varint, ((raw >> 1) ^ -(raw & 1), pos + 2))
     pos += 1
     negative = byte & 1
     half = (byte & 0x7F) >> 1

@@ -14,7 +14,6 @@ from net_site import Client, Site, reply_to, request
 
 from tidelog.net import Connection, Exchange, Limits
 from tidelog.net.states import (
-    DROPS_ANSWERS,
     IS_PAUSED,
     IS_RESUMING,
     TAKES_INPUT,
@@ -25,6 +24,7 @@ from tidelog.net.states import (
 )
 
 MakeSite = Callable[..., Site]
+DROPS_ANSWERS = {State.HANGING_UP, State.CLOSED}
 UNREAD = bytes(8_000_000)  # more than the buffers of two sockets take
 
 # One row a state and one column an event, in the order of their definition; a dot is what cannot happen.

@@ -35,7 +35,7 @@ from tidelog.net.exchange import Exchange
 from tidelog.net.inbox import SIZE_BYTES, SMALL_BYTES, Inbox, size_at
 from tidelog.net.loop import BROKEN, READ, WRITE
 from tidelog.net.outbox import Outbox, TruncatedSliceError, release
-from tidelog.net.states import DROPS_ANSWERS, IS_PAUSED, IS_RESUMING, TAKES_INPUT, Event, State, next_state
+from tidelog.net.states import IS_PAUSED, IS_RESUMING, TAKES_INPUT, Event, State, next_state
 from tidelog.net.transport import Transport
 from tidelog.timer import TimerTask
 
@@ -48,8 +48,10 @@ SMALLEST_REQUEST_BYTES = 8  # api key, api version, correlation id
 # The states and events that nearly every request meets, by names that are found faster than members of an enum.
 _READING: Final = State.READING
 _RESUMING: Final = State.RESUMING
+_HANGING_UP: Final = State.HANGING_UP
 _CLOSED: Final = State.CLOSED
 _CAUGHT_UP: Final = Event.CAUGHT_UP
+_TURN_USED_UP: Final = Event.TURN_USED_UP
 
 
 class Connection:
@@ -144,7 +146,8 @@ class Connection:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _on_answer(self, exchange: Exchange) -> None:
-        if self._state is not _READING and self._state in DROPS_ANSWERS:
+        state = self._state
+        if state is _HANGING_UP or state is _CLOSED:  # too late
             for part in exchange._answer or ():
                 release(part)
             return
@@ -269,7 +272,7 @@ class Connection:
                 self.last_active_ms = self._loop.now_ms
         free = self._may_dispatch()
         state = self._state
-        if state is not _READING:
+        if state is not _READING and state is not _RESUMING:
             if free and state in IS_PAUSED:
                 state = self._move(Event.UNBLOCKED)
                 self._loop.call_soon(self._resume)
@@ -377,7 +380,7 @@ class Connection:
                 outcome = Event.BLOCKED
                 break
             if frames_left == 0:
-                outcome = Event.TURN_USED_UP
+                outcome = _TURN_USED_UP
                 break
             frames_left -= 1
             exchange = self._serial = Exchange(self, now_ms)
@@ -398,7 +401,7 @@ class Connection:
         self._inbox.keep(view, begin, end)
         if outcome is not _CAUGHT_UP or before is not _READING:
             self._move(outcome)
-            if outcome is Event.TURN_USED_UP:
+            if outcome is _TURN_USED_UP:
                 self._loop.call_soon(self._resume)
         if end - begin > SMALL_BYTES and free and self._state is _READING:
             self._reserve_memory(self._inbox.needed_bytes())

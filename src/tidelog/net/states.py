@@ -135,8 +135,6 @@ TAKES_INPUT: Final = frozenset((State.READING, State.PAUSED, State.RESUMING))
 IS_PAUSED: Final = frozenset((State.PAUSED, State.PAUSED_AT_END))
 #: in these a whole request waits for the next turn
 IS_RESUMING: Final = frozenset((State.RESUMING, State.RESUMING_AT_END))
-#: in these an answer comes too late and is dropped
-DROPS_ANSWERS: Final = frozenset((State.HANGING_UP, State.CLOSED))
 
 
 def next_state(state: State, event: Event) -> State:

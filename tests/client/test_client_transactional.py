@@ -302,7 +302,7 @@ def test_a_transaction_goes_through_its_states_in_order(client: Client, topic: s
     assert producer.prepare() is None
     producer.begin()
     producer.commit()
-    with pytest.raises(Refused, match="name"):
+    with pytest.raises(Refused, match="must not be empty"):
         client.transactional_producer("")
     # The coordinator has heard of none of these.
     assert client.transactions.describe(producer.transactional_id).state == "Empty"

@@ -130,7 +130,7 @@ min.cleanable.ratio = 0.25
 def test_toml_says_how_to_write_a_name_that_begins_another() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_toml(b'log.dir = "/a"\nlog.dir.failure.timeout.ms = 1', "x.toml")
-    assert "quoted" in caught.value.explain() and caught.value.where == "x.toml"
+    assert "quote a name" in caught.value.explain() and caught.value.where == "x.toml"
 
 
 @pytest.mark.parametrize("text", [b"a = ", b"a = 2020-01-01", b"\xff", b'log.dirs = "a"\n"log.dirs" = "b"'])

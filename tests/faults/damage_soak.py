@@ -137,7 +137,7 @@ def full(broker: RunningBroker, volume: SmallVolume) -> tuple[str, str, str, lis
     volume.make_room()
     if produce(broker, "t", b"z" * 9000).error_code:
         faults.append("writes are refused although there is room")
-    said += "; " + await_notice(broker, "room again")
+    said += "; " + await_notice(broker, "space again")
     return "nothing", said, f"{read} while full, writes again after retention", faults
 
 

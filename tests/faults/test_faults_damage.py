@@ -101,7 +101,7 @@ def test_a_full_volume_refuses_writes_serves_reads_says_so_and_recovers_by_itsel
         assert produce(broker, "t", b"y" * 9000).error_code == 0
         assert create(broker, "new", 20) == 0
         commit(broker, "t", 42)
-        await_notice(broker, "room again")
+        await_notice(broker, "space again")
         assert len([line for line in notices(broker) if "is full" in line]) == 1
         produce_many(broker, "new", 10)
         broker.kill()

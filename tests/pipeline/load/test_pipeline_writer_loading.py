@@ -34,7 +34,7 @@ class Loading:
         self.bootstrap = bootstrap
         self.topic = topic
         with Client(bootstrap) as client:
-            client.admin.create_topic(topic, PARTITIONS)
+            client.admin.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})  # their times are old
 
     def load(self, *paths: Path | str, job: str | None = None, **how: Any) -> LoadDone:
         wanted = Load(

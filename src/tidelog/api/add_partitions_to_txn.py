@@ -21,7 +21,7 @@ FIRST_BATCHED_VERSION: Final = 4
 
 
 def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> messages.AddPartitionsToTxnResponse | None:
-    doors = request.doors
+    transactions = request.doors.transactions
     if request.version < FIRST_BATCHED_VERSION:
         unknown = _unknown(body.v3_and_below_topics, request)
         if unknown:
@@ -29,17 +29,14 @@ def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> messag
             return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         gathering: Request | GatheringTicket[messages.AddPartitionsToTxnResponse] = request
     else:
-        gathering = GatheringTicket(request, doors.transactions.room.merged)
-    clock = doors.host.clock
-    decisions = doors.transactions.room.add_partitions_to_txn(
-        gathering, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
-    )
+        gathering = GatheringTicket(request, transactions.room.merged)
+    decisions = transactions.room.add_partitions_to_txn(gathering, body, context_of(request), *transactions.now())
     if not decisions:
         return messages.AddPartitionsToTxnResponse()
     if isinstance(gathering, GatheringTicket):
         gathering.missing = len(decisions)
     for decision in decisions:
-        doors.transactions.carry_out(decision)
+        transactions.carry_out(decision)
     return None
 
 

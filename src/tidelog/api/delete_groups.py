@@ -13,16 +13,14 @@ if TYPE_CHECKING:
 
 
 def handle(body: messages.DeleteGroupsRequest, request: Request) -> messages.DeleteGroupsResponse | None:
-    clock = request.doors.host.clock
+    groups = request.doors.groups
     gathering = GatheringTicket(request, _merged)
-    decisions = request.doors.groups.room.delete_groups(
-        gathering, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()
-    )
+    decisions = groups.room.delete_groups(gathering, body, context_of(request), *groups.now())
     if not decisions:
         return messages.DeleteGroupsResponse()
     gathering.missing = len(decisions)
     for decision in decisions:
-        request.doors.groups.carry_out(decision)
+        groups.carry_out(decision)
     return None
 
 

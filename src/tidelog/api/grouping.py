@@ -69,8 +69,7 @@ def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswe
 
 def told(deciding: Callable[[Ticket, Body, RequestContext, int, int], Decision], body: Body, request: Request) -> Any:
     """The response that a method of the group room gives at once."""
-    clock = request.doors.host.clock
-    decision = deciding(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
+    decision = deciding(request, body, context_of(request), *request.doors.groups.now())
     return decision.replies[0].message
 
 
@@ -95,9 +94,8 @@ def decide(
 ) -> None:
     """Hands the request to a method of the group room; the answer comes through its ticket."""
     ticket = ticket or request
-    doors = request.doors
-    clock = doors.host.clock
-    doors.groups.carry_out(deciding(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()))
+    groups = request.doors.groups
+    groups.decide(deciding, ticket, body, context_of(request))
     if not request.exchange.answered:
         # A parked join or sync: if the client goes, its place in the group stays and the answer is dropped.
-        request.exchange.on_abandoned = lambda: doors.groups.room.cancel(ticket)
+        request.exchange.on_abandoned = lambda: groups.room.cancel(ticket)

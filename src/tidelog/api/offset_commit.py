@@ -21,13 +21,10 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(body: messages.OffsetCommitRequest, request: Request) -> None:
-    doors = request.doors
+    groups = request.doors.groups
     unknown = _take_out_unknown(body, request)
     ticket = request if not unknown else AmendingTicket(request, adding_topics(unknown))
-    clock = doors.host.clock
-    doors.groups.carry_out(
-        doors.groups.room.offset_commit(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
-    )
+    groups.decide(groups.room.offset_commit, ticket, body, context_of(request))
 
 
 def _take_out_unknown(body: messages.OffsetCommitRequest, request: Request) -> list[Answer]:

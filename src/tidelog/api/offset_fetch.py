@@ -22,13 +22,10 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
-    doors = request.doors
+    groups = request.doors.groups
     unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
     ticket = request if not unknown else AmendingTicket(request, _adding(unknown))
-    clock = doors.host.clock
-    doors.groups.carry_out(
-        doors.groups.room.offset_fetch(ticket, body, context_of(request), clock.monotonic_ms(), clock.wall_ms())
-    )
+    groups.decide(groups.room.offset_fetch, ticket, body, context_of(request))
 
 
 def _adding(unknown: dict[str, list[Answer]]) -> Callable[[messages.OffsetFetchResponse], None]:

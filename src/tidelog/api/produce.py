@@ -442,10 +442,10 @@ class PendingProduce:
     # --- waiting for other replicas, and for the disk -------------------------------------------------
 
     def _flush(self, partition: Partition, response: Answer) -> None:
-        def flushed(error_code: int) -> None:
+        def flushed(error: ErrorCode) -> None:
             self.flushing -= 1
-            if error_code:
-                response.error_code = error_code
+            if error is not ErrorCode.NONE:
+                response.error_code = error
             if self.parked is not None and self.parked.waiting and self.try_complete():
                 self.parked.cancel()
 

@@ -20,6 +20,4 @@ def decide(
     deciding: Callable[[Ticket, Body, RequestContext, int, int], TxnDecision], body: Body, request: Request
 ) -> None:
     """Hands the request to a method of the transaction room; the answer comes through its ticket."""
-    doors = request.doors
-    clock = doors.host.clock
-    doors.transactions.carry_out(deciding(request, body, context_of(request), clock.monotonic_ms(), clock.wall_ms()))
+    request.doors.transactions.decide(deciding, request, body, context_of(request))

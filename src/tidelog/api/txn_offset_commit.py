@@ -72,16 +72,9 @@ def _understood(code: ErrorCode, request: Request) -> int:
 
 
 def _commit(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], guard: int) -> None:
-    doors = request.doors
-    clock = doors.host.clock
-    decision = doors.groups.room.txn_offset_commit(
-        AmendingTicket(request, adding_topics(unknown)),
-        body,
-        context_of(request),
-        clock.monotonic_ms(),
-        clock.wall_ms(),
-    )
-    doors.groups.carry_out(decision, guard)
+    groups = request.doors.groups
+    ticket = AmendingTicket(request, adding_topics(unknown))
+    groups.decide(groups.room.txn_offset_commit, ticket, body, context_of(request), guard)
 
 
 def _refuse(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], code: int) -> None:

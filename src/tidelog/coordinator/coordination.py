@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from tidelog.coordinator.loading import NO_PRODUCER, Loaded, parse
-from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, TimerKey
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.deciding.room import Room
+from tidelog.deciding.turn import RequestContext
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, AppendOrigin
 from tidelog.node.data_plane import DataPlane
@@ -32,6 +33,7 @@ from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import build_batch
 
 D = TypeVar("D", bound=Decision)
+Body = TypeVar("Body")
 
 CHUNK_BYTES: Final = 1 << 20
 PATIENCE_MS: Final = 60_000
@@ -125,9 +127,20 @@ class Coordination(Generic[D]):
         self.removed(partition.index)
 
     def _load_ended(self, index: int) -> None:
-        self.carry_out(self._room.load_end(index, *self._now()))
+        self.carry_out(self._room.load_end(index, *self.now()))
 
     # --- decisions ----------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        deciding: Callable[[Ticket, Body, RequestContext, int, int], D],
+        ticket: Ticket,
+        body: Body,
+        context: RequestContext,
+        guard: int = NO_GUARD,
+    ) -> None:
+        """Hands a request to a method of the room and carries out what it decides; the ticket gets the answer."""
+        self.carry_out(deciding(ticket, body, context, *self.now()), guard)
 
     def carry_out(self, decision: D, guard: int = NO_GUARD) -> None:
         """`guard` is what the verification of a transaction gave, where the records belong to one."""
@@ -136,7 +149,7 @@ class Coordination(Generic[D]):
             try:
                 flush_due = self._append(decision, guard)
             except CodedError as error:
-                decision = self._room.append_failed(decision, error.code, *self._now())
+                decision = self._room.append_failed(decision, error.code, *self.now())
         self._set_timers(decision)
         effects = self._effects(decision)
         if flush_due:
@@ -153,12 +166,12 @@ class Coordination(Generic[D]):
     def _conclude_when_flushed(self, index: int, replies: list[Reply], effects: Callable[[], None] | None) -> None:
         partition = self._data.partition(self.topic, index)
 
-        def flushed(error_code: int) -> None:
+        def flushed(error: ErrorCode) -> None:
             nonlocal replies
-            if not error_code:
+            if error is ErrorCode.NONE:
                 self._conclude(index, replies, effects)
                 return
-            self._send_failures(replies, ErrorCode.of(error_code))
+            self._send_failures(replies, error)
             replies = []
             if effects is not None and self._data.replicas.partitions.get(partition.key) is partition:
                 # The records stay, and what follows from them must not come before they are safe.
@@ -215,7 +228,7 @@ class Coordination(Generic[D]):
     def _due(self, key: TimerKey) -> Callable[[], None]:
         def due() -> None:
             self._timers.pop(key, None)
-            self.carry_out(self._room.on_timer(key, *self._now()))
+            self.carry_out(self._room.on_timer(key, *self.now()))
 
         return due
 
@@ -233,7 +246,7 @@ class Coordination(Generic[D]):
     def _send_failures(self, replies: list[Reply], error: ErrorCode) -> None:
         _send([Reply(reply.ticket, self._room.failed(reply.message, error)) for reply in replies])
 
-    def _now(self) -> tuple[int, int]:
+    def now(self) -> tuple[int, int]:
         """Monotonic and wall time, as the rooms take them."""
         clock = self._host.clock
         return clock.monotonic_ms(), clock.wall_ms()

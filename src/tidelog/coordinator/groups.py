@@ -36,11 +36,11 @@ class GroupCoordination(Coordination[Decision]):
             name: None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
             for name, topic in topics.items()
         }
-        for decision in self.room.on_topics_changed(changes, *self._now()):
+        for decision in self.room.on_topics_changed(changes, *self.now()):
             self.carry_out(decision)
 
     def topic_deleted(self, topic: Topic) -> None:
-        for decision in self.room.on_topic_deleted(topic.name, topic.topic_id, *self._now()):
+        for decision in self.room.on_topic_deleted(topic.name, topic.topic_id, *self.now()):
             self.carry_out(decision)
 
     def configure_group(self, group_id: str, overrides: Mapping[str, str]) -> None:

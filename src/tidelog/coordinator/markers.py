@@ -57,7 +57,7 @@ class Markers:
             if log_to_flush is None:
                 done(ErrorCode.NONE)
             else:
-                self._data.flushing.flush(log_to_flush, lambda error_code: done(ErrorCode.of(error_code)))
+                self._data.flushing.flush(log_to_flush, done)
 
     def _append(self, topic: str, index: int, ending: Ending) -> Log | None:
         """The log, where it is to be flushed before anybody hears of the marker."""

@@ -84,7 +84,7 @@ class TransactionCoordination(Coordination[TxnDecision]):
         def written(at: TopicPartition, code: ErrorCode) -> None:
             results[at] = code
             if len(results) == len(markers.partitions):
-                self.carry_out(self.room.markers_written(markers, results, *self._now()))
+                self.carry_out(self.room.markers_written(markers, results, *self.now()))
 
         for at in markers.partitions:
             self._markers.write(at.topic, at.partition, markers, partial(written, at))
@@ -127,7 +127,7 @@ class TransactionCoordination(Coordination[TxnDecision]):
             CallbackTicket(answered),
             request(transactions=[asked]),
             RequestContext("", "", VERIFICATION_VERSION),
-            *self._now(),
+            *self.now(),
         )
         self.carry_out(decision)
 

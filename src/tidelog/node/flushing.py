@@ -12,8 +12,9 @@ from typing import Any
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.log import Log
 from tidelog.timer.host import Host
+from tidelog.wire.errors import ErrorCode
 
-Done = Callable[[int], None]
+Done = Callable[[ErrorCode], None]
 
 
 class Flushing:
@@ -24,8 +25,8 @@ class Flushing:
         self._running: set[Log] = set()
         self._waiting: dict[Log, list[Done]] = {}
 
-    def flush(self, log: Log, done: Done = lambda error_code: None) -> None:
-        """`done` gets an error code, 0 once everything that the log holds now is on the device."""
+    def flush(self, log: Log, done: Done = lambda error: None) -> None:
+        """`done` gets NONE once everything that the log holds now is on the device, or the error."""
         self._waiting.setdefault(log, []).append(done)
         if log not in self._running:
             self._start(log)
@@ -38,12 +39,12 @@ class Flushing:
             self._answer(asked, self._failed(log, failure))
             return
         if work is None:
-            self._answer(asked, 0)
+            self._answer(asked, ErrorCode.NONE)
             return
 
         def finished(_: Any, error: BaseException | None) -> None:
             self._running.discard(log)
-            code = 0
+            code = ErrorCode.NONE
             try:
                 if error is not None:
                     raise error
@@ -57,7 +58,7 @@ class Flushing:
         self._running.add(log)
         self._host.workers.in_worker(work, finished)
 
-    def _failed(self, log: Log, failure: LogError | OSError) -> int:
+    def _failed(self, log: Log, failure: LogError | OSError) -> ErrorCode:
         """Tells of it, and what it does to the directory; the code to answer with."""
         refusal = log.directory.refuse(failure, log.name) if isinstance(failure, OSError) else failure
         # A full disk is told of once, for all that it refuses.
@@ -66,6 +67,6 @@ class Flushing:
         return refusal.code
 
     @staticmethod
-    def _answer(asked: list[Done], code: int) -> None:
+    def _answer(asked: list[Done], code: ErrorCode) -> None:
         for done in asked:
             done(code)

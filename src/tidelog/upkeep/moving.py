@@ -86,11 +86,11 @@ class Moves:
     # --- the end ------------------------------------------------------------------------------------
 
     def _sync(self, key: TopicPartition, move: Move) -> None:
-        def synced(error_code: int) -> None:
+        def synced(error: ErrorCode) -> None:
             if not self._goes_on(key, move):
                 return
-            if error_code:
-                self._give_up(key, move, KafkaError(ErrorCode.of(error_code)))
+            if error is not ErrorCode.NONE:
+                self._give_up(key, move, KafkaError(error))
             elif move.lag_bytes > SMALL_BYTES:
                 self._step(key, move)
             else:

@@ -116,7 +116,7 @@ TABLES: dict[str, Callable[[str], Any]] = {
 }
 
 
-class Base:
+class SpoilableTable:
     """A pipeline with a table of two files, and copies of it that a test may spoil."""
 
     def __init__(self, site: Site) -> None:
@@ -146,26 +146,26 @@ class Base:
 
 
 @pytest.fixture(scope="module")
-def base(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Base:
+def base(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> SpoilableTable:
     name = f"features-{os.getpid()}"
-    return Base(Site(broker.bootstrap, tmp_path_factory.mktemp("features"), name, partitions=1))
+    return SpoilableTable(Site(broker.bootstrap, tmp_path_factory.mktemp("features"), name, partitions=1))
 
 
-def rows_of(base: Base, *ids: int) -> pa.Table:
+def rows_of(base: SpoilableTable, *ids: int) -> pa.Table:
     schema = pa.schema([("id", pa.int64()), ("_offset", pa.int64())])
     return pa.table({"id": list(ids), "_offset": [-1] * len(ids)}, schema)
 
 
-def written(base: Base, *ids: int) -> Any:
+def written(base: SpoilableTable, *ids: int) -> Any:
     settings = SinkSettings(root=base.path, prefix="part-q", target_bytes=1 << 20, max_bytes=1 << 20)
     return write_rows(settings, rows_of(base, *ids).to_batches())
 
 
-def sink(base: Base, door: Door) -> QueryTable:
+def sink(base: SpoilableTable, door: Door) -> QueryTable:
     return QueryTable.open(base.path, rows_of(base).schema, (), door)
 
 
-def vacuum(base: Base) -> None:
+def vacuum(base: SpoilableTable) -> None:
     for file in Path(base.path).rglob("*"):
         if file.is_file() and "_delta_log" not in file.parts:
             os.utime(file, (time.time() - 9 * 86400,) * 2)
@@ -174,20 +174,20 @@ def vacuum(base: Base) -> None:
     remove(find(tables, 0, int(time.time() * 1000), newest_runner_too=True))
 
 
-def compact(base: Base) -> None:
+def compact(base: SpoilableTable) -> None:
     tables = Tables.look(base.site.pipeline())
     assert tables is not None
     assert tables.table.compact(1 << 30) == (1, 2)
 
 
-def loaded(base: Base) -> list[int]:
+def loaded(base: SpoilableTable) -> list[int]:
     found = list_delta(base.path, None)
     schema = _arrow_schema(base.path, found.version)
     batches = _read_fragments(base.path, found.version, {file.path for file in found.files}, schema)
     return sorted(number for batch in batches for number in batch.column("id").to_pylist())
 
 
-def go_through(base: Base, door: Door, before: list[int], decode: str) -> None:
+def go_through(base: SpoilableTable, door: Door, before: list[int], decode: str) -> None:
     """Does what the door is for, and looks at the rows."""
     pipeline = base.site.pipeline(decode=decode)
     expected = before
@@ -224,7 +224,7 @@ def go_through(base: Base, door: Door, before: list[int], decode: str) -> None:
     assert base.ids() == expected
 
 
-def outcome(base: Base, title: str, door: Door) -> str:
+def outcome(base: SpoilableTable, title: str, door: Door) -> str:
     base.renew()
     TABLES[title](base.path)
     before = [0, 2, 3] if title.startswith("deletion vectors") else IDS
@@ -257,7 +257,7 @@ def test_every_known_feature_is_tried_and_documented() -> None:
 
 
 @pytest.mark.parametrize("title", TABLES)
-def test_a_feature_is_honoured_or_refused_as_the_docs_say(base: Base, title: str) -> None:
+def test_a_feature_is_honoured_or_refused_as_the_docs_say(base: SpoilableTable, title: str) -> None:
     found = [outcome(base, title, door) for door in DOORS]
     assert dict(zip(DOORS, documented()[title], strict=True)) == dict(zip(DOORS, found, strict=True))
 
@@ -273,7 +273,9 @@ def test_a_feature_is_honoured_or_refused_as_the_docs_say(base: Base, title: str
         (Door.UPSERT, [("insert", 100), ("update_postimage", 2), ("update_preimage", 2)]),
     ],
 )
-def test_the_change_data_feed_tells_what_was_done(base: Base, door: Door, changes: list[tuple[str, int]]) -> None:
+def test_the_change_data_feed_tells_what_was_done(
+    base: SpoilableTable, door: Door, changes: list[tuple[str, int]]
+) -> None:
     base.renew()
     TABLES["change data feed (delta.enableChangeDataFeed)"](base.path)
     before = DeltaTable(base.path).version()
@@ -282,7 +284,7 @@ def test_the_change_data_feed_tells_what_was_done(base: Base, door: Door, change
     assert sorted((change["_change_type"], change["id"]) for change in found) == changes
 
 
-def test_a_protocol_that_allows_what_the_table_does_not_use_refuses_nothing(base: Base) -> None:
+def test_a_protocol_that_allows_what_the_table_does_not_use_refuses_nothing(base: SpoilableTable) -> None:
     base.renew()
     allowed = (
         "checkConstraints",
@@ -299,7 +301,7 @@ def test_a_protocol_that_allows_what_the_table_does_not_use_refuses_nothing(base
         go_through(base, door, IDS, JSON)
 
 
-def test_a_feature_that_comes_while_a_batch_is_read_stops_it_before_the_commit(base: Base) -> None:
+def test_a_feature_that_comes_while_a_batch_is_read_stops_it_before_the_commit(base: SpoilableTable) -> None:
     base.renew()
     content = base.content()
 
@@ -317,7 +319,7 @@ def test_a_feature_that_comes_while_a_batch_is_read_stops_it_before_the_commit(b
     assert len(files) == 2
 
 
-def test_a_type_that_changes_between_the_rows_of_a_sink_and_their_commit_is_told(base: Base) -> None:
+def test_a_type_that_changes_between_the_rows_of_a_sink_and_their_commit_is_told(base: SpoilableTable) -> None:
     base.renew()
     table = sink(base, Door.APPEND)
     files = written(base, 100)
@@ -341,7 +343,7 @@ def test_rows_that_are_hidden_in_one_of_many_partitions_are_not_loaded(tmp_path:
     assert loaded == sorted(row for row in whole if row != ("a b", 2))
 
 
-def test_a_constraint_that_comes_between_two_commits_of_a_sink_is_not_overlooked(base: Base) -> None:
+def test_a_constraint_that_comes_between_two_commits_of_a_sink_is_not_overlooked(base: SpoilableTable) -> None:
     base.renew()
     table = sink(base, Door.APPEND)
     table.append("q", 0, written(base, 100))

@@ -24,6 +24,7 @@ FOR_THE_CLUSTER: Final = {
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
     "tidelog.log.log.Log.truncate_to",
     "tidelog.log.log_dirs.LogDirs.mark_stray",
+    "tidelog.peers.requester.NoPeers.link",
     "tidelog.replica.partition.Partition.record_follower_fetch",
 }
 

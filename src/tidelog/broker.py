@@ -31,6 +31,7 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import overrides_of
 from tidelog.node.log_level import LogLevel
 from tidelog.node.topic_creation import TopicCreator
+from tidelog.peers.requester import NoPeers, Requester
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Slices
 from tidelog.upkeep.cleaning import Cleaning
@@ -51,6 +52,7 @@ class Broker:
         disk: Disk,
         host: Host,
         random: Random | None = None,
+        requester: Requester | None = None,
     ) -> None:
         random = random or Random()
         self.config = config
@@ -58,6 +60,8 @@ class Broker:
         self.host = host
         self._store = store
         self._disk = disk
+        #: the way to the other brokers
+        self.requester: Requester = requester or NoPeers()
         self.cluster = ClusterView(config, store, host, random)
         self.data = DataPlane(self.cluster, disk, host, random)
         self.groups = GroupCoordination(config, self.data, host)

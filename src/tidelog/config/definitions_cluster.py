@@ -25,7 +25,7 @@ zookeeper.set.acl                            boolean  false - high read-only ref
     Whether nodes in ZooKeeper are created with restricted access.
 zookeeper.max.in.flight.requests             int      10 >=1 high read-only none:zookeeper
     Maximum number of unanswered requests to ZooKeeper.
-inter.broker.listener.name                   string   null - medium read-only none:cluster
+inter.broker.listener.name                   string   null - medium read-only works
     Listener used for communication between brokers.
 inter.broker.protocol.version                string   null - medium read-only none:cluster
     Version of the protocol between brokers.

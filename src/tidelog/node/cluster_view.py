@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import inter_broker_listener
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
 from tidelog.control.controller import Controller, ProducerIdBlock
@@ -24,6 +25,7 @@ from tidelog.control.settings import ControllerSettings
 from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
 from tidelog.metadata.store import MetadataStore, SessionExpired, StoreRefusal
+from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
 
@@ -131,6 +133,17 @@ class ClusterView:
                     host = asker.local_host if wild else endpoint.host
                     found.append(AdvertisedBroker(broker.broker_id, host, endpoint.port, broker.rack))
         return found
+
+    def peer(self, broker_id: int) -> PeerAddress | None:
+        """Where that broker is reached by the others; None where it does not live, or not for them."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return None
+        listener = inter_broker_listener(self.config)
+        return next(
+            (PeerAddress(broker_id, each.host, each.port) for each in broker.endpoints if each.listener == listener),
+            None,
+        )
 
     def topic_name(self, topic_id: bytes) -> str:
         """The name of a topic, "" where there is none with this id."""

@@ -19,7 +19,7 @@ from typing import Final
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
 from tidelog.log.append_rules import roll_jitter_ms, rules_of
 from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
-from tidelog.log.compaction_output import CleanedSegment
+from tidelog.log.cleaned_segment import CleanedSegment
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import PASSING, Disk, replace_file
 from tidelog.log.errors import (
@@ -489,7 +489,7 @@ class Log:
 
     @guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
-        """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""
+        """Puts a compacted segment in the place of sealed ones; `cleaned_segment` tells of crashes in between."""
         self.note(self.notes._replace(gaps=True))
         cleaned.rename_to_swap()
         self._discard(old)

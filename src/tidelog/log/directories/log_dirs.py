@@ -31,10 +31,10 @@ from tidelog.log.checkpoints import (
     format_clean_shutdown,
     parse_clean_shutdown,
 )
-from tidelog.log.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
 from tidelog.log.config import LogConfig
-from tidelog.log.directory_names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
-from tidelog.log.directory_set import (
+from tidelog.log.directories.clean_stop import CLEAN_STOP, read_clean_stop, write_clean_stop
+from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
+from tidelog.log.directories.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
     Placement,
@@ -43,13 +43,13 @@ from tidelog.log.directory_set import (
     read_directory_set,
     write_directory_set,
 )
+from tidelog.log.directories.moves import Move
+from tidelog.log.directories.recovery import Claim, create_log, open_if_possible, read_topic_id
 from tidelog.log.disk import PASSING, Disk, Lock, Usage, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirCordoned, LogDirInUse, LogDirNotFound, StorageError
 from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
-from tidelog.log.moves import Move
-from tidelog.log.recovery import Claim, create_log, open_if_possible, read_topic_id
 from tidelog.log.retention import delete_old_segments
 from tidelog.wire.partitions import TopicPartition
 

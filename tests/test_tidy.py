@@ -23,7 +23,7 @@ FOR_THE_CLUSTER: Final = {
     "tidelog.control.controller.Controller.update_registration",
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
     "tidelog.log.log.Log.truncate_to",
-    "tidelog.log.log_dirs.LogDirs.mark_stray",
+    "tidelog.log.directories.log_dirs.LogDirs.mark_stray",
     "tidelog.replica.partition.Partition.record_follower_fetch",
 }
 

@@ -90,6 +90,65 @@ def test_a_producer_whose_epochs_are_used_up_is_timed_out_after_a_restart(site: 
     assert stable(site) == 2
 
 
+# --- brokers that ask for several transactions ----------------------------------------------------------
+
+
+def asked_for(identity: tuple[int, int], name: str, index: int = 0, verify_only: bool = False) -> dict[str, Any]:
+    return {
+        "transactional_id": name,
+        "producer_id": identity[0],
+        "producer_epoch": identity[1],
+        "verify_only": verify_only,
+        "topics": [{"name": "t", "partitions": [index]}],
+    }
+
+
+def added(site: Site, version: int, *transactions: dict[str, Any]) -> dict[str, list[tuple[str, int, int]]]:
+    answer = site.ask(24, version, transactions=list(transactions))
+    assert answer.error_code == OK and answer.results_by_topic_v3_and_below == []
+    return {
+        result.transactional_id: [
+            (topic.name, partition.partition_index, partition.partition_error_code)
+            for topic in result.topic_results
+            for partition in topic.results_by_partition
+        ]
+        for result in answer.results_by_transaction
+    }
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("coordinator_partitions", ["1", "50"])
+def test_a_broker_that_asks_for_several_transactions_is_answered_once_for_all(
+    new_site: Callable[..., Site], version: int, coordinator_partitions: str
+) -> None:
+    site = new_site(**{"transaction.state.log.num.partitions": coordinator_partitions})
+    site.topic("t")
+    identities = {name: initialise(site, name) for name in "abc"}
+    assert added(
+        site,
+        version,
+        asked_for(identities["a"], "a"),
+        asked_for(identities["a"], "b"),
+        asked_for(identities["c"], "c", verify_only=True),
+    ) == {
+        "a": [("t", 0, OK)],
+        "b": [("t", 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING)],
+        "c": [("t", 0, ErrorCode.TRANSACTION_ABORTABLE)],
+    }
+    assert [described(site, name) for name in "abc"] == [("Ongoing", ["t"]), ("Empty", []), ("Empty", [])]
+
+
+def test_a_broker_that_asks_for_no_transaction_is_answered(site: Site) -> None:
+    assert added(site, 5) == {}
+
+
+def test_of_two_entries_for_a_transaction_the_last_counts(site: Site) -> None:
+    identity = initialise(site)
+    assert added(site, 5, asked_for(identity, "x", 0), asked_for(identity, "x", 1)) == {"x": [("t", 1, OK)]}
+    (state,) = site.ask(65, 0, transactional_ids=["x"]).transaction_states
+    assert [(topic.topic, topic.partitions) for topic in state.topics] == [("t", [1])]
+
+
 # --- what is no part of a transaction -------------------------------------------------------------------
 
 

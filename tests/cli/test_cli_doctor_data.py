@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from tidelog.cli.doctor import command
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
-from tidelog.log.log_dirs import LogDirs
 from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
 from tidelog.metadata.store import Create
 from tidelog.node.checkup import check_data, is_in_use

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from logkit import KEY, NOW_MS
 
 import tidelog.log
-from tidelog.log.cleaner import Cleaner
-from tidelog.log.compaction import CleanerConfig, CleanerStats
+from tidelog.log.compaction.cleaner import Cleaner
+from tidelog.log.compaction.compaction_round import CleanerConfig, CleanerStats
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk
 from tidelog.log.log import Log
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.wire.batch import BatchHeader, iter_headers

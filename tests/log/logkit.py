@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.recovery import Claim, create_log, open_log
 from tidelog.log.disk import Disk, SystemDisk
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
-from tidelog.log.recovery import Claim, create_log, open_log
 from tidelog.wire.batch import patch_place, read_header
 from tidelog.wire.records import build_batch, iter_records
 

@@ -10,8 +10,8 @@ import pytest
 from logkit import KEY, NOW_MS, append, fetched, new_log, produced, reopened, stamped, system_log, values
 
 from tidelog.log.config import LOG_APPEND_TIME, LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.errors import RecordListTooLarge, StorageError, UnexpectedAppendOffset
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, ProducerRefused
 from tidelog.wire.batch import InvalidBatch, crc_matches, iter_headers, read_header

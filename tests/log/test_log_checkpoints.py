@@ -17,7 +17,7 @@ from tidelog.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from tidelog.log.directory_names import DELETE, FUTURE, name_of, parse_name
+from tidelog.log.directories.directory_names import DELETE, FUTURE, name_of, parse_name
 from tidelog.log.memory_disk import MemoryDisk
 
 

@@ -9,12 +9,12 @@ import pytest
 from compaction_kit import FragileDisk, PowerLoss
 from logkit import NOW_MS, append, values
 
-from tidelog.log.clean_stop import CLEAN_STOP
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.clean_stop import CLEAN_STOP
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk, SystemDisk
 from tidelog.log.errors import StorageError
 from tidelog.log.log import Log
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.wire.batch import iter_headers

@@ -19,11 +19,11 @@ from compaction_kit import (
     visible,
 )
 
-from tidelog.log import compaction
 from tidelog.log.checkpoints import CLEANED_OFFSETS, read_offsets
-from tidelog.log.cleaner import CheckpointWork, Cleaner, CleaningFailed, CompactionWork
-from tidelog.log.cleaner_throttle import Cancelled, Throttle
-from tidelog.log.compaction import CleanerConfig
+from tidelog.log.compaction import compaction_round
+from tidelog.log.compaction.cleaner import CheckpointWork, Cleaner, CleaningFailed, CompactionWork
+from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
+from tidelog.log.compaction.compaction_round import CleanerConfig
 from tidelog.log.errors import StorageError
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
@@ -34,7 +34,7 @@ A_DAY_MS = 86_400_000
 
 @pytest.fixture(params=FACES)
 def _face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "kernel", kernel_face(KERNEL, request.param))
+    monkeypatch.setattr(compaction_round, "kernel", kernel_face(KERNEL, request.param))
 
 
 def keys(it: Compacted) -> list[tuple[int, bytes | None]]:
@@ -581,7 +581,7 @@ def test_too_little_memory_ends_the_round_but_not_the_log(monkeypatch: pytest.Mo
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(compaction.mmap, "mmap", refuse)
+        patch.setattr(compaction_round.mmap, "mmap", refuse)
         with pytest.raises(CleaningFailed, match="was not compacted"):
             run(it.cleaner)
     assert it.log.directory.failure is None

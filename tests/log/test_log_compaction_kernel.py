@@ -13,7 +13,7 @@ import pytest
 from compaction_kit import FACES, KERNEL, kernel_face
 from hypothesis import given, settings
 
-from tidelog.log.compaction import crc_tables
+from tidelog.log.compaction.compaction_round import crc_tables
 from tidelog.wire.batch import HEADER_SIZE, iter_headers, read_header
 from tidelog.wire.records import Record, build_batch, read_records, retain
 from tidelog.wire.records import RecordIndex as Index

@@ -27,7 +27,7 @@ from compaction_kit import (
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tidelog.log import compaction
+from tidelog.log.compaction import compaction_round
 from tidelog.log.producers import Producers
 from tidelog.log.retention import delete_old_segments
 from tidelog.wire.batch import iter_headers
@@ -55,11 +55,11 @@ class CompactionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kernel = compaction.kernel
-        compaction.kernel = kernel_face(KERNEL, self.face)
+        self.kernel = compaction_round.kernel
+        compaction_round.kernel = kernel_face(KERNEL, self.face)
 
     def teardown(self) -> None:
-        compaction.kernel = self.kernel
+        compaction_round.kernel = self.kernel
 
     @initialize(seed=st.integers(0, 1 << 32), map_slots=st.sampled_from([16, 20, 1000]))
     def start(self, seed: int, map_slots: int) -> None:

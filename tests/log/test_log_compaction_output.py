@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from logkit import NOW_MS, fetched, stamped
 
 import tidelog.wire
-from tidelog.log import compaction_output
-from tidelog.log.compaction_output import Output
+from tidelog.log import cleaned_segment
+from tidelog.log.cleaned_segment import Output
+from tidelog.log.directories.recovery import create_log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk
-from tidelog.log.recovery import create_log
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.wire.batch import read_header
 
@@ -57,7 +57,7 @@ def test_the_indexes_are_those_of_a_segment_that_was_appended_to(
         segment.append(memoryview(at), header.last_offset, header.max_timestamp)
     segment.seal()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction_output, "kernel", kernel_face(WIRE_KERNEL, face))
+        patch.setattr(cleaned_segment, "kernel", kernel_face(WIRE_KERNEL, face))
         output = Output(disk, "/data/new", 0, config)
         for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(batches)], strict=True):
             if batches[start:end]:

@@ -12,9 +12,9 @@ from bench.systems.java import JavaShell
 from compaction_kit import KEY, Compacted, stored_batches
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
 from tidelog.log.log import Log
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_batch, build_end_txn_marker
 

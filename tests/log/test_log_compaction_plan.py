@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compaction_kit import COMPACT, HOUR_MS, NOW_MS, Compacted
 
-from tidelog.log.compaction_plan import LogToClean, Source, dirtiest, group, measure
+from tidelog.log.compaction.compaction_plan import LogToClean, Source, dirtiest, group, measure
 from tidelog.log.config import LogConfig
 
 LARGE = replace(COMPACT, segment_bytes=1 << 20, segment_index_bytes=1 << 20)

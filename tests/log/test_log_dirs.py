@@ -9,9 +9,9 @@ import pytest
 from logkit import NOW_MS, append, new_log, produced, values
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import DuplicateLog, LogDirCordoned, LogDirInUse, LogDirNotFound, StorageError
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 
 

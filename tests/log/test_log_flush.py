@@ -9,8 +9,8 @@ import pytest
 from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.errors import StorageError
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.wire.records import build_batch
 

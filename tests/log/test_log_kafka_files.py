@@ -10,8 +10,8 @@ from logkit import NOW_MS, append, values
 
 from tidelog.log.checkpoints import PARTITION_NOTES
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
-from tidelog.log.log_dirs import LogDirs
 from tidelog.wire.batch import read_header
 
 WRITTEN = Path(__file__).parent / "kafka_written"

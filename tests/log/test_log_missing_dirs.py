@@ -9,10 +9,10 @@ from logkit import NOW_MS, append, values
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
-from tidelog.log.directory_set import DIRECTORY_SET, Placement
+from tidelog.log.directories.directory_set import DIRECTORY_SET, Placement
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import DuplicateLog, StorageError
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 
 T, U = ("t", 0), ("u", 0)

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from logkit import KEY, NOW_MS, fetched, stamped
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.flush import FlushWork
 from tidelog.log.log import Log
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producer_snapshot import decode_snapshot
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, Producers

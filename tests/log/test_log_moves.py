@@ -10,11 +10,11 @@ from compaction_kit import COMPACT, FragileDisk, PowerLoss, new_cleaner, run
 from logkit import NOW_MS, append, produced, values
 
 from tidelog.log.config import LogConfig
-from tidelog.log.directory_set import Placement
+from tidelog.log.directories.directory_set import Placement
+from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.directories.moves import Move
 from tidelog.log.errors import StorageError
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
-from tidelog.log.moves import Move
 
 KEY = ("t", 0)
 ID = bytes(15) + b"\1"

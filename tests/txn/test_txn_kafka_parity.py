@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from bench.systems.java import JavaMissing
 from bench.systems.kafka import ApacheKafka
-from txn_script import Context, Stage, Ticket
+from txn_script import Stage, Ticket
 
 from tidelog.client.connection import Connection
 from tidelog.txn.turn import TxnDecision
@@ -51,12 +51,7 @@ class Ours(Stage):
         super().__init__(num_partitions=2)
 
     def ask_for(self, asked: Asked, producer_id: int) -> Any:
-        more = (OFFSETS_PARTITION,) if asked.api_key is ApiKey.ADD_OFFSETS_TO_TXN else ()
-        method = getattr(self.transactions, asked.api_key.name.lower())
-        ticket, context = Ticket("p", asked.version), Context(asked.version)
-        decided = method(ticket, asked.build(producer_id), context, *more, self.now, self.wall)
-        for decision in decided if isinstance(decided, list) else [decided]:
-            self.carry_out(decision)
+        self.ask("p", asked.build(producer_id), asked.version, OFFSETS_PARTITION)
         while self.in_flight:
             markers = self.in_flight.pop()
             results = dict.fromkeys(markers.partitions, ErrorCode.NONE)

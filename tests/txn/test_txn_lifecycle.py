@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from txn_script import Stage, run
 
+from tidelog.txn.adding import Addition
 from tidelog.txn.state import PREVIOUS, TransactionState
-from tidelog.txn.transaction import IllegalTransition, Transaction
+from tidelog.txn.transaction import IllegalTransition, ProducerIdentity, Transaction
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
@@ -152,49 +153,48 @@ def test_brokers_verify_that_a_partition_is_in_the_transaction():
     )
 
 
-def test_one_request_of_a_broker_serves_many_transactions():
-    stage = Stage(num_partitions=50)
-    of = messages.AddPartitionsToTxnRequest
-    for name in ("a", "b", "c"):
+T_0, T_1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def asked_by_a_broker(name, producer_id, partitions, *, verify_only=False):
+    return Addition(name, ProducerIdentity(producer_id, 0), frozenset(partitions), 2, verify_only)
+
+
+def with_producers(stage, names):
+    for name in names:
         request = messages.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
-        stage.ask("init_producer_id", name, request, 5)
-    topics = [of.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
-    request = of(
-        transactions=[
-            of.AddPartitionsToTxnTransaction(transactional_id="a", producer_id=0, producer_epoch=0, topics=topics),
-            of.AddPartitionsToTxnTransaction(transactional_id="b", producer_id=9, producer_epoch=0, topics=topics),
-            of.AddPartitionsToTxnTransaction(
-                transactional_id="c", producer_id=2, producer_epoch=0, verify_only=True, topics=topics
-            ),
-        ]
-    )
-    context = type("Context", (), {"api_version": 5})()
-    decisions = stage.transactions.add_partitions_to_txn("ticket", request, context, 0, stage.wall)
+        stage.ask(name, request, 5)
+    return stage
+
+
+def test_one_request_of_a_broker_serves_many_transactions():
+    stage = with_producers(Stage(num_partitions=50), "abc")
+    wanted = [
+        asked_by_a_broker("a", 0, [T_0, T_1]),
+        asked_by_a_broker("b", 9, [T_0, T_1]),
+        asked_by_a_broker("c", 2, [T_0, T_1], verify_only=True),
+    ]
+    decisions = stage.transactions.add_partitions("ticket", wanted, 0, stage.wall)
     # Each transactional id lives in a partition of its own, so each part of the answer waits for its own log.
     assert sorted(d.partition for d in decisions) == sorted([stage.transactions.partition_for(n) for n in "ac"] + [-1])
-    merged = stage.transactions.merged(d.replies[0].message for d in decisions)
-    codes = {
-        result.transactional_id: {p.partition_error_code for t in result.topic_results for p in t.results_by_partition}
-        for result in merged.results_by_transaction
+    results = {name: codes for d in decisions for name, codes in d.replies[0].message.items()}
+    assert results == {
+        "a": dict.fromkeys([T_0, T_1], ErrorCode.NONE),
+        "b": dict.fromkeys([T_0, T_1], ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        "c": dict.fromkeys([T_0, T_1], ErrorCode.TRANSACTION_ABORTABLE),
     }
-    assert codes == {"a": {0}, "b": {49}, "c": {120}}
 
 
 def test_in_one_partition_a_refused_transaction_keeps_its_error_when_the_others_cannot_be_stored():
-    stage = Stage(num_partitions=1)
-    of = messages.AddPartitionsToTxnRequest
-    request = messages.InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=1000)
-    stage.ask("init_producer_id", "a", request, 5)
-    topics = [of.AddPartitionsToTxnTopic(name="t", partitions=[0])]
-    request = of(
-        transactions=[
-            of.AddPartitionsToTxnTransaction(transactional_id="a", producer_id=0, producer_epoch=0, topics=topics),
-            of.AddPartitionsToTxnTransaction(transactional_id="b", producer_id=9, producer_epoch=0, topics=topics),
-        ]
+    stage = with_producers(Stage(num_partitions=1), "a")
+    wanted = [asked_by_a_broker("a", 0, [T_0]), asked_by_a_broker("b", 9, [T_0])]
+    (decision,) = stage.transactions.add_partitions("ticket", wanted, stage.now, stage.wall)
+    instead = stage.transactions.append_failed(decision, ErrorCode.NOT_ENOUGH_REPLICAS, stage.now, stage.wall)
+    (reply,) = instead.replies
+    assert reply == (
+        "ticket",
+        {"a": {T_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}, "b": {T_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}},
     )
-    stage.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
-    stage.ask("add_partitions_to_txn", "broker", request, 5)
-    assert stage.seen[-1] == "broker: a COORDINATOR_NOT_AVAILABLE, b INVALID_PRODUCER_ID_MAPPING"
 
 
 # -- ends --------------------------------------------------------------------------------------------------------

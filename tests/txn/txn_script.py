@@ -10,6 +10,8 @@
 `Stage` plays the broker: it appends the records of a decision to a log, replays them, keeps the timers, delivers the
 replies and collects the markers. `7/3` is producer id 7 with epoch 3. A client is an old one (transactions version 1)
 unless it is named in `tv2`. Between `hold` and `commit` records are appended but not committed.
+
+What a client sends and gets are messages of a version, `v=`: the API's handlers translate them for the coordinator.
 """
 
 from __future__ import annotations
@@ -18,6 +20,14 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tidelog.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+)
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
@@ -41,16 +51,13 @@ API_KEYS = {
 }
 
 
-class Context(NamedTuple):
-    api_version: int
-
-
 class Ticket:
-    """One request of a client; it must be answered exactly once."""
+    """One request of a client; it must be answered exactly once. `respond` makes the response of an outcome."""
 
-    def __init__(self, client: str, version: int) -> None:
+    def __init__(self, client: str, version: int, respond: Callable[[Any, int], Any]) -> None:
         self.client = client
         self.version = version
+        self.respond = respond
         self.answers = 0
 
 
@@ -168,14 +175,17 @@ class Stage:
     def deliver(self, decision: TxnDecision) -> None:
         for reply in decision.replies:
             ticket = reply.ticket
-            ticket.answers += 1
-            assert ticket.answers == 1, f"{ticket.client} was answered twice"
-            self.answer(ticket, reply.message)
+            self.answer_once(ticket, ticket.respond(reply.message, ticket.version))
         for markers in decision.markers:
             self.in_flight.append(markers)
             outcome = "commit" if markers.commit else "abort"
             where = " ".join(map(text_of, markers.partitions))
             self.seen.append(f"mark {outcome} {markers.producer_id}/{markers.producer_epoch} {where}")
+
+    def answer_once(self, ticket: Ticket, message: Any) -> None:
+        ticket.answers += 1
+        assert ticket.answers == 1, f"{ticket.client} was answered twice"
+        self.answer(ticket, message)
 
     def answer(self, ticket: Ticket, message: Any) -> None:
         self.last = message
@@ -196,16 +206,40 @@ class Stage:
             self.carry_out(self.transactions.on_timer(key, self.now, self.wall))
         self.now = until
 
-    def ask(self, method: str, client: str, request: Any, version: int, *more: Any) -> None:
+    def ask(self, client: str, request: Any, version: int, offsets_partition: int = 0) -> None:
+        """`offsets_partition` is where the offsets of a request's group are stored."""
         # Every request must be one that its version can carry.
         key = API_KEYS[type(request).__name__.removesuffix("Request")]
         codec = request_codec(key, version)
         request, _ = codec.decode(codec.encode(request))
-        ticket = Ticket(client, version)
+        room, clocks = self.transactions, (self.now, self.wall)
+        if isinstance(request, messages.InitProducerIdRequest):
+            ticket = Ticket(client, version, init_producer_id.answer)
+            decisions = [room.initialise(ticket, init_producer_id.initialisation(request), *clocks)]
+        elif isinstance(request, messages.AddPartitionsToTxnRequest):
+            ticket = Ticket(client, version, add_partitions_to_txn.answer)
+            decisions = room.add_partitions(ticket, add_partitions_to_txn.additions(request, version), *clocks)
+        elif isinstance(request, messages.AddOffsetsToTxnRequest):
+            ticket = Ticket(client, version, add_offsets_to_txn.answer)
+            at = TopicPartition("__consumer_offsets", offsets_partition)
+            decisions = room.add_partitions(ticket, [add_offsets_to_txn.addition(request, at)], *clocks)
+        elif isinstance(request, messages.EndTxnRequest):
+            ticket = Ticket(client, version, end_txn.answer)
+            decisions = [room.end(ticket, end_txn.transaction_end(request, version), *clocks)]
+        else:
+            self._ask_what_is(client, request, version)
+            return
         self.tickets.append(ticket)
-        decided = getattr(self.transactions, method)(ticket, request, Context(version), *more, self.now, self.wall)
-        for decision in decided if isinstance(decided, list) else [decided]:
+        for decision in decisions:
             self.carry_out(decision)
+
+    def _ask_what_is(self, client: str, request: Any, version: int) -> None:
+        ticket = Ticket(client, version, lambda message, version: message)
+        self.tickets.append(ticket)
+        if isinstance(request, messages.DescribeTransactionsRequest):
+            self.answer_once(ticket, describe_transactions.answer(request, self.transactions))
+        else:
+            self.answer_once(ticket, list_transactions.answer(request, self.transactions, self.wall))
 
     def restart(self, keep: int | None = None) -> None:
         """Another coordinator takes over, with the first `keep` records of the log (all, unless told)."""
@@ -317,7 +351,7 @@ class Script(Stage):
         if "again" in plain or "id" in named or "epoch" in named:
             identity = self._identity(client, named)
             request.producer_id, request.producer_epoch = identity["producer_id"], identity["producer_epoch"]
-        self.ask("init_producer_id", client.name, request, int(named.get("v", "5")))
+        self.ask(client.name, request, int(named.get("v", "5")))
 
     def do_add(self, plain: list[str], named: dict[str, str], verify_only: bool = False) -> None:
         client, places = self.client(plain[0]), [partition_of(word) for word in plain[1:]]
@@ -338,7 +372,7 @@ class Script(Stage):
                 transactional_id=tid, verify_only=verify_only, topics=topics, **identity
             )
             request = of(transactions=[entry])
-        self.ask("add_partitions_to_txn", client.name, request, version)
+        self.ask(client.name, request, version)
 
     def do_verify(self, plain: list[str], named: dict[str, str]) -> None:
         self.do_add(plain, named, verify_only=True)
@@ -349,7 +383,7 @@ class Script(Stage):
         request = messages.AddOffsetsToTxnRequest(
             transactional_id=named.get("tid", "x").strip("'"), group_id="g", **self._identity(client, named)
         )
-        self.ask("add_offsets_to_txn", client.name, request, int(named.get("v", "4")), int(plain[1]))
+        self.ask(client.name, request, int(named.get("v", "4")), int(plain[1]))
 
     def do_end(self, plain: list[str], named: dict[str, str]) -> None:
         client = self.client(plain[0])
@@ -358,7 +392,7 @@ class Script(Stage):
             committed=plain[1] == "commit",
             **self._identity(client, named),
         )
-        self.ask("end_txn", client.name, request, int(named.get("v", "5" if plain[0] in self.tv2 else "4")))
+        self.ask(client.name, request, int(named.get("v", "5" if plain[0] in self.tv2 else "4")))
 
     def do_marked(self, plain: list[str], named: dict[str, str]) -> None:
         """marked: all markers under way are written; marked t-0 t-1=SOME_ERROR: those, with these results."""
@@ -430,7 +464,7 @@ class Script(Stage):
 
     def do_describe(self, plain: list[str], named: dict[str, str]) -> None:
         names = [word.strip("'") for word in plain] or ["x"]
-        self.ask("describe_transactions", "-", messages.DescribeTransactionsRequest(transactional_ids=names), 0)
+        self.ask("-", messages.DescribeTransactionsRequest(transactional_ids=names), 0)
 
     def do_list(self, plain: list[str], named: dict[str, str]) -> None:
         request = messages.ListTransactionsRequest(
@@ -439,7 +473,7 @@ class Script(Stage):
             duration_filter=int(named.get("longer", "-1")),
             transactional_id_pattern=named.get("pattern"),
         )
-        self.ask("list_transactions", "-", request, 2)
+        self.ask("-", request, 2)
 
 
 def run(text: str, **settings: Any) -> Script:

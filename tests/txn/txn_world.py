@@ -12,17 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from txn_script import Client, Context, Stage, Ticket, pattern
+from txn_script import Client, Stage, Ticket, pattern
 
 from tidelog.control.controller import ProducerIdBlock
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.deciding.decision import CoordinatorRecord
+from tidelog.txn.adding import Addition
+from tidelog.txn.ending import TransactionEnd
+from tidelog.txn.failure import TxnOutcome
+from tidelog.txn.producer import Initialisation
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import PREVIOUS, TransactionState
-from tidelog.txn.transaction import Transaction
+from tidelog.txn.transaction import NO_IDENTITY, ProducerIdentity, Transaction
 from tidelog.txn.transactions import Transactions
-from tidelog.txn.turn import TxnMarkers
-from tidelog.wire import messages
+from tidelog.txn.turn import TxnDecision, TxnMarkers
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
@@ -152,51 +155,40 @@ class World(Stage):
         """The producer sends (again) what it is about to do."""
         assert producer.task is not None
         what, detail = producer.task
-        identity = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
-        name = producer.transactional_id
+        name, identity = producer.transactional_id, ProducerIdentity(producer.producer_id, producer.epoch)
+        # The transactions version that a request tells of its client; the broker that verifies is always a new one.
+        client_version = 2 if producer.version == 2 else 0
+        room, clocks = self.transactions, (self.now, self.wall)
+        ticket = producer.ticket = Ticket(producer.name, producer.version, lambda outcome, version: outcome)
+        decisions: list[TxnDecision]
         if what == "init":
-            request = messages.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=10_000)
-            if detail:
-                request.producer_id, request.producer_epoch = producer.producer_id, producer.epoch
-            self.send(producer, "init_producer_id", request, 5)
+            initialisation = Initialisation(name, 10_000, identity if detail else NO_IDENTITY)
+            decisions = [room.initialise(ticket, initialisation, *clocks)]
         elif what == "end":
-            request = messages.EndTxnRequest(transactional_id=name, committed=detail, **identity)
-            self.send(producer, "end_txn", request, 5 if producer.version == 2 else 4)
+            decisions = [room.end(ticket, TransactionEnd(name, identity, detail, client_version), *clocks)]
         elif what == "add":
-            request = messages.AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=producer.producer_id,
-                v3_and_below_producer_epoch=producer.epoch,
-                v3_and_below_topics=_topics(detail),
-            )
-            self.send(producer, "add_partitions_to_txn", request, 3)
+            decisions = room.add_partitions(ticket, [Addition(name, identity, frozenset({detail}), 0)], *clocks)
         else:
             # The leader of the partition asks: to verify for an old client, to add for a new one.
-            of = messages.AddPartitionsToTxnRequest
-            entry = of.AddPartitionsToTxnTransaction(
-                transactional_id=name, verify_only=producer.version == 1, topics=_topics(detail), **identity
-            )
-            self.send(producer, "add_partitions_to_txn", of(transactions=[entry]), 5)
-
-    def send(self, producer: Producer, method: str, request: Any, version: int) -> None:
-        ticket = producer.ticket = Ticket(producer.name, version)
-        decided = getattr(self.transactions, method)(ticket, request, Context(version), self.now, self.wall)
-        for decision in decided if isinstance(decided, list) else [decided]:
+            verify_only = producer.version == 1
+            addition = Addition(name, identity, frozenset({detail}), 2, verify_only)
+            decisions = room.add_partitions(ticket, [addition], *clocks)
+        for decision in decisions:
             self.carry_out(decision)
 
-    def answer(self, ticket: Ticket, message: Any) -> None:
+    def answer(self, ticket: Ticket, outcome: Any) -> None:
         producer = self.producers[ticket.client]
         if producer.ticket is not ticket:
             return
         producer.ticket = None
         assert producer.task is not None
         what, detail = producer.task
-        code = _code(message)
+        code = _code(outcome)
         if code in RETRIABLE:
             return
         producer.task = None
         if what == "init":
-            self._initialised(producer, code, message)
+            self._initialised(producer, outcome)
         elif code is E.TRANSACTION_ABORTABLE:
             producer.must_abort = True
         elif code is not E.NONE:
@@ -204,17 +196,17 @@ class World(Stage):
         elif what == "end":
             producer.ended(detail)
             if producer.version == 2:
-                producer.producer_id, producer.epoch = message.producer_id, message.producer_epoch
+                producer.producer_id, producer.epoch = outcome
         elif what == "add":
             producer.task = ("write", detail)
         else:
             self._write(producer, detail)
 
-    def _initialised(self, producer: Producer, code: ErrorCode, message: Any) -> None:
-        producer.alive = code is E.NONE
+    def _initialised(self, producer: Producer, outcome: ProducerIdentity | ErrorCode) -> None:
+        producer.alive = isinstance(outcome, ProducerIdentity)
         producer.next_transaction()
-        if producer.alive:
-            producer.producer_id, producer.epoch = message.producer_id, message.producer_epoch
+        if isinstance(outcome, ProducerIdentity):
+            producer.producer_id, producer.epoch = outcome
 
     def _write(self, producer: Producer, at: TopicPartition) -> None:
         deed = Deed(producer.name, producer.transaction, len(producer.written))
@@ -341,14 +333,10 @@ def _check_step(before: Transaction | None, after: Transaction) -> None:
         assert after.state is TransactionState.COMPLETE_ABORT
 
 
-def _topics(at: TopicPartition) -> list[Any]:
-    return [messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=at.topic, partitions=[at.partition])]
-
-
-def _code(message: Any) -> ErrorCode:
-    if not isinstance(message, messages.AddPartitionsToTxnResponse):
-        return E(message.error_code)
-    topics = list(message.results_by_topic_v3_and_below)
-    topics.extend(topic for result in message.results_by_transaction for topic in result.topic_results)
-    (code,) = {p.partition_error_code for topic in topics for p in topic.results_by_partition}
-    return E(code)
+def _code(outcome: TxnOutcome) -> ErrorCode:
+    if isinstance(outcome, ProducerIdentity):
+        return E.NONE
+    if isinstance(outcome, ErrorCode):
+        return outcome
+    (code,) = {code for codes in outcome.values() for code in codes.values()}
+    return code

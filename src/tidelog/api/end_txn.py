@@ -1,15 +1,36 @@
-"""EndTxn, versions 0-5: commits or aborts; answered when the decision is stored, before the markers are."""
+"""EndTxn, versions 0-5: commits or aborts; answered when the decision is stored, before the markers are.
+
+From version 5 on clients are of transactions version 2, and are told the identity to go on with.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tidelog.api.transacting import decide
+from tidelog.api.transacting import decide, understood
+from tidelog.txn.ending import TransactionEnd
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, ProducerIdentity
+from tidelog.wire import messages
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
-    from tidelog.wire import messages
+    from tidelog.wire.errors import ErrorCode
+
+FIRST_VERSION_THAT_BUMPS: Final = 5
+FIRST_VERSION_WITH_FENCED: Final = 2
 
 
 def handle(body: messages.EndTxnRequest, request: Request) -> None:
-    decide(request.doors.transactions.room.end_txn, body, request)
+    decide(request.doors.transactions.room.end, transaction_end(body, request.version), request, answer)
+
+
+def transaction_end(body: messages.EndTxnRequest, version: int) -> TransactionEnd:
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+    client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_THAT_BUMPS else 0
+    return TransactionEnd(body.transactional_id, producer, body.committed, client_version)
+
+
+def answer(outcome: ProducerIdentity | ErrorCode, version: int) -> messages.EndTxnResponse:
+    if isinstance(outcome, ProducerIdentity):
+        return messages.EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch)
+    return messages.EndTxnResponse(error_code=int(understood(outcome, version, FIRST_VERSION_WITH_FENCED)))

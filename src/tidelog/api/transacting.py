@@ -1,23 +1,37 @@
-"""What the handlers of transaction APIs share: how a request reaches the transaction coordinator."""
+"""What the handlers of transaction APIs share: how a request reaches the coordinator, and how old a client is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.api.grouping import context_of
+from tidelog.coordinator.transactions import CallbackTicket
+from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.deciding.decision import Ticket
-    from tidelog.deciding.turn import RequestContext
     from tidelog.txn.turn import TxnDecision
+    from tidelog.wire.classes import Message
 
-Body = TypeVar("Body")
+Wanted = TypeVar("Wanted")
+Outcome = TypeVar("Outcome")
 
 
 def decide(
-    deciding: Callable[[Ticket, Body, RequestContext, int, int], TxnDecision], body: Body, request: Request
+    deciding: Callable[[Ticket, Wanted, int, int], TxnDecision],
+    wanted: Wanted,
+    request: Request,
+    answer: Callable[[Outcome, int], Message],
 ) -> None:
-    """Hands the request to a method of the transaction room; the answer comes through its ticket."""
-    request.doors.transactions.decide(deciding, request, body, context_of(request))
+    """Asks the transaction room; `answer` makes a response of its outcome, for the version of the request."""
+    transactions = request.doors.transactions
+    ticket = CallbackTicket(lambda outcome: request.reply(answer(outcome, request.version)))
+    transactions.carry_out(deciding(ticket, wanted, *transactions.now()))
+
+
+def understood(code: ErrorCode, version: int, knows_fenced_since: int) -> ErrorCode:
+    """Clients know PRODUCER_FENCED from a certain version of each API on; before it, another name stood for it."""
+    if code is ErrorCode.PRODUCER_FENCED and version < knows_fenced_since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

@@ -20,20 +20,18 @@ from tidelog.config.by_name import ByName
 from tidelog.coordinator.coordination import Coordination
 from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
-from tidelog.deciding.turn import RequestContext
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
 from tidelog.timer.host import Host
+from tidelog.txn.adding import Addition, AdditionResults
 from tidelog.txn.config import TxnConfig
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, ProducerIdentity
 from tidelog.txn.transactions import Transactions
 from tidelog.txn.turn import TxnDecision, TxnMarkers
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.partitions import TopicPartition
 
 MARKER_TIMEOUT_MS: Final = 5_000
-#: how the broker itself asks its coordinator
-VERIFICATION_VERSION: Final = 5
 _UNVERIFIED: Final = frozenset(
     (
         ErrorCode.NETWORK_EXCEPTION,
@@ -45,15 +43,15 @@ _UNVERIFIED: Final = frozenset(
 
 
 class CallbackTicket:
-    """A ticket whose reply is handed to a function."""
+    """A ticket whose outcome is handed to a function."""
 
     __slots__ = ("_done",)
 
     def __init__(self, done: Callable[[Any], None]) -> None:
         self._done = done
 
-    def reply(self, message: Any) -> None:
-        self._done(message)
+    def reply(self, outcome: Any) -> None:
+        self._done(outcome)
 
 
 class TransactionCoordination(Coordination[TxnDecision]):
@@ -89,7 +87,27 @@ class TransactionCoordination(Coordination[TxnDecision]):
         for at in markers.partitions:
             self._markers.write(at.topic, at.partition, markers, partial(written, at))
 
-    # --- verification -------------------------------------------------------------------------------
+    # --- what a transaction touches -----------------------------------------------------------------
+
+    def add(self, additions: Iterable[Addition], done: Callable[[AdditionResults], None]) -> None:
+        """Adds partitions to transactions, or verifies that they were; `done` gets the results of all, once."""
+        results: AdditionResults = {}
+        missing = 0
+
+        def answered(part: AdditionResults) -> None:
+            nonlocal missing
+            assert missing > 0, "a coordinator partition has answered twice"
+            results.update(part)
+            missing -= 1
+            if not missing:
+                done(results)
+
+        decisions = self.room.add_partitions(CallbackTicket(answered), additions, *self.now())
+        missing = len(decisions)
+        if not decisions:
+            done(results)
+        for decision in decisions:
+            self.carry_out(decision)
 
     def verify(
         self,
@@ -101,35 +119,14 @@ class TransactionCoordination(Coordination[TxnDecision]):
         done: Callable[[Mapping[TopicPartition, ErrorCode]], None],
     ) -> None:
         """Asks the coordinator whether the partitions belong to the transaction; with `add` they do from now on."""
-        request = messages.AddPartitionsToTxnRequest
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            by_topic.setdefault(topic, []).append(index)
-        asked = request.AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+        asked = Addition(
+            transactional_id,
+            ProducerIdentity(producer_id, producer_epoch),
+            frozenset(partitions),
+            EPOCH_BUMP_VERSION,
             verify_only=not add,
-            topics=[request.AddPartitionsToTxnTopic(name=name, partitions=ids) for name, ids in by_topic.items()],
         )
-
-        def answered(response: Any) -> None:
-            done(
-                {
-                    TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
-                    for transaction in response.results_by_transaction
-                    for topic in transaction.topic_results
-                    for result in topic.results_by_partition
-                }
-            )
-
-        (decision,) = self.room.add_partitions_to_txn(
-            CallbackTicket(answered),
-            request(transactions=[asked]),
-            RequestContext("", "", VERIFICATION_VERSION),
-            *self.now(),
-        )
-        self.carry_out(decision)
+        self.add([asked], lambda results: done(results[transactional_id]))
 
 
 def producer_error(code: ErrorCode, knows_abortable: bool, bumps_epoch: bool) -> KafkaError:

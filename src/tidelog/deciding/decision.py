@@ -30,7 +30,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to the request that came with `ticket`: a response message of wire."""
+    """What is told to the request that came with `ticket`: an outcome of the room."""
 
     ticket: Ticket
     message: Any

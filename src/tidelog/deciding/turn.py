@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
-from tidelog.wire.classes import Message
 from tidelog.wire.errors import CodedError, ErrorCode
 
 
@@ -61,8 +60,8 @@ class Turn(Decision):
     ordered: bool = False
     undo: list[Undo] = field(default_factory=list)
 
-    def reply(self, ticket: Ticket, message: Message) -> None:
-        self.replies.append(Reply(ticket, message))
+    def reply(self, ticket: Ticket, outcome: Any) -> None:
+        self.replies.append(Reply(ticket, outcome))
 
     def append(self, record: CoordinatorRecord) -> None:
         self.records.append(record)

@@ -116,6 +116,25 @@ def collect(log: Log) -> FlushWork | None:
     return work
 
 
+def collect_for_stop(log: Log) -> FlushWork:
+    """Seals the active segment and writes a snapshot of the producers; what must be synced for a clean stop."""
+    active = log.segments.active
+    sealed = active.dirty
+    if sealed:
+        active.seal()
+    end_offset, snapshots = log.log_end_offset, log.snapshots
+    snapshot = (len(log.producers) or snapshots.offsets) and end_offset not in snapshots.offsets
+    if snapshot:
+        snapshots.write(end_offset, log.producers.snapshot())
+    work = log.flush_work() or FlushWork(log)
+    if sealed:
+        work.add(active.file.sync)
+        work.add_files(*active.index_paths)
+    if snapshot:
+        work.add_files(snapshots.file_path(end_offset))
+    return work
+
+
 def settle(log: Log, work: FlushWork) -> None:
     """What is known of the log now that the work is done."""
     log.leader_epochs.written = work.epoch_changes

@@ -19,7 +19,7 @@ from typing import Final
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
 from tidelog.log.append_rules import roll_jitter_ms, rules_of
 from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
-from tidelog.log.compaction_output import CleanedSegment
+from tidelog.log.cleaned_segment import CleanedSegment
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import PASSING, Disk, replace_file
 from tidelog.log.errors import (
@@ -28,7 +28,7 @@ from tidelog.log.errors import (
     RecordListTooLarge,
     UnexpectedAppendOffset,
 )
-from tidelog.log.flush import FlushWork, collect, settle
+from tidelog.log.flush import FlushWork, collect, collect_for_stop, settle
 from tidelog.log.guarding import guarded
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
@@ -361,40 +361,9 @@ class Log:
         if self.directory.failure is not None:
             raise self.directory.offline()
         try:
-            return self._read(offset, max_bytes, max_offset, min_one_batch)
+            return self.segments.read(offset, max_bytes, max_offset, end_offset, min_one_batch)
         except OSError as error:
             raise self.directory.refuse(error, self.name) from error
-
-    def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> FileSlice | None:
-        segments = self.segments
-        found = segments.position(offset)
-        if found is None:
-            return None
-        segment, position = found
-        end, next_offset = self._bound(segment, max_offset)
-        if end <= position:
-            return None
-        if end - position > max_bytes:
-            end, next_offset = segment.boundary(position, position + max_bytes)
-            if end == position:
-                if not min_one_batch:
-                    return None
-                span = segment.span_at(position)
-                end, next_offset = position + span.size_bytes, span.last_offset + 1
-        segments.remember(next_offset, segment, end)
-        return FileSlice(segment.file, position, end - position, next_offset)
-
-    def _bound(self, segment: Segment, max_offset: int) -> tuple[int, int]:
-        """How far a reader bounded by `max_offset` may go in the segment, and the offset that comes there."""
-        if max_offset == self.log_end_offset:
-            if segment is self.segments.active:
-                return segment.size, max_offset
-        else:
-            found = self.segments.position(max_offset)
-            if found is not None and found[0] is segment:
-                return found[1], max_offset
-        # The bound lies in a later segment: all of this one may be read.
-        return segment.size, self.segments.next_base_offset(segment) or max_offset
 
     @guarded
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
@@ -489,7 +458,7 @@ class Log:
 
     @guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
-        """Puts a compacted segment in the place of sealed ones; `compaction_output` tells of crashes in between."""
+        """Puts a compacted segment in the place of sealed ones; `cleaned_segment` tells of crashes in between."""
         self.note(self.notes._replace(gaps=True))
         cleaned.rename_to_swap()
         self._discard(old)
@@ -595,21 +564,7 @@ class Log:
     @guarded
     def close_work(self) -> FlushWork:
         """Seals the log, so that the next opening need not scan; what must be synced for that to be true."""
-        active = self.segments.active
-        sealed = active.dirty
-        if sealed:
-            active.seal()
-        end_offset = self.log_end_offset
-        snapshot = (len(self.producers) or self.snapshots.offsets) and end_offset not in self.snapshots.offsets
-        if snapshot:
-            self.snapshots.write(end_offset, self.producers.snapshot())
-        work = self.flush_work() or FlushWork(self)
-        if sealed:
-            work.add(active.file.sync)
-            work.add_files(*active.index_paths)
-        if snapshot:
-            work.add_files(self.snapshots.file_path(end_offset))
-        return work
+        return collect_for_stop(self)
 
     def close(self) -> None:
         """A clean stop of this log alone."""

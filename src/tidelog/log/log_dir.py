@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: stands in a directory while a start mends what was damaged after a clean stop
 MENDING: Final = "tidelog-mending"
+PROBE: Final = ".tidelog-probe"
+_PROBE_BYTES: Final = 1 << 16
 
 
 class PendingDeletion:
@@ -56,19 +58,13 @@ class PendingDeletion:
         except OSError:
             return
         for path in paths:
-            self._remove(path)
+            # Where one stays the others are tried nevertheless: each gives room back.
+            _remove_if_possible(self._disk, path)
         if self._directory is not None:
             try:
                 self._disk.remove_dir(self._directory)
             except OSError:
                 return
-
-    def _remove(self, path: str) -> None:
-        try:
-            self._disk.remove(path)
-        except OSError:
-            # The others are tried nevertheless: each gives room back.
-            return
 
 
 class LogDir:
@@ -158,6 +154,46 @@ class LogDir:
     def offline(self) -> StorageError:
         return StorageError(f"log directory {self.path} is offline: {self.failure}")
 
+    def has_room(self) -> bool:
+        """Whether a directory that was full takes a write again."""
+        path = f"{self.path}/{PROBE}"
+        try:
+            self.disk.open(path, create=True, empty=True).write(bytes(_PROBE_BYTES), 0)
+        except OSError:
+            return False
+        finally:
+            _remove_if_possible(self.disk, path)
+        return True
+
+    # --- checkpoints
+
+    def try_to_checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
+        try:
+            self.checkpoint(high_watermarks)
+        except OSError as error:
+            self.keep_old_checkpoints(error)
+
+    def try_to_checkpoint_start_offsets(self) -> None:
+        """Before a segment goes: one that is missing, and from which the log should begin, was not removed by us."""
+        try:
+            self.checkpoint_start_offsets()
+        except OSError as error:
+            self.keep_old_checkpoints(error)
+
+    def keep_old_checkpoints(self, error: OSError) -> None:
+        """Those of before are still true, only older. Who is to hear of a failure asks `LogDirs.lose_failed`."""
+        if error.errno in PASSING:
+            self.refuse(error, self.path)
+        else:
+            self.fail(error)
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None, closed: bool = False) -> None:
+        """Writes recovery points, log start offsets and, where given, high watermarks."""
+        self.checkpoint_recovery_points(closed)
+        self.checkpoint_start_offsets()
+        if high_watermarks is not None:
+            self.checkpoint_high_watermarks(high_watermarks)
+
     def checkpoint_recovery_points(self, closed: bool = False) -> None:
         """Segments below a recovery point are trusted with their indexes; none may claim a part of one that grows."""
         offsets = {
@@ -201,3 +237,10 @@ class LogDir:
             if name == LOG_START_OFFSETS:
                 self.start_offsets = left
         self.departed.clear()
+
+
+def _remove_if_possible(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except OSError:
+        return

@@ -1,4 +1,4 @@
-"""The segments of one log, ordered by base offset, and the positions of offsets in them.
+"""The segments of one log, ordered by base offset; the positions of offsets in them, and slices from there.
 
 Finding the segment is a bisect over the base offsets. In it, positions that are remembered are asked first: where the
 last appends went and where the last reads ended. A consumer at the end of the log, a follower, and a reader that goes
@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.log.segment import Segment
+from tidelog.log.segment import FileSlice, Segment
 
 #: how many positions are remembered; a prime, so that offsets that are multiples of something have slots of their own
 _SLOTS: Final = 251
@@ -118,6 +118,41 @@ class Segments:
                     self.remember(offset, segment, span.position)
                 return segment, span.position
         return None
+
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, end_offset: int, min_one_batch: bool
+    ) -> FileSlice | None:
+        """Whole batches from the one that holds `offset` on, all below `max_offset`, from one segment of a log that
+        ends at `end_offset`; `Log.read` says the rest.
+        """
+        found = self.position(offset)
+        if found is None:
+            return None
+        segment, position = found
+        end, next_offset = self._bound(segment, max_offset, end_offset)
+        if end <= position:
+            return None
+        if end - position > max_bytes:
+            end, next_offset = segment.boundary(position, position + max_bytes)
+            if end == position:
+                if not min_one_batch:
+                    return None
+                span = segment.span_at(position)
+                end, next_offset = position + span.size_bytes, span.last_offset + 1
+        self.remember(next_offset, segment, end)
+        return FileSlice(segment.file, position, end - position, next_offset)
+
+    def _bound(self, segment: Segment, max_offset: int, end_offset: int) -> tuple[int, int]:
+        """How far a reader bounded by `max_offset` may go in the segment, and the offset that comes there."""
+        if max_offset == end_offset:
+            if segment is self.active:
+                return segment.size, max_offset
+        else:
+            found = self.position(max_offset)
+            if found is not None and found[0] is segment:
+                return found[1], max_offset
+        # The bound lies in a later segment: all of this one may be read.
+        return segment.size, self.next_base_offset(segment) or max_offset
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """A batch that begins with `offset` stands, or will stand, at this position."""

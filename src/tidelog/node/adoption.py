@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.control import nodes
 from tidelog.control.controller import draw_id
 from tidelog.log.checkpoints import META_PROPERTIES, MalformedCheckpoint, MetaProperties
-from tidelog.log.directory_set import Placement
+from tidelog.log.directories.directory_set import Placement
 from tidelog.log.disk import read_file
 from tidelog.metadata.store import Create, Node, Op
 from tidelog.wire.batch import InvalidBatch

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, MetaProperties
 from tidelog.log.config import LogConfig
-from tidelog.log.directory_names import parse_name
-from tidelog.log.directory_set import found_twice, listed, read_directory_set
+from tidelog.log.directories.directory_names import parse_name
+from tidelog.log.directories.directory_set import found_twice, listed, read_directory_set
+from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.directories.recovery import read_notes, read_topic_id
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.overlay_disk import OverlayDisk
-from tidelog.log.recovery import read_notes, read_topic_id
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by

@@ -11,9 +11,9 @@ from typing import Final
 
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import Topic
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
-from tidelog.log.log_dirs import LogDirs
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.flushing import Flushing
 from tidelog.replica.fetch_sessions import FetchSessions

@@ -1,22 +1,20 @@
-"""AddPartitionsToTxn, versions 0-5, and AddOffsetsToTxn, versions 0-4: what a transaction touches.
+"""What a transaction touches: partitions are added to it, or it is only verified that they were.
 
-Clients name a single transaction (AddPartitionsToTxn up to version 3). From version 4 on the request comes from
-brokers, for many transactions at once: either to add a partition that a client of transactions version 2 has just
-written to, or only to verify that a partition was added before an older client wrote to it.
+Clients add partitions before they write to them. Brokers ask on behalf of clients: either to add a partition that a
+client of transactions version 2 has just written to, or to verify that a partition was added before an older client
+wrote to it. The offsets of a group are added as the partition that they are stored in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from tidelog.deciding.turn import Refusal, RequestContext
+from tidelog.deciding.turn import Refusal
 from tidelog.txn.completion import set_timeout
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import EPOCH_BUMP_VERSION, Transaction
+from tidelog.txn.transaction import ProducerIdentity, Transaction
 from tidelog.txn.turn import TxnDecision
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
@@ -24,46 +22,17 @@ _E = ErrorCode
 
 
 class Addition(NamedTuple):
-    """What one transaction of a request asks for."""
+    """`client_version` is the transactions version of the client that writes to the partitions."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    verify_only: bool
+    producer: ProducerIdentity
     partitions: frozenset[TopicPartition]
     client_version: int
+    verify_only: bool = False
 
 
-def additions(request: messages.AddPartitionsToTxnRequest, context: RequestContext) -> list[Addition]:
-    if context.api_version < 4:
-        return [
-            Addition(
-                request.v3_and_below_transactional_id,
-                request.v3_and_below_producer_id,
-                request.v3_and_below_producer_epoch,
-                False,
-                _partitions(request.v3_and_below_topics),
-                0,
-            )
-        ]
-    named = {entry.transactional_id: entry for entry in request.transactions}
-    return [
-        Addition(
-            entry.transactional_id,
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.verify_only,
-            _partitions(entry.topics),
-            EPOCH_BUMP_VERSION,
-        )
-        for entry in named.values()
-    ]
-
-
-def _partitions(
-    topics: Iterable[messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic],
-) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+#: transactional ID -> what became of each partition that was to be added or verified
+AdditionResults: TypeAlias = dict[str, dict[TopicPartition, ErrorCode]]
 
 
 def add(shard: Shard, turn: TxnDecision, wanted: Addition) -> None:
@@ -87,41 +56,10 @@ def verify(shard: Shard, wanted: Addition) -> dict[TopicPartition, ErrorCode]:
 
 def _open_to(shard: Shard, wanted: Addition) -> Transaction:
     transaction = shard.existing(wanted.transactional_id)
-    if transaction.producer_id != wanted.producer_id:
+    if transaction.producer_id != wanted.producer.producer_id:
         raise Refusal(_E.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.producer_epoch != wanted.producer_epoch:
+    if transaction.producer_epoch != wanted.producer.producer_epoch:
         raise Refusal(_E.PRODUCER_FENCED)
     if transaction.state.is_prepared:
         raise Refusal(_E.CONCURRENT_TRANSACTIONS)
     return transaction
-
-
-def answer(
-    results: Mapping[str, Mapping[TopicPartition, ErrorCode]], context: RequestContext
-) -> messages.AddPartitionsToTxnResponse:
-    """`results`: transactional id -> partition -> code."""
-    if context.api_version < 4:
-        (codes,) = results.values()
-        return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(codes))
-    of_result = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnResult
-    return messages.AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            of_result(transactional_id=transactional_id, topic_results=_topic_results(codes))
-            for transactional_id, codes in results.items()
-        ]
-    )
-
-
-def _topic_results(
-    codes: Mapping[TopicPartition, ErrorCode],
-) -> list[messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
-    response = messages.AddPartitionsToTxnResponse
-    topics: dict[str, messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = {}
-    for at in sorted(codes):
-        topic = topics.setdefault(at.topic, response.AddPartitionsToTxnTopicResult(name=at.topic))
-        topic.results_by_partition.append(
-            response.AddPartitionsToTxnPartitionResult(
-                partition_index=at.partition, partition_error_code=int(codes[at])
-            )
-        )
-    return list(topics.values())

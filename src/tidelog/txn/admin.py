@@ -1,4 +1,4 @@
-"""DescribeTransactions, version 0, and ListTransactions, versions 0-2; and forgetting ids that nobody uses.
+"""What operators see of transactions; and forgetting ids that nobody uses.
 
 Which ids and topics the asker may see is the business of the API room.
 """
@@ -6,76 +6,68 @@ Which ids and topics the asker may see is the business of the API room.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
 
 from tidelog.deciding.decision import SetTimer
 from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import MAX_TOMBSTONE_BYTES, RECORD_OVERHEAD_BYTES
-from tidelog.txn.records import by_topic, tombstone
+from tidelog.txn.records import tombstone
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import BY_LABEL
 from tidelog.txn.transaction import Transaction
 from tidelog.txn.turn import TxnDecision
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
-def described(shard: Shard, transactional_id: str) -> messages.DescribeTransactionsResponse.TransactionState:
+class TransactionFilter(NamedTuple):
+    """Which transactions to list: those that every filter takes; an empty one takes all."""
+
+    states: frozenset[str] = frozenset()
+    producer_ids: frozenset[int] = frozenset()
+    #: only those that began more than so many milliseconds ago; a negative number takes all
+    longer_than_ms: int = -1
+    id_pattern: str | None = None
+
+
+class TransactionListing(NamedTuple):
+    transactions: list[Transaction]
+    #: what the filter named that is no state
+    unknown_states: list[str]
+
+
+def described(shard: Shard, transactional_id: str) -> Transaction:
+    """While a transaction ends, its partitions are those that still miss their marker: it waits for them."""
     transaction = shard.transactions.get(transactional_id)
     if transaction is None:
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    of = messages.DescribeTransactionsResponse
-    # While a transaction ends, the partitions that still miss their marker are those that it waits for.
     marking = shard.markings.get(transactional_id)
-    partitions = transaction.partitions if marking is None else marking.missing
-    return of.TransactionState(
-        transactional_id=transactional_id,
-        transaction_state=transaction.state.label,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_start_time_ms=transaction.start_ms,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        topics=[of.TopicData(topic=name, partitions=indexes) for name, indexes in by_topic(partitions).items()],
-    )
+    return transaction if marking is None else replace(transaction, partitions=frozenset(marking.missing))
 
 
 def listed(
     shards: Iterable[Shard],
-    request: messages.ListTransactionsRequest,
+    wanted: TransactionFilter,
     compile_pattern: Callable[[str], Callable[[str], bool]],
     wall_ms: int,
-) -> messages.ListTransactionsResponse:
-    of = messages.ListTransactionsResponse
-    pattern = request.transactional_id_pattern
+) -> TransactionListing:
     try:
-        matches = compile_pattern(pattern) if pattern else None
+        matches = compile_pattern(wanted.id_pattern) if wanted.id_pattern else None
     except ValueError:
-        return of(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
-    filters = set(request.state_filters)
-    states = {BY_LABEL[label] for label in filters if label in BY_LABEL}
-    producer_ids = set(request.producer_id_filters)
+        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
+    states = {BY_LABEL[label] for label in wanted.states if label in BY_LABEL}
 
-    def wanted(transaction: Transaction) -> bool:
-        if producer_ids and transaction.producer_id not in producer_ids:
+    def passes(transaction: Transaction) -> bool:
+        if wanted.producer_ids and transaction.producer_id not in wanted.producer_ids:
             return False
-        if filters and transaction.state not in states:
+        if wanted.states and transaction.state not in states:
             return False
-        if request.duration_filter >= 0 and wall_ms - transaction.start_ms <= request.duration_filter:
+        if wanted.longer_than_ms >= 0 and wall_ms - transaction.start_ms <= wanted.longer_than_ms:
             return False
         return matches is None or matches(transaction.transactional_id)
 
-    return of(
-        unknown_state_filters=sorted(filters - BY_LABEL.keys()),
-        transaction_states=[
-            of.TransactionState(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                transaction_state=transaction.state.label,
-            )
-            for shard in shards
-            for transaction in shard.transactions.values()
-            if wanted(transaction)
-        ],
-    )
+    found = [transaction for shard in shards for transaction in shard.transactions.values() if passes(transaction)]
+    return TransactionListing(found, sorted(wanted.states - BY_LABEL.keys()))
 
 
 def expire(shard: Shard, turn: TxnDecision) -> None:

@@ -1,10 +1,10 @@
-"""EndTxn, versions 0-5: commit or abort, once, however often a client asks.
+"""The end that a client asks for: commit or abort, once, however often it asks.
 
-Up to version 4 (transactions version 1) a client keeps its epoch from one transaction to the next, so a repeated EndTxn
-looks like a new one, and the state alone says what it means. From version 5 on (transactions version 2) the epoch grows
-at every end: a request with the epoch before the current one is a repeat, one with the current epoch is new. A client
-of version 2 may abort what the coordinator has never heard of, since its partitions are added by the brokers it writes
-to, and it cannot know whether one of them got that far.
+A client of transactions version 1 keeps its epoch from one transaction to the next, so a repeated request looks like a
+new one, and the state alone says what it means. In version 2 the epoch grows at every end: a request with the epoch
+before the current one is a repeat, one with the current epoch is new. A client of version 2 may abort what the
+coordinator has never heard of, since its partitions are added by the brokers it writes to, and it cannot know whether
+one of them got that far.
 
 The answer depends on the state of the id and on what is asked:
 
@@ -23,13 +23,14 @@ asks: the producer has been told of the identity that only completing puts in pl
 
 from __future__ import annotations
 
-from tidelog.deciding.turn import Refusal, RequestContext
+from typing import NamedTuple
+
+from tidelog.deciding.turn import Refusal
 from tidelog.txn.completion import prepare
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import EPOCH_BUMP_VERSION, MAX_EPOCH, Transaction
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, MAX_EPOCH, ProducerIdentity, Transaction
 from tidelog.txn.turn import TxnDecision
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
@@ -55,29 +56,37 @@ _ANSWERS: dict[tuple[TransactionState, bool], tuple[ErrorCode | None, ErrorCode 
 }
 
 
-def end(shard: Shard, turn: TxnDecision, request: messages.EndTxnRequest, context: RequestContext) -> Transaction:
+class TransactionEnd(NamedTuple):
+    """`client_version` is the transactions version of the client that asks."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+    commit: bool
+    client_version: int
+
+
+def end(shard: Shard, turn: TxnDecision, wanted: TransactionEnd) -> Transaction:
     """The id as its producer will know it from now on."""
-    transaction = shard.existing(request.transactional_id)
-    client_version = EPOCH_BUMP_VERSION if context.api_version >= 5 else 0
+    transaction = shard.existing(wanted.transactional_id)
     prepared = transaction.state.is_prepared
-    if prepared and client_version >= EPOCH_BUMP_VERSION:
+    if prepared and wanted.client_version >= EPOCH_BUMP_VERSION:
         raise Refusal(_E.CONCURRENT_TRANSACTIONS)
-    column = _column(transaction, request, client_version)
+    column = _column(transaction, wanted)
     if prepared:
         raise Refusal(_E.CONCURRENT_TRANSACTIONS)
-    answer = _ANSWERS[transaction.state, request.committed][column]
+    answer = _ANSWERS[transaction.state, wanted.commit][column]
     if answer is _END:
-        return prepare(shard, turn, transaction, request.committed, client_version)
+        return prepare(shard, turn, transaction, wanted.commit, wanted.client_version)
     if answer is not _DONE:
         raise Refusal(answer)
     return transaction
 
 
-def _column(transaction: Transaction, request: messages.EndTxnRequest, client_version: int) -> int:
+def _column(transaction: Transaction, wanted: TransactionEnd) -> int:
     """Which column of the table the request is in."""
-    producer_id, epoch = request.producer_id, request.producer_epoch
+    producer_id, epoch = wanted.producer
     current_epoch = transaction.producer_epoch
-    if client_version < EPOCH_BUMP_VERSION:
+    if wanted.client_version < EPOCH_BUMP_VERSION:
         if producer_id != transaction.producer_id:
             raise Refusal(_E.INVALID_PRODUCER_ID_MAPPING)
         if epoch != current_epoch:

@@ -1,41 +1,31 @@
-"""Answers to requests whose records could not be stored.
+"""Outcomes of requests whose records could not be stored.
 
-The message that was about to leave already has the shape of its API and names every partition that the error must name.
+The outcome that was about to be told has the shape that the request's answer needs, and names every partition that the
+error must name.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from tidelog.deciding.storage_errors import translated
-from tidelog.txn.transaction import NO_PRODUCER_EPOCH
-from tidelog.wire import messages
-from tidelog.wire.classes import Message
+from tidelog.txn.adding import AdditionResults
+from tidelog.txn.transaction import ProducerIdentity
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
+
+#: what a ticket is told: the producer's identity from now on, why the request is refused, or how each partition fared
+TxnOutcome: TypeAlias = ProducerIdentity | ErrorCode | AdditionResults
 
 
-def failed(message: Message, error: ErrorCode) -> Message:
-    """The error in the shape of `message`."""
+def failed(outcome: TxnOutcome, error: ErrorCode) -> TxnOutcome:
+    """The error in the shape of `outcome`."""
     code = translated(error)
-    if isinstance(message, messages.AddPartitionsToTxnResponse):
-        return _each_partition(message, code)
-    if isinstance(message, messages.InitProducerIdResponse):
-        return init_failure(code)
-    if isinstance(message, messages.AddOffsetsToTxnResponse | messages.EndTxnResponse):
-        return type(message)(error_code=int(code))
-    raise TypeError(f"{type(message).__name__} answers no request that is stored")
+    if isinstance(outcome, dict):
+        return {transactional_id: _each_partition(codes, code) for transactional_id, codes in outcome.items()}
+    return code
 
 
-def init_failure(code: ErrorCode) -> messages.InitProducerIdResponse:
-    return messages.InitProducerIdResponse(error_code=int(code), producer_epoch=NO_PRODUCER_EPOCH)
-
-
-def _each_partition(
-    message: messages.AddPartitionsToTxnResponse, code: ErrorCode
-) -> messages.AddPartitionsToTxnResponse:
+def _each_partition(codes: dict[TopicPartition, ErrorCode], code: ErrorCode) -> dict[TopicPartition, ErrorCode]:
     """A partition that was refused keeps its own error: it had no part in the records."""
-    topics = [*message.results_by_topic_v3_and_below]
-    for result in message.results_by_transaction:
-        topics.extend(result.topic_results)
-    for topic in topics:
-        for partition in topic.results_by_partition:
-            partition.partition_error_code = partition.partition_error_code or int(code)
-    return message
+    return {at: code if earlier is ErrorCode.NONE else earlier for at, earlier in codes.items()}

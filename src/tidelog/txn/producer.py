@@ -1,8 +1,7 @@
-"""InitProducerId, versions 0-5: a producer id and an epoch that fences every earlier producer of the same name.
+"""Producers that start: a producer id and an epoch that fences every earlier producer of the same name.
 
 A producer that lost track of what it sent may name the id and epoch it holds (KIP-360): it is given the next epoch only
-if nobody else has initialised since, and a repeat of that request is given the same answer again. Two-phase commit
-(version 6) is not announced, neither here nor by Apache Kafka.
+if nobody else has initialised since, and a repeat of that request is given the same answer again.
 """
 
 from __future__ import annotations
@@ -13,32 +12,42 @@ from tidelog.deciding.turn import Refusal
 from tidelog.txn.completion import fence
 from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Transaction, is_exhausted
+from tidelog.txn.transaction import (
+    NO_IDENTITY,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdentity,
+    Transaction,
+    is_exhausted,
+)
 from tidelog.txn.turn import TxnDecision
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
 
 
-class Expected(NamedTuple):
-    """The identity that a producer believes to have."""
+class Initialisation(NamedTuple):
+    """A producer starts. Without a transactional ID it is an idempotent one, which has no timeout and no past.
 
-    producer_id: int
-    producer_epoch: int
+    `held` is the identity that it believes to have.
+    """
 
+    transactional_id: str | None
+    timeout_ms: int
+    held: ProducerIdentity = NO_IDENTITY
 
-def expected_identity(request: messages.InitProducerIdRequest) -> Expected | None:
-    given = Expected(request.producer_id, request.producer_epoch)
-    if given == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
-        return None
-    if NO_PRODUCER_ID in given:
-        raise Refusal(_E.INVALID_REQUEST)
-    return given
+    @property
+    def expected(self) -> ProducerIdentity | None:
+        """The identity that must still be in place; None if the producer names none."""
+        if self.held == NO_IDENTITY:
+            return None
+        if NO_PRODUCER_ID in self.held:
+            raise Refusal(_E.INVALID_REQUEST)
+        return self.held
 
 
 def initialise(
-    shard: Shard, turn: TxnDecision, transactional_id: str, timeout_ms: int, expected: Expected | None
+    shard: Shard, turn: TxnDecision, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
 ) -> Transaction | None:
     """The state that the producer starts from; None if it must ask again, because a transaction has to end first."""
     transaction = shard.transactions.get(transactional_id)
@@ -62,7 +71,7 @@ def initialise(
     return after
 
 
-def _is_known(transaction: Transaction, expected: Expected) -> bool:
+def _is_known(transaction: Transaction, expected: ProducerIdentity) -> bool:
     if expected.producer_id == transaction.producer_id:
         return True
     # The answer that carried the new producer id may have been lost.
@@ -70,7 +79,7 @@ def _is_known(transaction: Transaction, expected: Expected) -> bool:
 
 
 def _next_epoch(
-    shard: Shard, turn: TxnDecision, transaction: Transaction, timeout_ms: int, expected: Expected | None
+    shard: Shard, turn: TxnDecision, transaction: Transaction, timeout_ms: int, expected: ProducerIdentity | None
 ) -> tuple[Transaction, int]:
     epoch = transaction.producer_epoch
     if expected is not None and expected.producer_epoch != epoch:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tidelog.txn.state import PREVIOUS, TransactionState
 from tidelog.wire.partitions import TopicPartition
@@ -35,6 +36,16 @@ NO_TIMEOUT_MS = 2**31 - 1
 EPOCH_BUMP_VERSION = 2
 
 _S = TransactionState
+
+
+class ProducerIdentity(NamedTuple):
+    """How a producer names itself to partitions and to the coordinator."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class IllegalTransition(Exception):
@@ -63,6 +74,10 @@ class Transaction:
     @classmethod
     def created(cls, transactional_id: str, producer_id: int, timeout_ms: int, wall_ms: int) -> Transaction:
         return cls(transactional_id, producer_id, 0, timeout_ms, _S.EMPTY, wall_ms, previous_producer_id=producer_id)
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
     def is_epoch_exhausted(self) -> bool:

@@ -3,11 +3,12 @@
     transactions = Transactions(TxnConfig.from_properties(broker_config), next_producer_id, compile_pattern)
     transactions.load_begin(7, leader_epoch); transactions.replay(7, record) ...
     decision = transactions.load_end(7, now_ms, wall_ms)
-    decision = transactions.end_txn(ticket, request, context, now_ms, wall_ms)
+    decision = transactions.end(ticket, TransactionEnd("x", producer, commit=True, client_version=2), now_ms, wall_ms)
     decision = transactions.markers_written(markers, {TopicPartition("t", 0): ErrorCode.NONE}, now_ms, wall_ms)
 
 A decision is carried out before the next event is handed in; `turn.py` says how. If its append fails, `append_failed`
-gives the decision to carry out instead; if the commit takes too long, `failed(message, error)` shapes the answer.
+gives the decision to carry out instead; if the commit takes too long, `failed(outcome, error)` is told in place of the
+outcome. What a ticket is told is one of `TxnOutcome`; messages and their versions are the business of the API room.
 
 Each `TxnMarkers` of a decision is answered by `markers_written`, in as many calls as it takes: one result for each of
 its partitions, once. A partition that no longer exists counts as NONE; no answer from its leader is an error too.
@@ -15,7 +16,7 @@ its partitions, once. A partition that no longer exists counts as NONE; no answe
 `next_producer_id` gives an unused producer id, or None while the broker fetches a new block of them: requests that need
 one are then answered with a retriable error. `compile_pattern` makes a test for whole transactional ids from a regular
 expression in RE2's syntax, or raises ValueError. `now_ms` is monotonic time, `wall_ms` stamps records. A ticket is
-opaque and gets exactly one reply.
+opaque and is told exactly one outcome.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, SetTimer, Ticket, TimerKey
 from tidelog.deciding.shards import Shards
-from tidelog.deciding.turn import Refusal, RequestContext
+from tidelog.deciding.turn import Refusal
 from tidelog.txn import adding, admin, completion, ending, failure
-from tidelog.txn.adding import Addition
+from tidelog.txn.adding import Addition, AdditionResults
+from tidelog.txn.admin import TransactionFilter, TransactionListing
 from tidelog.txn.config import RETRY_BACKOFF_MS, TxnConfig
-from tidelog.txn.producer import expected_identity, initialise
+from tidelog.txn.ending import TransactionEnd
+from tidelog.txn.failure import TxnOutcome
+from tidelog.txn.producer import Initialisation, initialise
 from tidelog.txn.shard import Shard, TxnSurroundings
 from tidelog.txn.state import TransactionState
+from tidelog.txn.transaction import ProducerIdentity, Transaction
 from tidelog.txn.turn import TxnDecision, TxnMarkers
-from tidelog.wire import messages
-from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
 _E = ErrorCode
-
-CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 class Transactions:
@@ -101,9 +102,9 @@ class Transactions:
         return turn
 
     @staticmethod
-    def failed(message: Message, error: ErrorCode) -> Message:
-        """The reply `message` turned into one of its API that tells of `error`."""
-        return failure.failed(message, error)
+    def failed(outcome: TxnOutcome, error: ErrorCode) -> TxnOutcome:
+        """What a ticket is told in place of `outcome` where its records could not be stored."""
+        return failure.failed(outcome, error)
 
     # -- markers and time ----------------------------------------------------------------------------------------
 
@@ -143,93 +144,44 @@ class Transactions:
 
     # -- producers -----------------------------------------------------------------------------------------------
 
-    def init_producer_id(
-        self,
-        ticket: Ticket,
-        request: messages.InitProducerIdRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
-    ) -> TxnDecision:
+    def initialise(self, ticket: Ticket, wanted: Initialisation, now_ms: int, wall_ms: int) -> TxnDecision:
+        """The ticket is told the identity that the producer has from now on, or why it gets none."""
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            expected = expected_identity(request)
-            if request.transactional_id is None:
-                producer_id = self._around.new_producer_id()
-                return _answered(turn, ticket, messages.InitProducerIdResponse(producer_id=producer_id))
-            if not request.transactional_id:
+            expected = wanted.expected
+            if wanted.transactional_id is None:
+                return _answered(turn, ticket, ProducerIdentity(self._around.new_producer_id(), 0))
+            if not wanted.transactional_id:
                 raise Refusal(_E.INVALID_REQUEST)
-            if not 0 < request.transaction_timeout_ms <= self._around.config.max_timeout_ms:
+            if not 0 < wanted.timeout_ms <= self._around.config.max_timeout_ms:
                 raise Refusal(_E.INVALID_TRANSACTION_TIMEOUT)
-            shard = self._shards.of(request.transactional_id)
-            after = initialise(shard, turn, request.transactional_id, request.transaction_timeout_ms, expected)
-            if after is None:
-                message = failure.init_failure(_E.CONCURRENT_TRANSACTIONS)
-            else:
-                message = messages.InitProducerIdResponse(
-                    producer_id=after.producer_id, producer_epoch=after.producer_epoch
-                )
-            return shard.close(_answered(turn, ticket, message))
+            shard = self._shards.of(wanted.transactional_id)
+            after = initialise(shard, turn, wanted.transactional_id, wanted.timeout_ms, expected)
         except Refusal as refusal:
-            return _answered(turn, ticket, failure.init_failure(_understood(refusal.code, context, 4)))
+            return _answered(turn, ticket, refusal.code)
+        outcome = _E.CONCURRENT_TRANSACTIONS if after is None else after.producer
+        return shard.close(_answered(turn, ticket, outcome))
 
-    def add_partitions_to_txn(
-        self,
-        ticket: Ticket,
-        request: messages.AddPartitionsToTxnRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
+    def add_partitions(
+        self, ticket: Ticket, additions: Iterable[Addition], now_ms: int, wall_ms: int
     ) -> list[TxnDecision]:
-        """One decision for each coordinator partition, each with a reply that holds the results of its transactions;
-        `merged` makes one answer of them. A client's request (up to version 3) makes exactly one.
+        """One decision for each coordinator partition, each with a reply that holds the results of its transactions.
+
+        A transaction is named once.
         """
         turns: dict[int, TxnDecision] = {}
-        results: dict[int, dict[str, Mapping[TopicPartition, ErrorCode]]] = {}
-        for wanted in adding.additions(request, context):
+        results: dict[int, AdditionResults] = {}
+        for wanted in additions:
             at = self.partition_for(wanted.transactional_id)
             turn = turns.setdefault(at, TxnDecision(now_ms=now_ms, wall_ms=wall_ms))
-            codes: Mapping[TopicPartition, ErrorCode]
             try:
                 codes = self._add(turn, wanted)
             except Refusal as refusal:
-                codes = dict.fromkeys(wanted.partitions, _understood(refusal.code, context, 2))
+                codes = dict.fromkeys(wanted.partitions, refusal.code)
             results.setdefault(at, {})[wanted.transactional_id] = codes
-        return [_answered(turn, ticket, adding.answer(results[at], context)) for at, turn in turns.items()]
+        return [_answered(turn, ticket, results[at]) for at, turn in turns.items()]
 
-    @staticmethod
-    def merged(responses: Iterable[messages.AddPartitionsToTxnResponse]) -> messages.AddPartitionsToTxnResponse:
-        """One AddPartitionsToTxnResponse (version 4 or later) from those of several decisions."""
-        found = [result for response in responses for result in response.results_by_transaction]
-        return messages.AddPartitionsToTxnResponse(results_by_transaction=found)
-
-    def add_offsets_to_txn(
-        self,
-        ticket: Ticket,
-        request: messages.AddOffsetsToTxnRequest,
-        context: RequestContext,
-        offsets_partition: int,
-        now_ms: int,
-        wall_ms: int,
-    ) -> TxnDecision:
-        """`offsets_partition` is the partition of `__consumer_offsets` that the request's group belongs to."""
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
-        code = _E.NONE
-        wanted = Addition(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            False,
-            frozenset({TopicPartition(CONSUMER_OFFSETS, offsets_partition)}),
-            0,
-        )
-        try:
-            self._add(turn, wanted)
-        except Refusal as refusal:
-            code = _understood(refusal.code, context, 2)
-        return _answered(turn, ticket, messages.AddOffsetsToTxnResponse(error_code=int(code)))
-
-    def _add(self, turn: TxnDecision, wanted: Addition) -> Mapping[TopicPartition, ErrorCode]:
+    def _add(self, turn: TxnDecision, wanted: Addition) -> dict[TopicPartition, ErrorCode]:
         if not wanted.transactional_id:
             raise Refusal(_E.INVALID_REQUEST)
         shard = self._shards.of(wanted.transactional_id)
@@ -242,66 +194,34 @@ class Transactions:
         turn.partition = shard.partition
         return codes
 
-    def end_txn(
-        self, ticket: Ticket, request: messages.EndTxnRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> TxnDecision:
+    def end(self, ticket: Ticket, wanted: TransactionEnd, now_ms: int, wall_ms: int) -> TxnDecision:
+        """The ticket is told the identity that the producer has from now on, or why this is no end."""
         turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            if not request.transactional_id:
+            if not wanted.transactional_id:
                 raise Refusal(_E.INVALID_REQUEST)
-            shard = self._shards.of(request.transactional_id)
-            after = ending.end(shard, turn, request, context)
+            shard = self._shards.of(wanted.transactional_id)
+            after = ending.end(shard, turn, wanted)
         except Refusal as refusal:
-            message = messages.EndTxnResponse(error_code=int(_understood(refusal.code, context, 2)))
-            return _answered(turn, ticket, message)
+            return _answered(turn, ticket, refusal.code)
         turn.partition = shard.partition
-        message = messages.EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
-        return _answered(turn, ticket, message)
+        return _answered(turn, ticket, after.producer)
 
     # -- operators -----------------------------------------------------------------------------------------------
 
-    def describe_transactions(
-        self,
-        ticket: Ticket,
-        request: messages.DescribeTransactionsRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
-    ) -> TxnDecision:
-        of_state = messages.DescribeTransactionsResponse.TransactionState
-        found = []
-        for transactional_id in request.transactional_ids:
-            try:
-                if not transactional_id:
-                    raise Refusal(_E.INVALID_REQUEST)
-                found.append(admin.described(self._shards.of(transactional_id), transactional_id))
-            except Refusal as refusal:
-                found.append(of_state(transactional_id=transactional_id, error_code=int(refusal.code)))
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
-        return _answered(turn, ticket, messages.DescribeTransactionsResponse(transaction_states=found))
+    def described(self, transactional_id: str) -> Transaction:
+        """Raises Refusal where there is none, or this broker cannot tell."""
+        if not transactional_id:
+            raise Refusal(_E.INVALID_REQUEST)
+        return admin.described(self._shards.of(transactional_id), transactional_id)
 
-    def list_transactions(
-        self,
-        ticket: Ticket,
-        request: messages.ListTransactionsRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
-    ) -> TxnDecision:
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
+    def listed(self, wanted: TransactionFilter, wall_ms: int) -> TransactionListing:
+        """Raises Refusal where this broker cannot tell, or the pattern is none."""
         if self._shards.some_load:
-            message = messages.ListTransactionsResponse(error_code=int(_E.COORDINATOR_LOAD_IN_PROGRESS))
-        else:
-            message = admin.listed(self._shards.values(), request, self._compile_pattern, wall_ms)
-        return _answered(turn, ticket, message)
+            raise Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        return admin.listed(self._shards.values(), wanted, self._compile_pattern, wall_ms)
 
 
-def _understood(code: ErrorCode, context: RequestContext, since: int) -> ErrorCode:
-    """PRODUCER_FENCED is known to clients from version `since` of the API on; before it, another name stood for it."""
-    fenced = code is _E.PRODUCER_FENCED and context.api_version < since
-    return _E.INVALID_PRODUCER_EPOCH if fenced else code
-
-
-def _answered(turn: TxnDecision, ticket: Ticket, message: Message) -> TxnDecision:
-    turn.reply(ticket, message)
+def _answered(turn: TxnDecision, ticket: Ticket, outcome: TxnOutcome) -> TxnDecision:
+    turn.reply(ticket, outcome)
     return turn

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.log.cleaner import Cleaner
-from tidelog.log.compaction import CleanerConfig
+from tidelog.log.compaction.cleaner import Cleaner
+from tidelog.log.compaction.compaction_round import CleanerConfig
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host

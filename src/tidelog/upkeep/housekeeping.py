@@ -182,7 +182,7 @@ class Housekeeping:
                     "reads, retention and deletions continue"
                 )
             self._full[path] = now_ms
-        elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and self._data.logs.has_room(directory):
+        elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and directory.has_room():
             del self._full[path]
             self._host.notice(f"log directory {path} has space again: writes are accepted")
             # Sealed segments whose flush was refused.

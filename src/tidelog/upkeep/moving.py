@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.log.directories.moves import Move
 from tidelog.log.errors import LogError
-from tidelog.log.moves import Move
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode, KafkaError

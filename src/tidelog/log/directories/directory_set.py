@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import format_id, parse_id
-from tidelog.log.directory_names import DELETE, STRAY
+from tidelog.log.directories.directory_names import DELETE, STRAY
 from tidelog.log.disk import Disk, read_file, replace_file
 from tidelog.wire.partitions import TopicPartition
 

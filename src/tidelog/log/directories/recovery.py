@@ -35,16 +35,16 @@ from tidelog.log.checkpoints import (
     format_partition_metadata,
     parse_partition_metadata,
 )
-from tidelog.log.clean_stop import Sizes, Stopped, sizes_of
-from tidelog.log.compaction_output import CLEANED, SWAP
+from tidelog.log.cleaned_segment import CLEANED, SWAP
 from tidelog.log.config import LogConfig
-from tidelog.log.directory_names import name_of
+from tidelog.log.directories.clean_stop import Sizes, Stopped, sizes_of
+from tidelog.log.directories.directory_names import name_of
+from tidelog.log.directories.losses import Loss, lost_at_the_end
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
-from tidelog.log.losses import Loss, lost_at_the_end
 from tidelog.log.producer_recovery import load_newest, rebuild_txn_index, replay_segments
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, offset_name
 from tidelog.log.segments import Segments

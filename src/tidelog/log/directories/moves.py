@@ -3,7 +3,7 @@
 A future log is filled from the current one, batch by batch, as a follower fills itself from a leader. When it has
 caught up, and is on the device, it takes the partition's name; only then is the current directory renamed for deletion.
 A crash in between, or a disk that fails then, leaves two directories that claim to be the partition: each holds a count
-of its moves, and the larger one is right (`log_dirs.py`). A future log that has not got the name is never taken for the
+of its moves, and the larger one is right (`opening.py`). A future log that has not got the name is never taken for the
 partition, however complete it looks.
 
 A step copies a bounded number of bytes and belongs between requests, on the broker's thread: no locks, no torn copies.

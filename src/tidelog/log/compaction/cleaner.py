@@ -22,14 +22,14 @@ from collections.abc import Callable, Mapping
 
 from tidelog.clock import Clock
 from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
-from tidelog.log.cleaner_throttle import Cancelled, Throttle
-from tidelog.log.compaction import CleanerConfig, CleanerStats, Compaction, Job
-from tidelog.log.compaction_plan import LogToClean, Source, dirtiest, measure, sources
+from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
+from tidelog.log.compaction.compaction_plan import LogToClean, Source, dirtiest, measure, sources
+from tidelog.log.compaction.compaction_round import CleanerConfig, CleanerStats, Compaction, Job
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError, StorageError, WriteRefused
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
-from tidelog.log.log_dirs import LogDirs
 from tidelog.log.producer_recovery import rebuild_txn_index
 from tidelog.log.txn_index import CorruptIndex
 from tidelog.wire.partitions import TopicPartition

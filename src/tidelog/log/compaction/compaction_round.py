@@ -31,10 +31,10 @@ from functools import cache
 from typing import Final
 
 from tidelog.log import kernel
-from tidelog.log.cleaner_throttle import Throttle
-from tidelog.log.compaction_output import CleanedSegment, Output
-from tidelog.log.compaction_plan import Source, group
-from tidelog.log.compaction_txn import CompactedTransactions
+from tidelog.log.cleaned_segment import CleanedSegment, Output
+from tidelog.log.compaction.cleaner_throttle import Throttle
+from tidelog.log.compaction.compaction_plan import Source, group
+from tidelog.log.compaction.compaction_txn import CompactedTransactions
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import AppendedFile, Disk
 from tidelog.log.errors import CorruptMessage

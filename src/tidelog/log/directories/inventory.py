@@ -1,0 +1,60 @@
+"""The logs of a broker, how one comes into service, and how it leaves: deleted, set aside, or with its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.log.directories.directory_names import DELETE, name_of
+from tidelog.log.disk import Disk
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.wire.partitions import TopicPartition
+
+
+class Inventory:
+    __slots__ = ("dirs", "disk", "futures", "logs", "new_id", "notices", "offline")
+
+    def __init__(self, dirs: list[LogDir], disk: Disk, new_id: Callable[[], bytes]) -> None:
+        self.dirs = dirs
+        self.disk = disk
+        self.new_id = new_id
+        self.logs: dict[TopicPartition, Log] = {}
+        #: copies that are being made in another directory
+        self.futures: dict[TopicPartition, Log] = {}
+        #: partitions of this broker that lie in a directory which is missing, or has failed
+        self.offline: set[TopicPartition] = set()
+        #: what somebody should hear of
+        self.notices: list[str] = []
+
+    def add(self, log: Log) -> None:
+        self.logs[log.key] = log
+        log.directory.logs[log.key] = log
+
+    def retire(self, key: TopicPartition, kind: str) -> None:
+        """Takes a partition out of service; `kind` says what is to become of its files."""
+        log = self.logs.pop(key)
+        directory = log.directory
+        del directory.logs[key]
+        try:
+            self.rename(log, kind)
+        except OSError as error:
+            raise directory.refuse(error, log.path) from error
+
+    def rename(self, log: Log, kind: str) -> None:
+        """Gives the directory of a log that is not in service a name that says what is to become of it."""
+        directory = log.directory
+        path = f"{directory.path}/{name_of(log.key, kind, self.new_id().hex())}"
+        log.move(path)
+        log.abandon()
+        directory.departed.add(log.key)
+        if kind == DELETE:
+            directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
+
+    def lose(self, directory: LogDir, error: OSError) -> None:
+        """Takes a directory and its logs out of service."""
+        directory.fail(error)
+        self.offline.update(directory.logs)
+        for logs in (self.logs, self.futures):
+            for key in [key for key, log in logs.items() if log.directory is directory]:
+                logs.pop(key).abandon()
+        directory.logs.clear()

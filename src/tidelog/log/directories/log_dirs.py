@@ -1,0 +1,379 @@
+"""All logs of a broker, spread over its log directories.
+
+A directory that fails, when it is opened (`opening.py`) or later, goes offline with its logs and leaves the others
+alone. Closing flushes, writes checkpoints, and last of all the marker of a clean shutdown.
+
+Checkpoints speak of partitions by name only. Where one has left a directory, its entries go from the checkpoints there
+before another one of that name begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
+from tidelog.log.config import LogConfig
+from tidelog.log.directories.clean_stop import write_clean_stop
+from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, name_of
+from tidelog.log.directories.directory_set import DirectorySet, Placement, write_directory_set
+from tidelog.log.directories.inventory import Inventory
+from tidelog.log.directories.moves import Move
+from tidelog.log.directories.opening import Opening
+from tidelog.log.directories.recovery import create_log
+from tidelog.log.disk import Disk, Lock, Usage, replace_file
+from tidelog.log.errors import LogDirCordoned, LogDirNotFound, LogError, StorageError
+from tidelog.log.flush import run_together
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir, PendingDeletion
+from tidelog.log.retention import delete_old_segments
+from tidelog.wire.partitions import TopicPartition
+
+#: from how many logs on it is cheaper to sync a volume than its files
+_MANY: Final = 4
+
+
+class DirDescription(NamedTuple):
+    """One directory as DescribeLogDirs shows it. `usage` is None where the directory is offline."""
+
+    path: str
+    failure: OSError | None
+    usage: Usage | None
+    sizes_bytes: dict[TopicPartition, int]
+    future_sizes_bytes: dict[TopicPartition, int]
+
+
+class LogDirs:
+    __slots__ = (
+        "_config_for",
+        "_inventory",
+        "_known",
+        "_locks",
+        "_moves",
+        "clean_broker_epoch",
+        "cordoned",
+        "dirs",
+        "disk",
+        "futures",
+        "high_watermarks",
+        "logs",
+        "offline",
+    )
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        disk: Disk,
+        config_for: Callable[[str], LogConfig],
+        new_id: Callable[[], bytes] = lambda: os.urandom(16),
+    ) -> None:
+        self.disk = disk
+        self.dirs = [LogDir(disk, path) for path in paths]
+        self._inventory = Inventory(self.dirs, disk, new_id)
+        self.logs = self._inventory.logs
+        self.futures = self._inventory.futures
+        self.offline = self._inventory.offline
+        self._moves: dict[TopicPartition, Move] = {}
+        #: as checkpointed by the life before
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
+        self.clean_broker_epoch = -1
+        #: paths of directories that get no new partitions; what they hold stays in use
+        self.cordoned: frozenset[str] = frozenset()
+        self._config_for = config_for
+        self._locks: list[Lock] = []
+        #: the directories that belong together, with those that are missing
+        self._known = DirectorySet({}, 0)
+
+    # --- opening
+
+    def open(self, node_id: int, cluster_id: str, now_ms: int, placement: Placement | None = None) -> None:
+        """Locks and opens everything. Raises LogDirInUse; StorageError if no directory works.
+
+        `placement` is None where the cluster's metadata is yet to be made, from what is found here.
+        """
+        opening = Opening(self._inventory, self._locks, self._config_for, node_id, cluster_id, now_ms, placement)
+        try:
+            opening.run()
+        except LogError:
+            self._release()
+            raise
+        self.high_watermarks = opening.high_watermarks
+        self.clean_broker_epoch = opening.clean_broker_epoch
+        self._known = opening.known
+        self.remember(self._known.metadata_version)
+
+    def remember(self, metadata_version: int) -> None:
+        """Writes down which directories belong together, and with which life of the metadata."""
+        paths = dict(self._known.paths)
+        for directory in self.dirs:
+            if directory.failure is None:
+                paths[directory.directory_id] = directory.path
+        self._known = DirectorySet(paths, metadata_version)
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    write_directory_set(self.disk, directory.path, self._known)
+                except OSError as error:
+                    directory.keep_old_checkpoints(error)
+
+    def _release(self) -> None:
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    # --- logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        return self.logs.get(TopicPartition(topic, partition))
+
+    def create(
+        self,
+        key: TopicPartition,
+        now_ms: int,
+        topic_id: bytes | None = None,
+        path: str | None = None,
+    ) -> Log:
+        """The log of a partition, made where there is none in the directory `path`, or in that with the fewest logs.
+
+        A cordoned directory is not chosen, and refused as `path`.
+
+        A partition that is `offline` must not be begun anew.
+        """
+        log = self.logs.get(key)
+        if log is not None:
+            if topic_id is not None and topic_id != log.topic_id:
+                log.assign_topic_id(topic_id)
+            return log
+        for directory in self.dirs:
+            if key in directory.unopened:
+                raise StorageError(f"{name_of(key)} cannot be opened: {directory.unopened[key]}")
+        if key in self.offline:
+            raise StorageError(f"{name_of(key)} is offline: its log directory is missing")
+        directory = self._dir_for(path)
+        self._forget(key)
+        log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id)
+        self._inventory.add(log)
+        return log
+
+    def _forget(self, key: TopicPartition) -> None:
+        """Another one of that name begins: what is known of the one before must not bind it."""
+        self.high_watermarks.pop(key, None)
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    directory.forget(key)
+                except OSError as error:
+                    raise directory.refuse(error, f"the new partition {name_of(key)}") from error
+
+    def directory(self, path: str) -> LogDir:
+        """A directory of this broker by its path; raises where there is none, and where it has failed."""
+        for directory in self.dirs:
+            if directory.path == path:
+                if directory.failure is not None:
+                    raise directory.offline()
+                return directory
+        raise LogDirNotFound(f"{path} is not a log directory of this broker")
+
+    def _dir_for(self, path: str | None) -> LogDir:
+        online = [directory for directory in self.dirs if directory.failure is None]
+        if path is not None:
+            online = [directory for directory in online if directory.path == path]
+            if not online:
+                raise LogDirNotFound(f"{path} is not a working log directory of this broker")
+        if not online:
+            raise self.dirs[0].offline()
+        usable = [directory for directory in online if directory.path not in self.cordoned]
+        if not usable:
+            paths = ", ".join(directory.path for directory in online)
+            raise LogDirCordoned(f"no new partitions may be placed in {paths}: see cordoned.log.dirs")
+        return min(usable, key=lambda directory: len(directory.logs))
+
+    def delete(self, key: TopicPartition) -> None:
+        """Takes the partition out of service at once; its files go after `file.delete.delay.ms`."""
+        self.cancel_move(key)
+        self._inventory.retire(key, DELETE)
+
+    def mark_stray(self, key: TopicPartition) -> None:
+        """Takes the partition out of service and keeps its files."""
+        self._inventory.retire(key, STRAY)
+
+    # --- moving between directories
+
+    def begin_move(self, key: TopicPartition, path: str, now_ms: int) -> Move | None:
+        """Begins to copy a partition into the directory `path`; None if it is there already."""
+        current = self.logs[key]
+        target = self._dir_for(path)
+        self.cancel_move(key)
+        if current.directory is target:
+            return None
+        self._forget(key)
+        name = name_of(key, FUTURE, self._inventory.new_id().hex())
+        future = create_log(target, key, current.config, now_ms, current.topic_id, name)
+        self.futures[key] = future
+        move = self._moves[key] = Move(current, future)
+        return move
+
+    def resume_moves(self) -> list[Move]:
+        """Moves that a restart interrupted; their copies begin anew."""
+        for key, future in self.futures.items():
+            current = self.logs.get(key)
+            if current is not None and key not in self._moves:
+                self._moves[key] = Move(current, future)
+        return list(self._moves.values())
+
+    def finish_move(self, key: TopicPartition) -> Log:
+        """The copy, which has caught up, becomes the partition; what was the partition is deleted afterwards."""
+        move = self._moves.pop(key)
+        current, future = move.current, move.future
+        future.flush()
+        try:
+            future.note(future.notes._replace(moves=current.notes.moves + 1))
+            future.move(f"{future.directory.path}/{name_of(key)}")
+            self.disk.sync_dir(future.directory.path)
+        except OSError as error:
+            # How much of this is on the device nobody knows: it must not be taken for the partition later.
+            current.note(current.notes._replace(moves=current.notes.moves + 2))
+            raise future.directory.refuse(error, future.path) from error
+        del self.futures[key]
+        future.cleaned_offset = move.cleaned_offset
+        try:
+            self._inventory.retire(key, DELETE)
+        except StorageError as error:
+            # When it is back, the count of moves tells that what is there is out of date.
+            self._inventory.notices.append(f"{name_of(key)} has left a directory that fails: {error}")
+        self._inventory.add(future)
+        future.directory.try_to_checkpoint(None)
+        return future
+
+    def cancel_move(self, key: TopicPartition) -> None:
+        """Gives a copy up."""
+        self._moves.pop(key, None)
+        future = self.futures.pop(key, None)
+        if future is not None:
+            try:
+                self._inventory.rename(future, DELETE)
+            except OSError as error:
+                raise future.directory.refuse(error, future.path) from error
+
+    # --- what must be done from time to time
+
+    def take_deletions(self) -> list[PendingDeletion]:
+        """Deletions to be run, on a worker, each after its delay."""
+        taken = []
+        for directory in self.dirs:
+            if directory.deletions and directory.failure is None:
+                directory.try_to_checkpoint_start_offsets()
+            taken += directory.deletions
+            directory.deletions.clear()
+        return taken
+
+    def delete_old_segments(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
+        """Retention, over all logs; returns how many segments went. A log whose disk fails is passed over."""
+        deleted = 0
+        for log in self.logs.values():
+            try:
+                deleted += delete_old_segments(log, now_ms, high_watermark_of(log))
+            except StorageError:
+                continue
+        return deleted
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        for log in self.logs.values():
+            log.producers.expire(now_ms, expiration_ms)
+
+    def want_due_flushes(self, now_ms: int) -> None:
+        """Asks for the flush of every log that has waited for `flush.ms`."""
+        for log in self.logs.values():
+            if log.flush_is_due(now_ms):
+                log.directory.flushes.add(log)
+
+    def take_flushes(self) -> list[Log]:
+        """The logs that want to be synced; each is told once."""
+        wanting = [log for directory in self.dirs for log in sorted(directory.flushes, key=lambda log: log.name)]
+        for directory in self.dirs:
+            directory.flushes.clear()
+        return wanting
+
+    def take_notices(self) -> list[str]:
+        """What somebody should hear of; each is told once."""
+        taken: list[str] = []
+        for notices in (self._inventory.notices, *(directory.notices for directory in self.dirs)):
+            taken += notices
+            notices.clear()
+        return taken
+
+    def lose_failed(self) -> list[str]:
+        """Takes the logs of directories that failed meanwhile out of service; returns the paths of these."""
+        failed = [directory for directory in self.dirs if directory.failure is not None and directory.logs]
+        for directory in failed:
+            self._inventory.lose(directory, directory.failure or OSError())
+        return [directory.path for directory in failed]
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Writes recovery points, log start offsets and, where given, high watermarks of every directory."""
+        for directory in self.dirs:
+            if directory.failure is None:
+                directory.try_to_checkpoint(high_watermarks)
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes the high watermarks of the directories in which one has moved.
+
+        They are not synced: where the power takes them, the leader finds them again.
+        """
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    directory.checkpoint_high_watermarks(high_watermarks, sync=False)
+                except OSError as error:
+                    directory.keep_old_checkpoints(error)
+
+    def describe(self) -> list[DirDescription]:
+        return [self._describe(directory) for directory in self.dirs]
+
+    def _describe(self, directory: LogDir) -> DirDescription:
+        usage = None
+        if directory.failure is None:
+            try:
+                usage = self.disk.usage(directory.path)
+            except OSError as error:
+                self._inventory.lose(directory, error)
+        sizes = {key: log.size_bytes for key, log in directory.logs.items()}
+        futures = {key: log.size_bytes for key, log in self.futures.items() if log.directory is directory}
+        return DirDescription(directory.path, directory.failure, usage, sizes, futures)
+
+    # --- closing
+
+    def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """A clean stop: the next opening will not scan. Where that fails, `take_notices` tells."""
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    self._close(directory, broker_epoch, high_watermarks)
+                except (OSError, StorageError) as error:
+                    why = error.strerror if isinstance(error, OSError) else error
+                    self._inventory.notices.append(
+                        f"log directory {directory.path} could not be shut down cleanly ({why}): "
+                        "the next start recovers its logs"
+                    )
+        self._release()
+
+    def _close(
+        self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
+    ) -> None:
+        futures = [log for log in self.futures.values() if log.directory is directory]
+        works = [(log, log.close_work()) for log in [*directory.logs.values(), *futures]]
+        pending = [work for _, work in works if work]
+        if len(pending) > _MANY:
+            run_together(pending, self.disk, directory.path)
+        else:
+            for work in pending:
+                work()
+        for log, work in works:
+            log.flush_done(work)
+            log.abandon()
+        directory.checkpoint(high_watermarks, closed=True)
+        write_clean_stop(self.disk, directory.path, (log for log, _ in works))
+        replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
+        self.disk.sync_dir(directory.path)

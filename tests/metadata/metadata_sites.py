@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from tidelog.config.zookeeper import ZooKeeperSettings, parse_connect
+from tidelog.config.zookeeper_settings import ZooKeeperSettings, parse_connect
 from tidelog.metadata.embedded import EmbeddedStore
 from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.metadata.store import MetadataStore, Op

@@ -129,11 +129,11 @@ class SessionExpired(StoreRefusal):
     """The session is over: its ephemeral nodes are gone, and nothing more is done for it."""
 
 
-class TooLarge(StoreRefusal):
+class TransactionTooLarge(StoreRefusal):
     """More than the store takes in one transaction (`path` says how much): nothing happened. Divide it."""
 
 
-class Denied(StoreRefusal):
+class RefusedByEnsemble(StoreRefusal):
     """The servers of the store refuse for a reason of their own (`path` says which), such as an ACL or a quota."""
 
 

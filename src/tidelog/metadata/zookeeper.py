@@ -28,7 +28,7 @@ from typing import Any, Final
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import EventType
 
-from tidelog.config.zookeeper import ZooKeeperSettings
+from tidelog.config.zookeeper_settings import ZooKeeperSettings
 from tidelog.metadata.store import (
     ChildrenResult,
     EventKind,
@@ -49,8 +49,8 @@ from tidelog.metadata.zookeeper_requests import (
     LOST,
     VOID,
     Chroot,
-    Look,
     MultiRead,
+    NodeLook,
     can_exist,
     to_node,
     to_operations,
@@ -433,7 +433,7 @@ class _TreeRead:
             return
         below: list[str] = []
         for path, look in zip(paths, answer, strict=True):
-            if isinstance(look, Look):
+            if isinstance(look, NodeLook):
                 self._found.append((path, to_node(look.data, look.stat)))
                 prefix = path if path == "/" else path + "/"
                 below += [prefix + child for child in sorted(look.children)]

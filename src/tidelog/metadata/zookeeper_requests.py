@@ -23,17 +23,17 @@ from tidelog.metadata.store import (
     ConnectionLoss,
     Create,
     Delete,
-    Denied,
     NoChildrenForEphemerals,
     Node,
     NodeExists,
     NoNode,
     NotEmpty,
     Op,
+    RefusedByEnsemble,
     SetData,
     StoreRefusal,
     SubmitResult,
-    TooLarge,
+    TransactionTooLarge,
     is_valid_path,
 )
 
@@ -105,7 +105,9 @@ def to_operations(ops: Sequence[Op], chroot: Chroot) -> list[Any] | StoreRefusal
             operations.append(kind(path, op.version))
             size_bytes -= 4  # it has no data, and no length of it
     if size_bytes > MAX_REQUEST_BYTES:
-        return TooLarge(f"{len(ops)} operations are {size_bytes} bytes; ZooKeeper takes {MAX_REQUEST_BYTES} at once")
+        return TransactionTooLarge(
+            f"{len(ops)} operations are {size_bytes} bytes; ZooKeeper takes {MAX_REQUEST_BYTES} at once"
+        )
     return operations
 
 
@@ -124,11 +126,11 @@ def to_submit_result(ops: Sequence[Op], answer: object, zxid: int, chroot: Chroo
     if isinstance(answer, LOST + VOID):
         return ConnectionLoss(ops[0].path if ops else "")
     if not isinstance(answer, list):
-        return Denied(_words(answer))
+        return RefusedByEnsemble(_words(answer))
     for index, (op, result) in enumerate(zip(ops, answer, strict=True)):
         if isinstance(result, Exception) and not isinstance(result, _BYSTANDERS):
             refusal = _REFUSALS.get(type(result))
-            return refusal(op.path, index) if refusal else Denied(f"{op.path}: {_words(result)}", index)
+            return refusal(op.path, index) if refusal else RefusedByEnsemble(f"{op.path}: {_words(result)}", index)
     paths = [chroot.own(result) if isinstance(op, Create) else op.path for op, result in zip(ops, answer, strict=True)]
     return Committed(zxid, paths, list(map(_version, ops, answer)))
 
@@ -147,14 +149,14 @@ def to_node(data: bytes | None, stat: Any) -> Node:
 
 
 def to_read_refusal(path: str, answer: object) -> StoreRefusal:
-    return NoNode(path) if isinstance(answer, zk.NoNodeError) else Denied(f"{path}: {_words(answer)}")
+    return NoNode(path) if isinstance(answer, zk.NoNodeError) else RefusedByEnsemble(f"{path}: {_words(answer)}")
 
 
 def _words(answer: object) -> str:
     return f"ZooKeeper answered {type(answer).__name__.removesuffix('Error')}{f' ({answer})' if str(answer) else ''}"
 
 
-class Look(NamedTuple):
+class NodeLook(NamedTuple):
     """What a `MultiRead` found at one path."""
 
     data: bytes | None
@@ -164,7 +166,7 @@ class Look(NamedTuple):
 
 class MultiRead:
     """Data and children of many nodes in one request, which ZooKeeper has since 3.6 and kazoo has not. Each node is
-    answered for itself: with a `Look`, or None where it is not there."""
+    answered for itself: with a `NodeLook`, or None where it is not there."""
 
     __slots__ = ("paths",)
     type = 22
@@ -179,13 +181,13 @@ class MultiRead:
                 out += serialization.MultiHeader(request.type, False, -1).serialize() + request.serialize()
         return bytes(out + serialization.MultiHeader(-1, True, -1).serialize())
 
-    def deserialize(self, buffer: bytes, offset: int) -> list[Look | None]:
-        looks: list[Look | None] = []
+    def deserialize(self, buffer: bytes, offset: int) -> list[NodeLook | None]:
+        looks: list[NodeLook | None] = []
         for _ in self.paths:
             data, offset = _read_part(buffer, offset)
             children, offset = _read_part(buffer, offset)
             # A node that went between the two is not there.
-            looks.append(None if data is None or children is None else Look(data[0], data[1], children))
+            looks.append(None if data is None or children is None else NodeLook(data[0], data[1], children))
         return looks
 
 

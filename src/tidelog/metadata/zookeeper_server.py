@@ -280,7 +280,7 @@ def class_path() -> str:
         raise ZooKeeperFailed(
             "the ZooKeeper server is taken from PySpark's jars, and "
             f"{'they are not all in ' + home if home else 'PySpark is not installed'}: "
-            "pip install 'tidelog[spark]', or use a ZooKeeper that runs elsewhere"
+            "install PySpark 4.3 (the extra `spark` brings it), or use a ZooKeeper that runs elsewhere"
         )
     return os.pathsep.join(jars)
 

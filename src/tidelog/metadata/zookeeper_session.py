@@ -29,7 +29,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
-from tidelog.config.zookeeper import ZooKeeperSettings
+from tidelog.config.zookeeper_settings import ZooKeeperSettings
 
 Post = Callable[[Callable[[], object]], None]
 #: the answer, or the exception that stands for it, and the zxid of the reply

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tidelog.metadata.zookeeper_server import ZooKeeperServer
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -44,5 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "java" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.java)
+        for name in ("java", "zookeeper"):
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(name)
+
+
+_chroots = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper server for all tests of a worker: each works under a chroot of its own, and leaves it running."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), tick_ms=200) as server:
+        yield server
+
+
+@pytest.fixture
+def zookeeper_connect(zookeeper: ZooKeeperServer) -> str:
+    """What a test gives as `zookeeper.connect`: its own chroot, which is not there yet."""
+    return f"{zookeeper.connect}/test-{os.getpid()}-{next(_chroots)}"

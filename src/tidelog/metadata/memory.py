@@ -73,11 +73,15 @@ class MemoryEnsemble:
         if self._draining:
             return
         self._draining = True
-        try:
-            while self._queue:
+        raised: Exception | None = None
+        while self._queue:
+            try:
                 self._queue.popleft()()
-        finally:
-            self._draining = False
+            except Exception as error:  # it does not take the answers of others with it
+                raised = raised or error
+        self._draining = False
+        if raised is not None:
+            raise raised
 
     @contextmanager
     def delayed(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ read again after every event anyway. This interface offers what such a reader ne
 it is cancelled, and guarantees that at least one event arrives after the *last* change to the node (its existence, its
 data or its list of children). Several changes may be reported as one, and an event may arrive without a change, for
 instance after a lost connection was restored. So an event means: read again. An event arrives before the answer to any
-later read that sees the change. An implementation on one-shot watches sets them again with each read.
+later read that sees the change. Watch first, then read: a change between an earlier read and the watch may go unheard.
 
 When the session ends (it expired, or the store was closed), every watch gets `SESSION_EXPIRED` once, ephemeral nodes
 are gone, and later calls are answered with `SessionExpired`. The broker then opens a new store, registers and loads
@@ -80,7 +80,8 @@ Op = Create | SetData | Delete | Check
 
 class Committed(NamedTuple):
     """A transaction that happened. `paths` and `versions` stand beside the operations, one each: the path (with its
-    sequence number) and the version that the node now has, `NO_VERSION` where it was deleted."""
+    sequence number) and the version that the node now has, `NO_VERSION` where it was deleted. A Check tells the version
+    that it asked for."""
 
     zxid: int
     paths: Sequence[str]
@@ -126,6 +127,14 @@ class ConnectionLoss(StoreRefusal):
 
 class SessionExpired(StoreRefusal):
     """The session is over: its ephemeral nodes are gone, and nothing more is done for it."""
+
+
+class TransactionTooLarge(StoreRefusal):
+    """More than the store takes in one transaction (`path` says how much): nothing happened. Divide it."""
+
+
+class RefusedByEnsemble(StoreRefusal):
+    """The servers of the store refuse for a reason of their own (`path` says which), such as an ACL or a quota."""
 
 
 class StoreFailed(StoreRefusal):

@@ -193,7 +193,7 @@ class Tree:
             return NoNode
         if op.version not in (ANY_VERSION, node.version):
             return BadVersion
-        return op.path, node.version
+        return op.path, op.version
 
     def _insert(self, path: str, parent: str, node: Node) -> None:
         self._nodes[path] = node

@@ -18,6 +18,12 @@ class Watches:
         self._by_path.setdefault(path, []).append(watch)
         return watch
 
+    def __contains__(self, path: str) -> bool:
+        return path in self._by_path
+
+    def paths(self) -> list[str]:
+        return list(self._by_path)
+
     def events_of(self, ops: Sequence[Op], committed: Committed) -> list[WatchEvent]:
         """What the watchers of a transaction are to be told, in the order of its operations, each thing once: a topic
         of ten thousand partitions has ten thousand new nodes, but its parent changed."""

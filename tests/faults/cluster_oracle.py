@@ -1,0 +1,503 @@
+"""Load on a cluster, and a verdict on what became of it: the judge of every fault that a test inflicts.
+
+    python -m tests.faults.cluster_oracle --bootstrap HOST:PORT --seconds 60 [--data-dir DIR ...]
+
+Idempotent producers and transactional ones write numbered records with stock clients while consumers read along. What
+is claimed afterwards:
+
+    acknowledged      every acknowledged record is there, at the offset that was acknowledged
+    once              no record is there twice (producers are idempotent)
+    order             the records of one producer are in the order in which it sent them, per partition
+    dense             a plain topic has no gaps in its offsets
+    agreement         all readers saw the same record at the same offset, whenever they read it
+    forward           no reader's poll skipped a record or went back
+    atomic            of a transaction, read_committed shows everything or nothing: everything if its commit was
+                      acknowledged, nothing if its abort was
+    identical         replicas are byte-identical up to the last committed record (given the data directories)
+
+A record whose acknowledgement never came may be there or not. Nothing here reads the broker's code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import struct
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+#: how long a client goes on trying before a record counts as not delivered
+DELIVERY_MS = 120_000
+Place = tuple[int, int]
+
+
+@dataclass
+class Verdict:
+    violations: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def broken(self, claim: str, detail: str) -> None:
+        self.violations.append(f"{claim}: {detail}")
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{name} {value:g}" for name, value in self.figures.items())
+        if not self.violations:
+            return f"all claims hold ({figures})"
+        shown = "\n  ".join(self.violations[:20])
+        return f"{len(self.violations)} violations ({figures})\n  {shown}"
+
+
+class PlainWriter(threading.Thread):
+    """Sends numbered records to all partitions in turn, a few hundred on their way at once."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, rate: int, size: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "delivery.timeout.ms": DELIVERY_MS,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 2,
+                "topic.metadata.refresh.interval.ms": 5_000,
+            }
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._rate = rate
+        self._filling = "." * size
+        self._stopping = threading.Event()
+        self.acknowledged: dict[str, Place] = {}
+        self.failed: dict[str, KafkaError] = {}
+        #: monotonic times of acknowledgements, to find the longest pause
+        self.times: list[float] = []
+        self.sent = 0
+
+    def run(self) -> None:
+        pause = 20 / self._rate
+        while not self._stopping.is_set():
+            for _ in range(20):
+                self._send()
+            self._producer.poll(pause)
+        self._producer.flush(DELIVERY_MS / 1000 + 10)
+
+    def _send(self) -> None:
+        value = f"{self.name}:{self.sent}:{self._filling}"
+        with contextlib.suppress(BufferError):  # the queue is full while a leader is away
+            self._producer.produce(self._topic, value, partition=self.sent % self._partitions, callback=self._delivered)
+            self.sent += 1
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        key = message.value().decode().rsplit(":", 1)[0]
+        if error is not None:
+            self.failed[key] = error
+            return
+        self.acknowledged[key] = (message.partition(), message.offset())
+        self.times.append(time.monotonic())
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @property
+    def longest_pause_s(self) -> float:
+        return max((b - a for a, b in zip(self.times, self.times[1:], strict=False)), default=0.0)
+
+
+class TransactionalWriter(threading.Thread):
+    """One transaction after the other over all partitions; every third one is aborted on purpose."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._servers = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._stopping = threading.Event()
+        self.committed: set[str] = set()
+        self.aborted: set[str] = set()
+        self.unknown: set[str] = set()
+        self.fatal: list[str] = []
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            try:
+                producer = self._open()
+                while not self._stopping.is_set():
+                    self._transaction(producer, f"{self.name}:{number}", wanted=number % 3 != 2)
+                    number += 1
+            except KafkaException as error:
+                self.unknown.add(f"{self.name}:{number}")
+                self.fatal.append(str(error))
+                number += 1
+                time.sleep(0.2)
+
+    def _open(self) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": self.name,
+                "transaction.timeout.ms": 60_000,
+                "linger.ms": 2,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 2,
+            }
+        )
+        _until_done(producer.init_transactions)
+        return producer
+
+    def _transaction(self, producer: Producer, key: str, wanted: bool) -> None:
+        producer.begin_transaction()
+        for partition in range(self._partitions):
+            producer.produce(self._topic, f"{key}:{partition}", partition=partition)
+        if wanted:
+            self.unknown.add(key)
+            try:
+                _until_done(producer.commit_transaction)
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                _until_done(producer.abort_transaction)
+                self.aborted.add(key)
+            else:
+                self.committed.add(key)
+            self.unknown.discard(key)
+        else:
+            producer.flush(DELIVERY_MS / 1000)
+            _until_done(producer.abort_transaction)
+            self.aborted.add(key)
+
+
+def _until_done(call: object) -> None:
+    """A transactional call is repeated as long as the client says that it may be."""
+    deadline = time.monotonic() + DELIVERY_MS / 1000
+    while True:
+        try:
+            call(5.0)  # type: ignore[operator]
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+class Reader(threading.Thread):
+    """Reads every partition from the start and remembers what it saw where."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, isolation: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"oracle-{uuid.uuid4()}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 2,
+                "topic.metadata.refresh.interval.ms": 5_000,
+            }
+        )
+        self._places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+        self._stopping = threading.Event()
+        self.seen: dict[Place, str] = {}
+        self.position: dict[int, int] = defaultdict(lambda: -1)
+        #: the last offset at which a partition was found to end
+        self.reached: dict[int, int] = {}
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        self._consumer.assign(self._places)
+        while not self._stopping.is_set():
+            for message in self._consumer.consume(500, 0.2):
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.reached[message.partition()] = message.offset()
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                self.errors.append(f"{self.name} was told {error}")
+            return
+        partition, offset = message.partition(), message.offset()
+        if offset <= self.position[partition]:
+            self.errors.append(f"{self.name} got {partition}@{offset} after {self.position[partition]}")
+        self.position[partition] = offset
+        assert message.timestamp()[0] != TIMESTAMP_NOT_AVAILABLE
+        self.seen[partition, offset] = message.value().decode().rstrip(".").rstrip(":")
+
+    def read_to(self, ends: dict[int, int], timeout_s: float = 60) -> bool:
+        """Waits until everything below `ends` has been read; whether it was."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            # A position does not pass the marker that ends a partition; the notice of its end does.
+            if all(self.reached.get(partition, -1) >= end for partition, end in ends.items() if end > 0):
+                return True
+            time.sleep(0.1)
+        return False
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+        self._consumer.close()
+
+
+class ClusterOracle:
+    """`start`, let faults happen, `finish`: the verdict."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        partitions: int = 6,
+        replication_factor: int = 3,
+        min_insync: int = 2,
+        writers: int = 2,
+        transactional: int = 1,
+        rate: int = 500,
+        size: int = 100,
+    ) -> None:
+        self.bootstrap = bootstrap
+        run = uuid.uuid4().hex[:8]
+        self.plain, self.transacted = f"plain-{run}", f"transacted-{run}"
+        self.partitions = partitions
+        self._topic_config = {"min.insync.replicas": str(min_insync)}
+        self._replication_factor = replication_factor
+        self.writers = [
+            PlainWriter(bootstrap, self.plain, partitions, f"writer-{n}", rate, size) for n in range(writers)
+        ]
+        self.transactors = [
+            TransactionalWriter(bootstrap, self.transacted, partitions, f"txn-{run}-{n}") for n in range(transactional)
+        ]
+        self.readers = [
+            Reader(bootstrap, self.plain, partitions, "plain reader", "read_uncommitted"),
+            Reader(bootstrap, self.transacted, partitions, "committed reader", "read_committed"),
+        ]
+
+    def start(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        wanted = [
+            NewTopic(name, self.partitions, self._replication_factor, config=self._topic_config)
+            for name in (self.plain, self.transacted)
+        ]
+        for created in admin.create_topics(wanted, operation_timeout=30).values():
+            created.result(60)
+        for thread in (*self.writers, *self.transactors, *self.readers):
+            thread.start()
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(len(writer.acknowledged) for writer in self.writers)
+
+    def wait_for_acknowledgements(self, more: int, timeout_s: float = 60) -> bool:
+        """Whether this many records more were acknowledged in time: the cluster serves (again)."""
+        wanted, deadline = self.acknowledged + more, time.monotonic() + timeout_s
+        while self.acknowledged < wanted:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def finish(self, data_dirs: Sequence[str | Path] = ()) -> Verdict:
+        """Stops the load, reads everything once more with fresh consumers, and judges."""
+        verdict = Verdict()
+        for thread in (*self.writers, *self.transactors):
+            thread.stop()
+        for thread in (*self.writers, *self.transactors):
+            thread.join(DELIVERY_MS / 1000 + 30)
+            if thread.is_alive():
+                verdict.broken("progress", f"{thread.name} cannot finish")
+        fresh = [
+            Reader(self.bootstrap, self.plain, self.partitions, "fresh plain reader", "read_uncommitted"),
+            Reader(self.bootstrap, self.transacted, self.partitions, "fresh committed reader", "read_committed"),
+        ]
+        for reader in fresh:
+            reader.start()
+        plain_ends, transacted_ends = self._ends(self.plain), self._ends(self.transacted)
+        for reader, ends in zip([*self.readers, *fresh], [plain_ends, transacted_ends] * 2, strict=True):
+            if not reader.read_to(ends):
+                verdict.broken("progress", f"{reader.name} did not reach the end {ends}: it is at {reader.position}")
+            reader.stop()
+            for error in reader.errors:
+                verdict.broken("forward", error)
+        self._judge_plain(fresh[0], plain_ends, verdict)
+        self._judge_transacted(fresh[1], verdict)
+        for along, after in zip(self.readers, fresh, strict=True):
+            _judge_agreement(along, after, verdict)
+        if data_dirs:
+            for name, ends in ((self.plain, plain_ends), (self.transacted, transacted_ends)):
+                for problem in unlike_replicas(data_dirs, name, ends):
+                    verdict.broken("identical", problem)
+        verdict.figures = {
+            "acknowledged": self.acknowledged,
+            "not acknowledged": sum(len(writer.failed) for writer in self.writers),
+            "committed": sum(len(writer.committed) for writer in self.transactors),
+            "aborted": sum(len(writer.aborted) for writer in self.transactors),
+            "unknown": sum(len(writer.unknown) for writer in self.transactors),
+            "longest pause s": round(max((w.longest_pause_s for w in self.writers), default=0.0), 3),
+        }
+        return verdict
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        asking = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "oracle-ends"})
+        try:
+            found = {}
+            for partition in range(self.partitions):
+                deadline = time.monotonic() + 60
+                while True:
+                    try:
+                        found[partition] = asking.get_watermark_offsets(TopicPartition(topic, partition), 5)[1]
+                        break
+                    except KafkaException:
+                        if time.monotonic() > deadline:
+                            raise
+            return found
+        finally:
+            asking.close()
+
+    def _judge_plain(self, reader: Reader, ends: dict[int, int], verdict: Verdict) -> None:
+        places: dict[str, list[Place]] = defaultdict(list)
+        for place, value in sorted(reader.seen.items()):
+            places[value].append(place)
+        for writer in self.writers:
+            for key, place in writer.acknowledged.items():
+                if place not in places.get(key, []):
+                    verdict.broken("acknowledged", f"{key} at {place}: found at {places.get(key)}")
+        for key, found in places.items():
+            if len(found) > 1:
+                verdict.broken("once", f"{key} is at {found}")
+        for partition, end in ends.items():
+            offsets = [offset for at, offset in reader.seen if at == partition]
+            if len(offsets) != end:
+                verdict.broken("dense", f"partition {partition} has {len(offsets)} records below its end {end}")
+        last: dict[tuple[str, int], int] = {}
+        for (partition, offset), value in sorted(reader.seen.items()):
+            name, number = value.rsplit(":", 1)
+            if int(number) < last.get((name, partition), -1):
+                verdict.broken("order", f"{value} at {partition}@{offset} comes after {last[name, partition]}")
+            last[name, partition] = int(number)
+
+    def _judge_transacted(self, reader: Reader, verdict: Verdict) -> None:
+        found: dict[str, list[str]] = defaultdict(list)
+        for value in reader.seen.values():
+            key, _, partition = value.rpartition(":")
+            found[key].append(partition)
+        whole = sorted(map(str, range(self.partitions)))
+        for writer in self.transactors:
+            for key in writer.committed:
+                if sorted(found.get(key, [])) != whole:
+                    verdict.broken("atomic", f"{key} was committed, and shows {sorted(found.get(key, []))}")
+            for key in writer.aborted:
+                if key in found:
+                    verdict.broken("atomic", f"{key} was aborted, and shows {sorted(found[key])}")
+            for key in writer.unknown & found.keys():
+                if sorted(found[key]) != whole:
+                    verdict.broken("atomic", f"{key} shows in part: {sorted(found[key])}")
+
+
+def _judge_agreement(along: Reader, after: Reader, verdict: Verdict) -> None:
+    for place, value in along.seen.items():
+        if after.seen.get(place) != value:
+            verdict.broken("agreement", f"{along.name} saw {value} at {place}, where {after.seen.get(place)} is now")
+    for place in after.seen.keys() - along.seen.keys():
+        verdict.broken("forward", f"{along.name} skipped {place}")
+
+
+# Replicas, byte by byte
+
+_BATCH_START = struct.Struct(">qi")
+_LAST_DELTA_AT = 23
+
+
+def batches_of(directory: Path) -> Iterable[tuple[int, int, bytes]]:
+    """(first offset, last offset, bytes) of each whole batch of a partition's log."""
+    for path in sorted(directory.glob("*.log")):
+        data, at = path.read_bytes(), 0
+        while at + 61 <= len(data):
+            base, size = _BATCH_START.unpack_from(data, at)
+            end = at + 12 + size
+            if size < 49 or end > len(data):
+                break
+            (delta,) = struct.unpack_from(">i", data, at + _LAST_DELTA_AT)
+            yield base, base + delta, data[at:end]
+            at = end
+
+
+def unlike_replicas(data_dirs: Sequence[str | Path], topic: str, ends: dict[int, int]) -> list[str]:
+    """What differs between the copies of a topic's partitions below their committed ends."""
+    problems = []
+    for partition, end in ends.items():
+        copies: dict[str, dict[int, bytes]] = {}
+        for data_dir in data_dirs:
+            directory = Path(data_dir) / f"{topic}-{partition}"
+            if directory.is_dir():
+                copies[str(data_dir)] = {first: batch for first, last, batch in batches_of(directory) if last < end}
+        if not copies:
+            problems.append(f"{topic}-{partition} is on no disk")
+            continue
+        reference_name, reference = max(copies.items(), key=lambda item: len(item[1]))
+        covered = sum(struct.unpack_from(">i", batch, _LAST_DELTA_AT)[0] + 1 for batch in reference.values())
+        if covered != end:
+            problems.append(f"{topic}-{partition} of {reference_name} holds {covered} offsets below {end}")
+        for name, copy in copies.items():
+            unlike = [first for first in reference if copy.get(first) != reference[first]]
+            if unlike or copy.keys() - reference.keys():
+                problems.append(f"{topic}-{partition} of {name} differs from {reference_name} at {unlike[:5]}")
+    return problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--replication-factor", type=int, default=3)
+    parser.add_argument("--min-insync", type=int, default=2)
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--data-dir", action="append", default=[])
+    options = parser.parse_args()
+    oracle = ClusterOracle(
+        options.bootstrap,
+        partitions=options.partitions,
+        replication_factor=options.replication_factor,
+        min_insync=options.min_insync,
+        rate=options.rate,
+    )
+    oracle.start()
+    time.sleep(options.seconds)
+    verdict = oracle.finish(options.data_dir)
+    print(verdict)
+    return 1 if verdict.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

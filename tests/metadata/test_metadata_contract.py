@@ -27,7 +27,6 @@ from tidelog.metadata.store import (
     WatchEvent,
 )
 
-
 ZOOKEEPER = pytest.param("zookeeper", marks=pytest.mark.zookeeper)
 #: for claims about two sessions; an embedded store has one only
 of_several_sessions = pytest.mark.parametrize("site", ["memory", ZOOKEEPER], indirect=True)

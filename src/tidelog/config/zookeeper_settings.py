@@ -10,14 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidelog.config.errors import ConfigError
+from tidelog.config.errors import ConfigError, invalid_value
 
 if TYPE_CHECKING:
     from tidelog.config.broker_config import BrokerConfig
 
 CONNECT: Final = "zookeeper.connect"
 DEFAULT_PORT: Final = 2181
-_SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[0-9a-zA-Z\-_.]+)(?::([0-9]{1,5}))?")
+_SERVER: Final = re.compile(r"(\[[0-9a-zA-Z:.%]+\]|[0-9a-zA-Z\-_.]+)(?::([0-9]{1,5}))?")
 _FORM: Final = "write host:port,host:port or host:port/chroot, for instance zk1:2181,zk2:2181,zk3:2181/kafka"
 
 
@@ -48,15 +48,20 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings | None:
     if not connect:
         return None
     servers, chroot = parse_connect(connect)
-    session_timeout_ms = config.get("zookeeper.session.timeout.ms")
-    given = config.get("zookeeper.connection.timeout.ms")
-    return ZooKeeperSettings(
-        servers,
-        chroot,
-        session_timeout_ms,
-        session_timeout_ms if given is None else given,
-        config.get("zookeeper.max.in.flight.requests"),
-    )
+    session_timeout_ms: int = config.get("zookeeper.session.timeout.ms")
+    connection_timeout_ms: int | None = config.get("zookeeper.connection.timeout.ms")
+    if connection_timeout_ms is None:
+        connection_timeout_ms = session_timeout_ms
+    _check_time("zookeeper.session.timeout.ms", session_timeout_ms)
+    _check_time("zookeeper.connection.timeout.ms", connection_timeout_ms)
+    in_flight: int = config.get("zookeeper.max.in.flight.requests")
+    return ZooKeeperSettings(servers, chroot, session_timeout_ms, connection_timeout_ms, in_flight)
+
+
+def _check_time(name: str, value_ms: int) -> None:
+    """Kafka takes any number here, and cannot connect with one that is no time."""
+    if value_ms < 1:
+        raise invalid_value(name, value_ms, "Value must be at least 1")
 
 
 def parse_connect(text: str) -> tuple[tuple[tuple[str, int], ...], str]:

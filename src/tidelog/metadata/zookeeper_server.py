@@ -85,6 +85,10 @@ class ZooKeeperServer:
         return f"{_HOST}:{self.port}"
 
     @property
+    def mode(self) -> str | None:
+        return mode_of(_HOST, self.port)
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -119,7 +123,7 @@ class ZooKeeperServer:
 
     def await_serving(self) -> None:
         deadline = time.monotonic() + self._timeout_s
-        while not is_serving(_HOST, self.port):
+        while self.mode is None:
             if not self.running:
                 raise ZooKeeperFailed(self._told(f"ZooKeeper on {self.connect} ended while it started"))
             if time.monotonic() > deadline:
@@ -285,8 +289,9 @@ def class_path() -> str:
     return os.pathsep.join(jars)
 
 
-def is_serving(host: str, port: int) -> bool:
-    """Whether a ZooKeeper answers there and takes requests: a server without a majority does not."""
+def mode_of(host: str, port: int) -> str | None:
+    """What a ZooKeeper that serves there calls itself: standalone, leader or follower. None where there is none, or
+    where it takes no requests, as a server without a majority."""
     try:
         with socket.create_connection((host, port), 1) as connection:
             connection.sendall(b"srvr")
@@ -294,8 +299,9 @@ def is_serving(host: str, port: int) -> bool:
             while chunk := connection.recv(4096):
                 answer += chunk
     except OSError:
-        return False
-    return b"Mode:" in answer
+        return None
+    _, found, rest = answer.partition(b"Mode: ")
+    return rest.split()[0].decode() if found else None
 
 
 def free_ports(count: int) -> list[int]:

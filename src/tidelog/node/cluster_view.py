@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
-from tidelog.control.controller import Controller, ProducerIdBlock
+from tidelog.control.controller import Controller
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image
@@ -24,6 +24,7 @@ from tidelog.control.settings import ControllerSettings
 from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
 from tidelog.metadata.store import MetadataStore, SessionExpired, StoreRefusal
+from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
 
@@ -132,6 +133,16 @@ class ClusterView:
                     found.append(AdvertisedBroker(broker.broker_id, host, endpoint.port, broker.rack))
         return found
 
+    def address_of(self, broker_id: int) -> PeerAddress | None:
+        """Where other brokers reach a broker: at the listener for it, or at the only one; None if it is not known."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or not broker.endpoints:
+            return None
+        name: str | None = self.config.get("inter.broker.listener.name")
+        listener = name.upper() if name else "PLAINTEXT"
+        found = next((each for each in broker.endpoints if each.listener == listener), broker.endpoints[0])
+        return PeerAddress(broker_id, found.host, found.port)
+
     def topic_name(self, topic_id: bytes) -> str:
         """The name of a topic, "" where there is none with this id."""
         return self.image.topic_names.get(topic_id, "")
@@ -165,6 +176,10 @@ class ClusterView:
         """Has the controller decide and the decision carried out; `done` gets what to answer."""
         self.driver.request(lambda: plan(self.controller), done)
 
+    def decide_at_once(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
+        """As `decide`, but the answer does not wait until the other brokers know."""
+        self.driver.request(lambda: plan(self.controller), done)
+
     def decide_in_parts(
         self,
         parts: Sequence[Sequence[Item]],
@@ -187,10 +202,6 @@ class ClusterView:
                 done(results)
 
         decide_next()
-
-    def allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
-        epoch = self.broker_epoch
-        self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), done)
 
     # --- configurations -----------------------------------------------------------------------------
 

@@ -131,12 +131,16 @@ class Controller:
     def load(self, tree: Iterable[tuple[str, Node]]) -> list[Event]:
         """The image becomes what the store holds. The events are what that changes: everything at a start, and what
         was missed where the image had fallen behind."""
-        found = dict(tree)
-        gone = [NodeChange(path, None) for path in self.image.paths() if path not in found]
         self._unsettled.clear()
-        events = self.observe([*gone, *changes_of_tree(found.items())])
+        events = self.replace(list(changes_of_tree(tree)))
         self._mark_all()
         return events
+
+    def replace(self, whole: Sequence[NodeChange]) -> list[Event]:
+        """The image becomes what these nodes describe: those that are not among them are gone."""
+        found = {change.path for change in whole}
+        gone = [NodeChange(path, None) for path in self.image.paths() if path not in found]
+        return self.observe([*gone, *whole])
 
     def observe(self, changes: Iterable[NodeChange]) -> list[Event]:
         """Others changed these nodes."""

@@ -14,15 +14,15 @@ goes into the image, and `work` does the rest.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.controller import Controller, Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
-from tidelog.control.image import NodeChange
+from tidelog.control.image import NodeChange, changes_of_commit
 from tidelog.control.plan import Plan
 from tidelog.metadata.store import (
     Committed,
@@ -69,14 +69,17 @@ class Driver:
         self._now_ms = now_ms
         self._on_events = on_events
         self._on_failure = on_failure
+        #: told of what goes into the image, before it is carried out; None: anything may have changed
+        self.on_image: Callable[[Sequence[NodeChange] | None], None] | None = None
         #: things to do, each of which calls `_next` when it is through
         self._queue: deque[Then] = deque()
         self._busy = False
         self._turning = False
         self._failed = False
         self._watches: dict[str, Watch] = {}
-        #: the controller epoch for which the whole image was loaded
+        #: the controller epoch for which loading the whole image began, and for which it was loaded
         self._loaded_epoch = -1
+        self._ruled_epoch = -1
         #: whether /brokers/ids/N is of this session
         self._is_registered = False
 
@@ -102,6 +105,33 @@ class Driver:
                 self._finish(done, decide().refuse(ApiError(ErrorCode.NOT_CONTROLLER)))
 
         self._enqueue(run)
+
+    def hear(self, controller_epoch: int, changes: Sequence[NodeChange], is_whole: bool, done: Then) -> None:
+        """The elected controller says that these nodes changed, or (`is_whole`) that there are no others; `done` when
+        that is carried out. One that is no longer the controller when its turn comes changes nothing."""
+
+        def run() -> None:
+            image = self._controller.image
+            known = image.controller_epoch
+            if controller_epoch < known or (controller_epoch == known and self._controller.is_active):
+                self._finish(lambda reply: done(), None)
+                return
+            events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)
+            self._changed(None)
+            self._carry_out(events, lambda: self._finish(lambda reply: done(), None))
+
+        self._enqueue(run)
+
+    @property
+    def rules(self) -> bool:
+        """Whether this broker is the controller and knows everything that it decides by."""
+        controller = self._controller
+        return controller.is_active and self._ruled_epoch == controller.image.controller_epoch
+
+    def look_again(self) -> None:
+        """Somebody knows of a later controller."""
+        if not self._failed:
+            self._enqueue(lambda: self._look(self._next))
 
     def close(self) -> None:
         for watch in self._watches.values():
@@ -152,8 +182,7 @@ class Driver:
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
                 self._carry_out(
-                    self._controller.committed(plan, result),
-                    lambda: self._work(lambda: self._finish(done, plan.reply)),
+                    self._committed(plan, result), lambda: self._work(lambda: self._finish(done, plan.reply))
                 )
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
@@ -185,6 +214,21 @@ class Driver:
             self._busy = False
             raise
 
+    def _committed(self, plan: Plan[Any], result: Committed) -> list[Event]:
+        events = self._controller.committed(plan, result)
+        if self.on_image is not None:
+            self.on_image(changes_of_commit(plan.ops, result))
+        return events
+
+    def _observe(self, changes: list[NodeChange]) -> list[Event]:
+        events = self._controller.observe(changes)
+        self._changed(changes)
+        return events
+
+    def _changed(self, changes: Sequence[NodeChange] | None) -> None:
+        if self.on_image is not None:
+            self.on_image(changes)
+
     def _carry_out(self, events: list[Event], then: Then) -> None:
         later = self._on_events(events) if events else None
         if later is None:
@@ -208,7 +252,7 @@ class Driver:
 
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
-                self._carry_out(self._controller.committed(plan, result), lambda: self._work(then))
+                self._carry_out(self._committed(plan, result), lambda: self._work(then))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 then()
@@ -230,6 +274,7 @@ class Driver:
         if not self._failed:
             self._failed = True
             self._controller.resign()
+            self._changed(None)
             self._on_failure(refusal)
 
     # Reading
@@ -242,7 +287,11 @@ class Driver:
                 self._fail(result)
                 then()
             else:
-                self._carry_out(self._controller.load(result), then)
+                events = self._controller.load(result)
+                if self._controller.is_active:
+                    self._ruled_epoch = self._controller.image.controller_epoch
+                self._changed(None)
+                self._carry_out(events, then)
 
         self._store.tree("/", read)
 
@@ -261,7 +310,7 @@ class Driver:
             if len(found) < len(paths):
                 then()
                 return
-            events = self._controller.observe([_change(path, node) for path, node in found.items()])
+            events = self._observe([_change(path, node) for path, node in found.items()])
             self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
             if self._is_mine(found[nodes.CONTROLLER]):
                 self._controller.recognise()
@@ -306,7 +355,7 @@ class Driver:
             else:
                 known = list(map(nodes.delete_topic_path, image.deleting))
             gone = [_change(p, None) for p in known if p not in found]
-            events = self._controller.observe([*gone, *(_change(p, node) for p, node in found.items())])
+            events = self._observe([*gone, *(_change(p, node) for p, node in found.items())])
             self._carry_out(events, lambda: self._work(self._next))
 
         self._store.tree(path, read)

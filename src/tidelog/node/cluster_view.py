@@ -65,6 +65,8 @@ class ClusterView:
         self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
         #: told of everything that the store has committed; see `Driver`
         self.on_events: Callable[[list[Event]], Callable[[Then], None] | None] = lambda events: None
+        #: calls what it is given when the other brokers know what was decided; see `tidelog.node.voice`
+        self.when_heard: Callable[[Then], None] = lambda then: then()
         #: names of topics some partitions of which are still to be made on this broker
         self.unplaced: set[str] = set()
         #: told once, with the reason, when the store answers nothing more
@@ -173,8 +175,9 @@ class ClusterView:
     # --- asking the controller ----------------------------------------------------------------------
 
     def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
-        """Has the controller decide and the decision carried out; `done` gets what to answer."""
-        self.driver.request(lambda: plan(self.controller), done)
+        """Has the controller decide and the decision carried out; `done` gets what to answer, when the other brokers
+        know of it."""
+        self.driver.request(lambda: plan(self.controller), lambda reply: self.when_heard(lambda: done(reply)))
 
     def decide_at_once(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
         """As `decide`, but the answer does not wait until the other brokers know."""

@@ -80,6 +80,10 @@ class Driver:
         #: the controller epoch for which loading the whole image began, and for which it was loaded
         self._loaded_epoch = -1
         self._ruled_epoch = -1
+        #: whether the image was ever whole: loaded, or heard of; and who waits until that is carried out
+        self.has_picture = False
+        self._is_pictured = False
+        self._on_picture: list[Then] = []
         #: whether /brokers/ids/N is of this session
         self._is_registered = False
 
@@ -117,10 +121,29 @@ class Driver:
                 self._finish(lambda reply: done(), None)
                 return
             events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)
+            self.has_picture = self.has_picture or is_whole
             self._changed(None)
-            self._carry_out(events, lambda: self._finish(lambda reply: done(), None))
+            self._carry_out(events, carried_out)
+
+        def carried_out() -> None:
+            if is_whole:
+                self._pictured()
+            self._finish(lambda reply: done(), None)
 
         self._enqueue(run)
+
+    def when_pictured(self, then: Then) -> None:
+        """Calls `then` once the whole of the cluster is known and carried out on this broker."""
+        if self._is_pictured:
+            then()
+        else:
+            self._on_picture.append(then)
+
+    def _pictured(self) -> None:
+        self._is_pictured = True
+        waiting, self._on_picture = self._on_picture, []
+        for then in waiting:
+            then()
 
     @property
     def rules(self) -> bool:
@@ -288,10 +311,15 @@ class Driver:
                 then()
             else:
                 events = self._controller.load(result)
+                self.has_picture = True
                 if self._controller.is_active:
                     self._ruled_epoch = self._controller.image.controller_epoch
                 self._changed(None)
-                self._carry_out(events, then)
+                self._carry_out(events, carried_out)
+
+        def carried_out() -> None:
+            self._pictured()
+            then()
 
         self._store.tree("/", read)
 

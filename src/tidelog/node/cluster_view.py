@@ -62,7 +62,9 @@ class ClusterView:
         self.config = config
         self._host = host
         self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
-        self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
+        self.controller = Controller(
+            self.id, Rules(config, lambda other: other in self.image.brokers), random, self.new_id, self._settings()
+        )
         #: told of everything that the store has committed; see `Driver`
         self.on_events: Callable[[list[Event]], Callable[[Then], None] | None] = lambda events: None
         #: calls what it is given when the other brokers know what was decided; see `tidelog.node.voice`

@@ -72,11 +72,6 @@ class Hearing:
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._ear = Ear()
-        #: called, and forgotten, when the next whole picture has been carried out
-        self._on_whole: list[Callable[[], None]] = []
-
-    def when_whole(self, then: Callable[[], None]) -> None:
-        self._on_whole.append(then)
 
     def hear(self, said: messages.PublishMetadataRequest, done: Callable[[ErrorCode], None]) -> None:
         """`done` gets what to answer, once what was said has been carried out."""
@@ -85,13 +80,5 @@ class Hearing:
         if taken.error is not ErrorCode.NONE:
             done(taken.error)
             return
-
-        def carried_out() -> None:
-            if taken.is_whole:
-                waiting, self._on_whole = self._on_whole, []
-                for then in waiting:
-                    then()
-            done(ErrorCode.NONE)
-
         # What was taken before may still be on its way: its turn comes first.
-        cluster.driver.hear(said.controller_epoch, taken.changes or (), taken.is_whole, carried_out)
+        cluster.driver.hear(said.controller_epoch, taken.changes or (), taken.is_whole, lambda: done(ErrorCode.NONE))

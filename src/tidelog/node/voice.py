@@ -48,7 +48,7 @@ class Utterance(NamedTuple):
     parts: int = 0
 
 
-class Listener:
+class ToldBroker:
     """A broker that is told; it lives as long as the registration that it was made for."""
 
     def __init__(self, voice: Voice, broker: Broker, address: PeerAddress, link: Link, epoch: int) -> None:
@@ -204,7 +204,7 @@ class Listener:
 
 
 class Voice:
-    """`image_changed` hears of everything that goes into the image of this broker's controller, as `Driver` tells it."""
+    """`image_changed` hears of everything that goes into the image of the controller; `Driver` tells it."""
 
     def __init__(self, cluster: ClusterView, requester: Requester, host: Host) -> None:
         self._cluster = cluster
@@ -212,7 +212,7 @@ class Voice:
         self._host = host
         self.broker_id = cluster.id
         self.timeout_ms: int = cluster.config.values.controller_socket_timeout_ms
-        self._listeners: dict[int, Listener] = {}
+        self._audience: dict[int, ToldBroker] = {}
         #: the controller epoch that is spoken for, -1 while another broker is the controller
         self._epoch = -1
         #: told of each message that could not be delivered: broker id, its epoch, why. A process that is dead refuses
@@ -227,38 +227,38 @@ class Voice:
         if epoch != self._epoch:
             self.close()
             self._epoch = epoch
-        known = list(self._listeners.values())
+        known = list(self._audience.values())
         self._follow_registrations()
-        for listener in known:
-            if self._listeners.get(listener.broker_id) is listener:
+        for told in known:
+            if self._audience.get(told.broker_id) is told:
                 if changes is None:
-                    listener.start_anew()
+                    told.start_anew()
                 else:
-                    listener.tell(changes)
+                    told.tell(changes)
 
     def _follow_registrations(self) -> None:
         brokers = self._cluster.image.brokers
-        for listener in list(self._listeners.values()):
-            broker = brokers.get(listener.broker_id)
-            address = self._cluster.address_of(listener.broker_id)
-            if broker is None or broker.epoch != listener.broker_epoch or address is None:
-                del self._listeners[listener.broker_id]
-                listener.close()
-            elif address != listener.address:
-                listener.move_to(address, self._requester.link(address, PURPOSE))
+        for told in list(self._audience.values()):
+            broker = brokers.get(told.broker_id)
+            address = self._cluster.address_of(told.broker_id)
+            if broker is None or broker.epoch != told.broker_epoch or address is None:
+                del self._audience[told.broker_id]
+                told.close()
+            elif address != told.address:
+                told.move_to(address, self._requester.link(address, PURPOSE))
         for broker in brokers.values():
             address = self._cluster.address_of(broker.broker_id)
-            if broker.broker_id not in self._listeners and broker.broker_id != self.broker_id and address is not None:
+            if broker.broker_id not in self._audience and broker.broker_id != self.broker_id and address is not None:
                 link = self._requester.link(address, PURPOSE)
-                self._listeners[broker.broker_id] = Listener(self, broker, address, link, self._epoch)
+                self._audience[broker.broker_id] = ToldBroker(self, broker, address, link, self._epoch)
 
     def picture(self) -> list[Sequence[NodeChange]]:
         return in_pieces(changes_of_image(self._cluster.image), PART_BYTES)
 
     def when_heard(self, then: Callable[[], None]) -> None:
         """Calls `then` once, when the brokers that can be reached know everything, or after a short while."""
-        listeners = [listener for listener in self._listeners.values() if listener.is_reachable]
-        left = len(listeners)
+        reachable = [told for told in self._audience.values() if told.is_reachable]
+        left = len(reachable)
         if not left:
             then()
             return
@@ -278,8 +278,8 @@ class Voice:
                 end()
 
         timer = self._host.timer.add(self._host.clock.monotonic_ms() + PATIENCE_MS, end)
-        for listener in listeners:
-            listener.when_told(heard)
+        for told in reachable:
+            told.when_told(heard)
 
     def deposed(self) -> None:
         """A broker knows of a later controller."""
@@ -291,6 +291,6 @@ class Voice:
 
     def close(self) -> None:
         self._epoch = -1
-        listeners, self._listeners = self._listeners, {}
-        for listener in listeners.values():
-            listener.close()
+        audience, self._audience = self._audience, {}
+        for told in audience.values():
+            told.close()

@@ -28,7 +28,7 @@ from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
 from tidelog.metadata.watches import Watches
 from tidelog.net.memory_network import MemoryNetwork, Weather
 from tidelog.net.requester import PeerRequester
-from tidelog.peers.requester import NEWEST, Answered, Failure, Link, PeerAddress
+from tidelog.peers.requester import NEWEST, Answered, Failure, Link, PeerAddress, Requester
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer, TimerTask
 from tidelog.wire import messages
@@ -98,8 +98,9 @@ class Node:
             self.notices.append,
         )
         flags = [f"{name}={value}" for name, value in {"broker.id": str(broker_id), **settings}.items()]
-        self.requester = PeerRequester(
-            broker_id, self.host, cluster.network.dialler(self.machine), Random(f"requester {seed}")
+        self.requester = cluster.wrap_requester(
+            self,
+            PeerRequester(broker_id, self.host, cluster.network.dialler(self.machine), Random(f"requester {seed}")),
         )
         self.broker = Broker(
             BrokerConfig(load(flags=flags)),
@@ -108,6 +109,7 @@ class Node:
             self.host,
             Random(f"broker {seed}"),
             self.requester,
+            is_alone=False,
         )
         self.broker.on_fatal = self.fatal.append
         #: why it did not start
@@ -147,8 +149,11 @@ class BrokerCluster:
         seed: int = 0,
         settings: Mapping[str, str] | None = None,
         weather: Weather | None = None,
+        wrap_requester: Callable[[Node, Requester], Requester] = lambda node, requester: requester,
     ) -> None:
         self.seed = seed
+        #: puts something between a broker and its network
+        self.wrap_requester = wrap_requester
         self.clock = Clock()
         self.timer = Timer(self.clock.now_ms, self._timer_failed)
         self.network = MemoryNetwork(self.clock, self.timer, Random(f"network {seed}"), weather)

@@ -62,7 +62,10 @@ class Broker:
         host: Host,
         random: Random | None = None,
         requester: Requester | None = None,
+        is_alone: bool = True,
     ) -> None:
+        """`is_alone`: nobody else uses the store, and what it knows is what is found in the log directories. A broker
+        among others shares the store, hears from the controller, and asks it."""
         random = random or Random()
         self.config = config
         self.id = config.broker_id
@@ -72,14 +75,15 @@ class Broker:
         #: the way to the other brokers
         self.requester: Requester = requester or NoPeers()
         self.cluster = ClusterView(config, store, host, random)
-        self.controller = ControllerDoor(self.cluster, requester, host)
+        peers = None if is_alone else self.requester
+        self.controller = ControllerDoor(self.cluster, peers, host)
         self.hearing = Hearing(self.cluster)
-        self.voice = None if requester is None else Voice(self.cluster, requester, host)
+        self.voice = None if peers is None else Voice(self.cluster, peers, host)
         if self.voice is not None:
             self.cluster.driver.on_image = self._image_changed
             self.cluster.when_heard = self.voice.when_heard
         #: whether the logs that were found were compared with what the cluster assigns
-        self._is_judged = requester is None
+        self._is_judged = is_alone
         self.data = DataPlane(self.cluster, disk, host, random)
         self.groups = GroupCoordination(config, self.data, host)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import inter_broker_listener
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
 from tidelog.control.controller import Controller
@@ -137,15 +138,16 @@ class ClusterView:
                     found.append(AdvertisedBroker(broker.broker_id, host, endpoint.port, broker.rack))
         return found
 
-    def address_of(self, broker_id: int) -> PeerAddress | None:
-        """Where other brokers reach a broker: at the listener for it, or at the only one; None if it is not known."""
+    def peer(self, broker_id: int) -> PeerAddress | None:
+        """Where that broker is reached by the others; None where it does not live, or not for them."""
         broker = self.image.brokers.get(broker_id)
-        if broker is None or not broker.endpoints:
+        if broker is None:
             return None
-        name: str | None = self.config.get("inter.broker.listener.name")
-        listener = name.upper() if name else "PLAINTEXT"
-        found = next((each for each in broker.endpoints if each.listener == listener), broker.endpoints[0])
-        return PeerAddress(broker_id, found.host, found.port)
+        listener = inter_broker_listener(self.config)
+        return next(
+            (PeerAddress(broker_id, each.host, each.port) for each in broker.endpoints if each.listener == listener),
+            None,
+        )
 
     def topic_name(self, topic_id: bytes) -> str:
         """The name of a topic, "" where there is none with this id."""

@@ -295,7 +295,7 @@ class ControllerDoor:
 
     def _link_to_controller(self, requester: Requester) -> Link | None:
         cluster = self._cluster
-        address: PeerAddress | None = cluster.address_of(cluster.controller_id)
+        address: PeerAddress | None = cluster.peer(cluster.controller_id)
         if cluster.controller_id == cluster.id:
             address = None
         if self._link is not None and self._link.peer != address:

@@ -240,14 +240,14 @@ class Voice:
         brokers = self._cluster.image.brokers
         for told in list(self._audience.values()):
             broker = brokers.get(told.broker_id)
-            address = self._cluster.address_of(told.broker_id)
+            address = self._cluster.peer(told.broker_id)
             if broker is None or broker.epoch != told.broker_epoch or address is None:
                 del self._audience[told.broker_id]
                 told.close()
             elif address != told.address:
                 told.move_to(address, self._requester.link(address, PURPOSE))
         for broker in brokers.values():
-            address = self._cluster.address_of(broker.broker_id)
+            address = self._cluster.peer(broker.broker_id)
             if broker.broker_id not in self._audience and broker.broker_id != self.broker_id and address is not None:
                 link = self._requester.link(address, PURPOSE)
                 self._audience[broker.broker_id] = ToldBroker(self, broker, address, link, self._epoch)

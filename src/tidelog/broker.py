@@ -79,6 +79,7 @@ class Broker:
         self.controller = ControllerDoor(self.cluster, peers, host)
         self.hearing = Hearing(self.cluster)
         self.voice = None if peers is None else Voice(self.cluster, peers, host)
+        self.cluster.driver.is_shared = not is_alone
         if self.voice is not None:
             self.cluster.driver.on_image = self._image_changed
             self.cluster.when_heard = self.voice.when_heard

@@ -23,15 +23,25 @@ from tidelog.control.controller import Controller, Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
 from tidelog.control.image import NodeChange, changes_of_commit
+from tidelog.control.outside import (
+    CONFIG_CHANGES,
+    PREFERRED_ELECTION,
+    REASSIGN_PARTITIONS,
+    change_of,
+    read_configs,
+    read_topics,
+)
 from tidelog.control.plan import Plan
 from tidelog.metadata.store import (
     Committed,
     ConnectionLoss,
+    Delete,
     EventKind,
     ExistsResult,
     MetadataStore,
     Node,
     NoRoom,
+    Op,
     SessionExpired,
     StoreFailed,
     StoreRefusal,
@@ -69,6 +79,8 @@ class Driver:
         self._now_ms = now_ms
         self._on_events = on_events
         self._on_failure = on_failure
+        #: whether others may write to the store: the controller then watches more of it
+        self.is_shared = False
         #: told of what goes into the image, before it is carried out; None: anything may have changed
         self.on_image: Callable[[Sequence[NodeChange] | None], None] | None = None
         #: things to do, each of which calls `_next` when it is through
@@ -266,6 +278,8 @@ class Driver:
             self._loaded_epoch = epoch
             for path in (nodes.BROKER_IDS, nodes.DELETE_TOPICS):
                 self._watch(path, partial(self._children_changed, path))
+            if self.is_shared:
+                self._watch_others()
             self._load(lambda: self._work(then))
             return
         plan = None if self._failed else self._planned(self._controller.work)
@@ -338,7 +352,7 @@ class Driver:
             if len(found) < len(paths):
                 then()
                 return
-            events = self._observe([_change(path, node) for path, node in found.items()])
+            events = self._observe([change_of(path, node) for path, node in found.items()])
             self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
             if self._is_mine(found[nodes.CONTROLLER]):
                 self._controller.recognise()
@@ -367,6 +381,57 @@ class Driver:
         if not self._failed and not self._controller.is_active:
             self._enqueue(lambda: self._look(lambda: self._run(plan, lambda error: None, self._look)))
 
+    def _watch_others(self) -> None:
+        """What others write, by hand or with tools that know ZooKeeper; see `outside`."""
+        self._watch(nodes.TOPICS, lambda event: self._if_ruling(self._read_topics))
+        self._watch(CONFIG_CHANGES, lambda event: self._if_ruling(self._read_configs))
+        self._watch(REASSIGN_PARTITIONS, lambda event: self._if_ruling(self._read_reassignment))
+        self._watch(PREFERRED_ELECTION, lambda event: self._if_ruling(self._read_election))
+        # What was written while nobody watched.
+        for step in (self._read_configs, self._read_reassignment, self._read_election):
+            self._if_ruling(step)
+
+    def _if_ruling(self, step: Then) -> None:
+        def run() -> None:
+            if self._controller.is_active:
+                step()
+            else:
+                self._next()
+
+        if not self._failed and self._controller.is_active:
+            self._enqueue(run)
+
+    def _read_topics(self) -> None:
+        read_topics(self._store, self._controller.image, self._take_up)
+
+    def _read_configs(self) -> None:
+        read_configs(self._store, self._take_up)
+
+    def _take_up(self, changes: list[NodeChange], ops: list[Op]) -> None:
+        """`changes` are in the store already; `ops` take away what told of them."""
+        events = self._observe(changes) if changes else []
+        if ops:
+            self._store.submit(ops, lambda result: None)
+        self._carry_out(events, lambda: self._work(self._next))
+
+    def _read_reassignment(self) -> None:
+        self._follow(REASSIGN_PARTITIONS, self._controller.follow_reassignment)
+
+    def _read_election(self) -> None:
+        self._follow(PREFERRED_ELECTION, self._controller.follow_election)
+
+    def _follow(self, path: str, decide: Callable[[bytes, Op], Plan[None]]) -> None:
+        """Does what a node asks for, and takes it away in the same transaction."""
+
+        def read(node: ExistsResult) -> None:
+            if node is None or isinstance(node, StoreRefusal):
+                self._next()
+            else:
+                data, taking_away = node.data, Delete(path, node.version)
+                self._run(lambda: decide(data, taking_away), lambda reply: None, self._load)
+
+        self._store.exists(path, read)
+
     def _children_changed(self, path: str, event: WatchEvent) -> None:
         if not self._failed and self._controller.is_active:
             self._enqueue(lambda: self._read_below(path))
@@ -382,14 +447,8 @@ class Driver:
                 known = list(map(nodes.broker_path, image.brokers))
             else:
                 known = list(map(nodes.delete_topic_path, image.deleting))
-            gone = [_change(p, None) for p in known if p not in found]
-            events = self._observe([*gone, *(_change(p, node) for p, node in found.items())])
+            gone = [change_of(p, None) for p in known if p not in found]
+            events = self._observe([*gone, *(change_of(p, node) for p, node in found.items())])
             self._carry_out(events, lambda: self._work(self._next))
 
         self._store.tree(path, read)
-
-
-def _change(path: str, node: Node | None) -> NodeChange:
-    if node is None:
-        return NodeChange(path, None)
-    return NodeChange(path, node.data, node.version, node.czxid, node.mzxid)

@@ -15,7 +15,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.listeners import inter_broker_listener
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
-from tidelog.control.controller import Controller, ProducerIdBlock
+from tidelog.control.controller import Controller
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image
@@ -63,9 +63,13 @@ class ClusterView:
         self.config = config
         self._host = host
         self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
-        self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
+        self.controller = Controller(
+            self.id, Rules(config, lambda other: other in self.image.brokers), random, self.new_id, self._settings()
+        )
         #: told of everything that the store has committed; see `Driver`
         self.on_events: Callable[[list[Event]], Callable[[Then], None] | None] = lambda events: None
+        #: calls what it is given when the other brokers know what was decided; see `tidelog.node.voice`
+        self.when_heard: Callable[[Then], None] = lambda then: then()
         #: names of topics some partitions of which are still to be made on this broker
         self.unplaced: set[str] = set()
         #: told once, with the reason, when the store answers nothing more
@@ -175,7 +179,12 @@ class ClusterView:
     # --- asking the controller ----------------------------------------------------------------------
 
     def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
-        """Has the controller decide and the decision carried out; `done` gets what to answer."""
+        """Has the controller decide and the decision carried out; `done` gets what to answer, when the other brokers
+        know of it."""
+        self.driver.request(lambda: plan(self.controller), lambda reply: self.when_heard(lambda: done(reply)))
+
+    def decide_at_once(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
+        """As `decide`, but the answer does not wait until the other brokers know."""
         self.driver.request(lambda: plan(self.controller), done)
 
     def decide_in_parts(
@@ -200,10 +209,6 @@ class ClusterView:
                 done(results)
 
         decide_next()
-
-    def allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
-        epoch = self.broker_epoch
-        self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), done)
 
     # --- configurations -----------------------------------------------------------------------------
 

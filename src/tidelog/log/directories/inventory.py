@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.log.directories.directory_names import DELETE, name_of
+from tidelog.log.directories.directory_names import DELETE, STRAY, name_of
+from tidelog.log.directories.directory_set import Placement
 from tidelog.log.disk import Disk
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
@@ -49,6 +50,18 @@ class Inventory:
         directory.departed.add(log.key)
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
+
+    def fate(self, log: Log, placement: Placement | None, metadata_version: int) -> str | None:
+        """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
+        key = log.key
+        if placement is None:
+            return None
+        fate = placement.fate(key, log.topic_id, metadata_version)
+        is_only_one = self.logs.get(key, log) is log
+        if fate == DELETE and key in placement.topic_ids and is_only_one and log.recovery_point == 0:
+            # An id that was never synced may be torn, where a partition of that name belongs here.
+            return STRAY
+        return fate
 
     def lose(self, directory: LogDir, error: OSError) -> None:
         """Takes a directory and its logs out of service."""

@@ -58,6 +58,7 @@ class LogDirs:
         "futures",
         "high_watermarks",
         "logs",
+        "missing",
         "offline",
     )
 
@@ -75,6 +76,8 @@ class LogDirs:
         self.futures = self._inventory.futures
         self.offline = self._inventory.offline
         self._moves: dict[TopicPartition, Move] = {}
+        #: paths of directories that belong here and are not there, as long as it is not known what they hold
+        self.missing: set[str] = set()
         #: as checkpointed by the life before
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
@@ -88,12 +91,22 @@ class LogDirs:
 
     # --- opening
 
-    def open(self, node_id: int, cluster_id: str, now_ms: int, placement: Placement | None = None) -> None:
+    def open(
+        self,
+        node_id: int,
+        cluster_id: str,
+        now_ms: int,
+        placement: Placement | None = None,
+        is_judged_later: bool = False,
+    ) -> None:
         """Locks and opens everything. Raises LogDirInUse; StorageError if no directory works.
 
-        `placement` is None where the cluster's metadata is yet to be made, from what is found here.
+        `placement` is None where the cluster's metadata is yet to be made, from what is found here, or is not known
+        yet: what does not belong here is then found later, by `judging`.
         """
-        opening = Opening(self._inventory, self._locks, self._config_for, node_id, cluster_id, now_ms, placement)
+        opening = Opening(
+            self._inventory, self._locks, self._config_for, node_id, cluster_id, now_ms, placement, is_judged_later
+        )
         try:
             opening.run()
         except LogError:
@@ -102,7 +115,17 @@ class LogDirs:
         self.high_watermarks = opening.high_watermarks
         self.clean_broker_epoch = opening.clean_broker_epoch
         self._known = opening.known
+        self.missing = opening.missing
         self.remember(self._known.metadata_version)
+
+    def fate(self, log: Log, placement: Placement) -> str | None:
+        """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
+        return self._inventory.fate(log, placement, self._known.metadata_version)
+
+    def forget_missing(self) -> None:
+        """No partition is missing, so no directory is missed."""
+        self.missing = set()
+        self._known = DirectorySet({}, self._known.metadata_version)
 
     def remember(self, metadata_version: int) -> None:
         """Writes down which directories belong together, and with which life of the metadata."""

@@ -45,7 +45,8 @@ from tidelog.wire.partitions import TopicPartition
 
 
 class Opening:
-    """`placement` is None where the cluster's metadata is yet to be made, from what is found here.
+    """`placement` is None where the cluster's metadata is yet to be made, from what is found here, or is not known yet:
+    what does not belong here is then found later, by `judging`.
 
     The locks that are taken join `locks`; the caller releases them, also where the start is refused.
     """
@@ -56,6 +57,7 @@ class Opening:
         "_disk",
         "_epochs",
         "_inventory",
+        "_is_judged_later",
         "_locks",
         "_node_id",
         "_now_ms",
@@ -63,6 +65,7 @@ class Opening:
         "_twice",
         "high_watermarks",
         "known",
+        "missing",
     )
 
     def __init__(
@@ -74,6 +77,7 @@ class Opening:
         cluster_id: str,
         now_ms: int,
         placement: Placement | None,
+        is_judged_later: bool,
     ) -> None:
         self._inventory = inventory
         self._disk = inventory.disk
@@ -83,6 +87,7 @@ class Opening:
         self._cluster_id = cluster_id
         self._now_ms = now_ms
         self._placement = placement
+        self._is_judged_later = is_judged_later
         #: the broker epochs of the clean stops; -1 stands for a directory that had none
         self._epochs: set[int] = set()
         #: partitions that were found in two directories: nobody knows which is the right one
@@ -91,6 +96,8 @@ class Opening:
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the directories that belong together, with those that are missing
         self.known = DirectorySet({}, 0)
+        #: paths of directories that belong here and are not there, as long as it is not known what they hold
+        self.missing: set[str] = set()
 
     @property
     def clean_broker_epoch(self) -> int:
@@ -111,7 +118,11 @@ class Opening:
                     blank.append(directory)
             except OSError as error:
                 self._inventory.lose(directory, error)
-        self._find_missing(blank)
+        if self._is_judged_later:
+            here = {each.path for each in dirs if each.failure is None and each not in blank}
+            self.missing = {path for path in self.known.paths.values() if path not in here}
+        else:
+            self._find_missing(blank)
         for directory in blank:
             if directory.failure is None:
                 try:
@@ -262,19 +273,7 @@ class Opening:
         self._inventory.add(log)
 
     def _fate(self, log: Log) -> str | None:
-        key = log.key
-        if self._placement is None:
-            return None
-        fate = self._placement.fate(key, log.topic_id, self.known.metadata_version)
-        if (
-            fate == DELETE
-            and key in self._placement.topic_ids
-            and key not in self._inventory.logs
-            and log.recovery_point == 0
-        ):
-            # An id that was never synced may be torn, where a partition of that name belongs here.
-            return STRAY
-        return fate
+        return self._inventory.fate(log, self._placement, self.known.metadata_version)
 
     def _find_missing(self, blank: list[LogDir]) -> None:
         """What a missing directory may hold is offline. Where no partition is missing, no directory is missed."""

@@ -214,11 +214,18 @@ class Driver:
         def refuse(code: ErrorCode, message: str | None = None) -> None:
             self._finish(done, plan.refuse(ApiError(code, message)))
 
+        parts = deque(plan.in_transactions(self._controller.settings.max_ops))
+
+        def submit() -> None:
+            self._store.submit(parts[0], submitted)
+
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
-                self._carry_out(
-                    self._committed(plan, result), lambda: self._work(lambda: self._finish(done, plan.reply))
-                )
+                events = self._committed(plan._replace(ops=parts.popleft()), result)
+                if parts:
+                    self._carry_out(events, submit)
+                else:
+                    self._carry_out(events, lambda: self._work(lambda: self._finish(done, plan.reply)))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 refuse(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -239,7 +246,7 @@ class Driver:
             else:
                 self._run(decide, done, refresh, attempt + 1)
 
-        self._store.submit(plan.ops, submitted)
+        submit()
 
     def _planned(self, decide: Callable[[], P]) -> P:
         try:

@@ -30,6 +30,7 @@ from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import overrides_of
 from tidelog.node.log_level import LogLevel
+from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
 from tidelog.peers.requester import NoPeers, Requester
 from tidelog.timer.host import Host
@@ -68,8 +69,9 @@ class Broker:
         self.producer_ids = ProducerIds(self.cluster.allocate_producer_ids)
         self.markers = Markers(self.data, self.groups, host)
         self.transactions = TransactionCoordination(config, self.producer_ids, self.markers, pattern, self.data, host)
+        self.replication = Replication(self.cluster, self.data, self.requester, self.cluster.alter_partition, host)
         residents = {each.topic: each for each in (self.groups, self.transactions)}
-        self.assignments = Assignments(self.cluster, self.data, residents, self.groups, host)
+        self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
         self.cluster.on_events = self.assignments.carry_out
         self.topics = TopicCreator(self.cluster, self.assignments.placing)
         self.log_level = LogLevel()
@@ -161,9 +163,11 @@ class Broker:
     def start_upkeep(self) -> None:
         self.housekeeping.start()
         self.cleaning.start()
+        self.replication.start()
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
+        self.replication.stop()
         self.housekeeping.stop()
         self.cleaning.stop()
         self.moves.stop()

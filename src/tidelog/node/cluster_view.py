@@ -12,18 +12,21 @@ from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import inter_broker_listener
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
 from tidelog.control.controller import Controller, ProducerIdBlock
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image
+from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
 from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
 from tidelog.metadata.store import MetadataStore, SessionExpired, StoreRefusal
+from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
 
@@ -132,6 +135,15 @@ class ClusterView:
                     found.append(AdvertisedBroker(broker.broker_id, host, endpoint.port, broker.rack))
         return found
 
+    def address_of(self, broker_id: int) -> PeerAddress | None:
+        """Where other brokers reach a broker: at the listener for it, or at the only one; None if it is not known."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or not broker.endpoints:
+            return None
+        listener = inter_broker_listener(self.config)
+        found = next((each for each in broker.endpoints if each.listener == listener), broker.endpoints[0])
+        return PeerAddress(broker_id, found.host, found.port)
+
     def topic_name(self, topic_id: bytes) -> str:
         """The name of a topic, "" where there is none with this id."""
         return self.image.topic_names.get(topic_id, "")
@@ -191,6 +203,10 @@ class ClusterView:
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
         epoch = self.broker_epoch
         self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), done)
+
+    def alter_partition(self, changes: Sequence[IsrChange], done: Callable[[list[IsrResult]], None]) -> None:
+        epoch = self.broker_epoch
+        self.decide(lambda controller: controller.alter_partition(self.id, epoch, changes), done)
 
     # --- configurations -----------------------------------------------------------------------------
 

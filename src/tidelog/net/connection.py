@@ -55,7 +55,7 @@ _TURN_USED_UP: Final = Event.TURN_USED_UP
 
 
 class Connection:
-    """`context` belongs to the api: who the client is and what it calls itself."""
+    """An `Origin` of requests, over a socket."""
 
     __slots__ = (
         "_admission",

@@ -13,20 +13,40 @@ answer given after that is dropped without an error. All of this happens on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from tidelog.net.outbox import Part
 
-if TYPE_CHECKING:
-    from tidelog.net.connection import Connection
-
 _NOTHING: tuple[Part, ...] = ()
+
+
+class Origin(Protocol):
+    """The connection that a request came on, which takes its answer: one of this room, or one in memory."""
+
+    #: belongs to the api: who the client is and what it calls itself
+    context: Any
+
+    @property
+    def peer(self) -> tuple[str, int]: ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def local_host(self) -> str: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def _on_answer(self, exchange: Exchange) -> None: ...
+
+    def _on_allow_next(self, exchange: Exchange) -> None: ...
 
 
 class Exchange:
     __slots__ = ("_answer", "_closes", "connection", "on_abandoned", "received_ms")
 
-    def __init__(self, connection: Connection, received_ms: int) -> None:
+    def __init__(self, connection: Origin, received_ms: int) -> None:
         self.connection = connection
         self.received_ms = received_ms  # monotonic
         self.on_abandoned: Callable[[], object] | None = None

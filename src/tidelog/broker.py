@@ -27,6 +27,7 @@ from tidelog.metadata.store import MetadataStore, StoreRefusal, TreeResult
 from tidelog.node import adoption
 from tidelog.node.assignments import Assignments
 from tidelog.node.cluster_view import ClusterView
+from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import overrides_of
 from tidelog.node.log_level import LogLevel
@@ -64,12 +65,13 @@ class Broker:
         #: the way to the other brokers
         self.requester: Requester = requester or NoPeers()
         self.cluster = ClusterView(config, store, host, random)
+        self.controller = ControllerDoor(self.cluster, requester, host)
         self.data = DataPlane(self.cluster, disk, host, random)
         self.groups = GroupCoordination(config, self.data, host)
-        self.producer_ids = ProducerIds(self.cluster.allocate_producer_ids)
+        self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.markers = Markers(self.data, self.groups, host)
         self.transactions = TransactionCoordination(config, self.producer_ids, self.markers, pattern, self.data, host)
-        self.replication = Replication(self.cluster, self.data, self.requester, self.cluster.alter_partition, host)
+        self.replication = Replication(self.cluster, self.data, self.requester, self.controller.alter_partition, host)
         residents = {each.topic: each for each in (self.groups, self.transactions)}
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
         self.cluster.on_events = self.assignments.carry_out

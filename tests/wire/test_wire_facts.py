@@ -117,7 +117,7 @@ def test_the_tables_have_the_versions_that_the_apis_announce() -> None:
 
 def test_only_brokers_speak_the_apis_of_the_controller() -> None:
     inter_broker = {api.key for api in APIS.values() if api.inter_broker}
-    assert inter_broker == {4, 5, 6, 7, 56, 67}
+    assert inter_broker == {4, 5, 6, 7, 56, 67, 10001}
 
 
 def test_ids_read_as_kafka_writes_them() -> None:

@@ -25,7 +25,7 @@ zookeeper.set.acl                            boolean  false - high read-only ref
     Whether nodes in ZooKeeper are created with restricted access.
 zookeeper.max.in.flight.requests             int      10 >=1 high read-only none:zookeeper
     Maximum number of unanswered requests to ZooKeeper.
-inter.broker.listener.name                   string   null - medium read-only none:cluster
+inter.broker.listener.name                   string   null - medium read-only works
     Listener used for communication between brokers.
 inter.broker.protocol.version                string   null - medium read-only none:cluster
     Version of the protocol between brokers.
@@ -69,8 +69,8 @@ controlled.shutdown.max.retries              int      3 - medium read-only none:
     Number of attempts to hand over leaderships.
 controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only none:cluster
     Delay between attempts to hand over leaderships.
-controller.socket.timeout.ms                 int      30000 - medium read-only none:cluster
-    How long the controller waits for a broker's response.
+controller.socket.timeout.ms                 int      30000 - medium read-only works
+    How long the controller waits for a broker's response, and a broker for the controller.
 process.roles                                list     "" set:broker,controller high read-only refused:cluster
     Roles of a KRaft node; a Tidelog broker always has both, and a single role is refused.
 controller.listener.names                    list     "" set high read-only works

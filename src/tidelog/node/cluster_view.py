@@ -12,14 +12,12 @@ from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.config.listeners import inter_broker_listener
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
-from tidelog.control.controller import Controller, ProducerIdBlock
+from tidelog.control.controller import Controller
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image
-from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
@@ -140,7 +138,8 @@ class ClusterView:
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.endpoints:
             return None
-        listener = inter_broker_listener(self.config)
+        name: str | None = self.config.get("inter.broker.listener.name")
+        listener = name.upper() if name else "PLAINTEXT"
         found = next((each for each in broker.endpoints if each.listener == listener), broker.endpoints[0])
         return PeerAddress(broker_id, found.host, found.port)
 
@@ -177,6 +176,10 @@ class ClusterView:
         """Has the controller decide and the decision carried out; `done` gets what to answer."""
         self.driver.request(lambda: plan(self.controller), done)
 
+    def decide_at_once(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
+        """As `decide`, but the answer does not wait until the other brokers know."""
+        self.driver.request(lambda: plan(self.controller), done)
+
     def decide_in_parts(
         self,
         parts: Sequence[Sequence[Item]],
@@ -199,14 +202,6 @@ class ClusterView:
                 done(results)
 
         decide_next()
-
-    def allocate_producer_ids(self, done: Callable[[ProducerIdBlock], None]) -> None:
-        epoch = self.broker_epoch
-        self.decide(lambda controller: controller.allocate_producer_ids(self.id, epoch), done)
-
-    def alter_partition(self, changes: Sequence[IsrChange], done: Callable[[list[IsrResult]], None]) -> None:
-        epoch = self.broker_epoch
-        self.decide(lambda controller: controller.alter_partition(self.id, epoch, changes), done)
 
     # --- configurations -----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ the ISR is now, or why it is not changed:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.replica.in_sync import IsrProposal
@@ -44,6 +44,14 @@ class AlterPartition(Protocol):
     def __call__(self, changes: Sequence[IsrChange], done: Callable[[list[IsrResult]], None]) -> None: ...
 
 
+class Waiting(NamedTuple):
+    """A proposal that is to be sent, or was sent and is not answered."""
+
+    partition: Partition
+    proposal: IsrProposal
+    is_growing: bool
+
+
 class IsrChanges:
     """`on_settled` is told of partitions whose proposal was decided: who waits for their high watermark looks again."""
 
@@ -51,37 +59,34 @@ class IsrChanges:
         self._alter_partition = alter_partition
         self._host = host
         self._on_settled = on_settled
-        self._waiting: list[tuple[Partition, IsrProposal]] = []
+        self._waiting: list[Waiting] = []
         self._is_busy = False
         #: for whoever counts: ISRs that grew, and those that shrank
         self.expansions = 0
         self.shrinkages = 0
 
     def add(self, partition: Partition, proposal: IsrProposal) -> None:
-        self._waiting.append((partition, proposal))
+        is_growing = len(proposal.members) > len(partition.isr)
+        self._waiting.append(Waiting(partition, proposal, is_growing))
         if not self._is_busy:
             self._is_busy = True
             # Not at once: one fetch may bring proposals of many partitions.
             self._host.workers.call_soon(self._send)
 
     def _send(self) -> None:
-        sent = [(partition, proposal) for partition, proposal in self._waiting if _is_pending(partition, proposal)]
+        sent = [each for each in self._waiting if each.partition.in_sync.pending is each.proposal]
         self._waiting = []
         if not sent:
             self._is_busy = False
             return
         changes = [
-            IsrChange(proposal.topic_id, proposal.partition, proposal.leader_epoch, proposal.partition_epoch, members)
-            for _, proposal in sent
-            for members in (proposal.members,)
+            IsrChange(each.topic_id, each.partition, each.leader_epoch, each.partition_epoch, each.members)
+            for _, each, _ in sent
         ]
         self._alter_partition(changes, lambda results: self._answered(sent, results))
 
-    def _answered(self, sent: list[tuple[Partition, IsrProposal]], results: list[IsrResult]) -> None:
-        again = []
-        for (partition, proposal), result in zip(sent, results, strict=True):
-            if not self._settle(partition, proposal, result):
-                again.append((partition, proposal))
+    def _answered(self, sent: list[Waiting], results: list[IsrResult]) -> None:
+        again = [each for each, result in zip(sent, results, strict=True) if not self._settle(each, result)]
         self._waiting = again + self._waiting
         if again:
             self._host.timer.add(self._host.clock.monotonic_ms() + RETRY_MS, self._send)
@@ -90,21 +95,17 @@ class IsrChanges:
         else:
             self._is_busy = False
 
-    def _settle(self, partition: Partition, proposal: IsrProposal, result: IsrResult) -> bool:
+    def _settle(self, sent: Waiting, result: IsrResult) -> bool:
         """Takes note of an answer; False where the proposal is to be sent again."""
+        partition, proposal, is_growing = sent
         code, state = result.error.code, result.state
         if code == ErrorCode.NONE and state is not None:
-            before = len(partition.isr)
             partition.settle_isr(proposal, state.leader_epoch, state.partition_epoch, state.isr)
-            self.expansions += len(partition.isr) > before
-            self.shrinkages += len(partition.isr) < before
+            self.expansions += is_growing
+            self.shrinkages += not is_growing
         elif code in REFUSED:
             partition.withdraw_proposal(proposal, self._host.clock.monotonic_ms())
         else:
             return code in OUTDATED
         self._on_settled(partition)
         return True
-
-
-def _is_pending(partition: Partition, proposal: IsrProposal) -> bool:
-    return partition.in_sync.pending is proposal

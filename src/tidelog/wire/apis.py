@@ -1,7 +1,7 @@
 """Every API that has a schema here: key, name, versions.
 
 The versions are those that Apache Kafka 4.3.0 announces (Produce 0-2 only to be refused), and for the messages
-between brokers that it no longer has, those of its last release with ZooKeeper.
+between brokers that it no longer has, those of its last release with ZooKeeper. PublishMetadata is Tidelog's own.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    PUBLISH_METADATA = 10001
 
 
 #: key, oldest and newest version, first flexible version
@@ -180,6 +181,7 @@ _VERSIONS: Final = (
     (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
     (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
     (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
+    (ApiKey.PUBLISH_METADATA, 0, 0, 0),
 )
 
 #: Spoken between brokers only, never announced to clients.
@@ -191,6 +193,7 @@ _INTER_BROKER: Final = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.ALTER_PARTITION,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.PUBLISH_METADATA,
     }
 )
 

@@ -147,13 +147,12 @@ class InSync:
         return NO_BROKER_EPOCH if follower is None else follower.broker_epoch
 
     def laggards(self, end_offset: int, now_ms: int, max_lag_ms: int) -> list[int]:
-        """Members of the ISR that were not caught up for too long; the others that were not are awaited no longer."""
+        """Members of the ISR that were not caught up for too long; such a replica is awaited no longer, member or not."""
         lagging = []
         for replica, follower in self.followers.items():
             if follower.is_caught_up(end_offset, now_ms, max_lag_ms):
                 continue
+            self.await_if(follower, False)
             if replica in self.isr:
                 lagging.append(replica)
-            elif replica not in self.maximal:
-                self.await_if(follower, False)
         return lagging

@@ -129,14 +129,15 @@ class PendingFetch:
 
     @property
     def has_news(self) -> bool:
-        """There is a high watermark that a follower has not heard of."""
-        return (
-            self.follower is not None
-            and self.context.session is not None
-            and any(
-                read is not None and read.high_watermark > wanted.told_high_watermark
-                for wanted, _, read, _ in self.reads
+        """There is a high watermark or a log start offset that a follower has not heard of."""
+        if self.follower is None or self.context.session is None:
+            return False
+        return any(
+            read is not None
+            and (
+                read.high_watermark > wanted.told_high_watermark or read.log_start_offset > wanted.told_log_start_offset
             )
+            for wanted, _, read, _ in self.reads
         )
 
     def read(self) -> bool:

@@ -88,11 +88,15 @@ class DataPlane:
         """Something was appended: whoever waits for the partition looks again."""
         in_sync = partition.in_sync
         if in_sync.followers:
-            self.parking.wake(waiting_followers(partition.key))
+            self.tell_followers(partition)
         if not in_sync.holding:
             self.parking.wake(partition.key)
         if partition.log.directory.flushes:
             self.on_work_left()
+
+    def tell_followers(self, partition: Partition) -> None:
+        """There are records, or a log start offset, that followers have not heard of."""
+        self.parking.wake(waiting_followers(partition.key))
 
     def wake_all(self, key: tuple[str, int]) -> None:
         """The partition is led by another broker, or gone: everybody who waits for it is told."""

@@ -16,16 +16,12 @@ from source_tree import ROOT, Module, Names, modules, unused
 
 #: what a cluster of several brokers will call; the rooms that decide are ready for it
 FOR_THE_CLUSTER: Final = {
-    "tidelog.control.controller.Controller.alter_partition",
     "tidelog.control.controller.Controller.balance_leaders",
     "tidelog.control.controller.Controller.controlled_shutdown",
     "tidelog.control.controller.Controller.offline_partitions",
     "tidelog.control.controller.Controller.update_registration",
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
-    "tidelog.log.log.Log.truncate_to",
     "tidelog.log.log_dirs.LogDirs.mark_stray",
-    "tidelog.peers.requester.NoPeers.link",
-    "tidelog.replica.partition.Partition.record_follower_fetch",
 }
 
 #: a disk and a store that tests crash at will; they stand beside the interfaces they implement, where mypy checks them

@@ -220,3 +220,246 @@ def test_a_follower_that_was_away_for_so_long_that_its_end_is_deleted_starts_ane
     asked = cluster[1].produce(1)
     cluster.run_until(lambda: asked.is_answered)
     assert content(cluster[3].partition()) == content(cluster[1].partition())
+
+
+# --- trouble with one partition
+
+
+def written(cluster: Cluster, topic: str, records: int | bytes = 1) -> None:
+    asked = cluster.leader(topic).produce(records, topic=topic)
+    cluster.run_until(lambda: asked.is_answered)
+    assert outcome(asked.answer)[0] == 0
+
+
+def test_a_damaged_batch_stops_only_its_own_partition_and_is_not_taken(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster(2)
+    for topic in ("good", "bad"):
+        cluster.topic(topic, replicas=[(1, 2)])
+        written(cluster, topic, 3)
+    cluster[2].kill()
+    written(cluster, "bad", batch(1, b"damaged"))
+    path = cluster[1].partition("bad").log.path + "/00000000000000000000.log"
+    data = cluster[1].disk.content(path)
+    data[-3] ^= 1
+    cluster[2].start()
+    cluster.run(300)
+    written(cluster, "good", 2)
+    assert cluster[2].partition("bad").log.log_end_offset == 3
+    assert (cluster.isr("good"), cluster.isr("bad")) == ((1, 2), (1,))
+    assert {type(error).__name__ for _, _, error in cluster.reports} == {"InvalidBatch"}
+    cluster.reports.clear()
+    data[-3] ^= 1
+    cluster.run(300)
+    assert cluster[2].partition("bad").log.log_end_offset == 4
+
+
+def test_a_full_disk_stops_a_follower_until_there_is_room(cluster: Cluster) -> None:
+    cluster.topic(min_insync_replicas="2")
+    cluster[3].disk.fail_writes_after(0)
+    asked = cluster[1].produce(3)
+    cluster.run_until(lambda: asked.is_answered)
+    assert outcome(asked.answer) == (0, 0)
+    assert cluster.isr() == (1, 2)
+    assert any("is full" in notice for notice in cluster[3].notices)
+    cluster[3].disk.room_bytes = None
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    cluster.assert_identical()
+
+
+def test_an_unclean_leader_is_followed_and_what_that_costs_is_told(cluster: Cluster) -> None:
+    cluster.topic(replicas=[(2, 3)], unclean_leader_election_enable="true")
+    written(cluster, "t", batch(2, b"both"))
+    cluster[3].kill()
+    written(cluster, "t", batch(3, b"lost"))
+    cluster.run(6000)  # the high watermark is checkpointed
+    cluster[2].kill()
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.leader().id == 3)
+    written(cluster, "t", batch(1, b"new"))
+    cluster[2].start()
+    cluster.run_until(lambda: cluster.isr() == (2, 3))
+    assert values(cluster[2].partition()) == [b"both", b"both", b"new"]
+    cluster.assert_identical(brokers=(2, 3))
+    assert any("is cut from offset 5 to 2, below its high watermark 5" in notice for notice in cluster[2].notices)
+
+
+def test_a_follower_that_returns_with_an_empty_disk_is_in_the_isr_only_when_it_has_everything(
+    cluster: Cluster,
+) -> None:
+    cluster.topic()
+    written(cluster, "t", 5)
+    cluster[3].kill()
+    cluster[3].disk = type(cluster[3].disk)()
+    cluster.network.cut("b1", "b3")
+    cluster[3].start()
+    cluster.run(300)
+    assert cluster.isr() == (1, 2)
+    cluster.network.mend("b1", "b3")
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    cluster.assert_identical()
+
+
+def test_a_fetch_under_an_older_registration_brings_nobody_into_the_isr(cluster: Cluster) -> None:
+    cluster.topic()
+    cluster[3].kill()
+    cluster.run(100)
+    leader = cluster[1].broker.data
+    epoch = cluster[1].broker.cluster.broker_epoch
+    partition = cluster[1].partition()
+    assert not leader.follower(3, 1).is_eligible, "it is not registered"
+    cluster.network.cut("b1", "b3")
+    cluster.network.cut("b3", "b1")
+    cluster[3].start()
+    stale = leader.follower(3, cluster[3].broker.cluster.broker_epoch - 1)
+    assert not stale.is_eligible
+    leader.follower_fetched(partition, stale, partition.log.log_end_offset, 0)
+    cluster.run(50)
+    assert cluster.isr() == (1, 2)
+    leader.follower_fetched(
+        partition, leader.follower(3, cluster[3].broker.cluster.broker_epoch), partition.log.log_end_offset, 0
+    )
+    cluster.run(50)
+    assert cluster.isr() == (1, 2, 3)
+    assert epoch == cluster[1].broker.cluster.broker_epoch
+
+
+# --- replicas that come and go
+
+
+def reassign(cluster: Cluster, replicas: tuple[int, ...] | None) -> None:
+    wanted = [{"name": "t", "partitions": [{"partition_index": 0, "replicas": replicas and list(replicas)}]}]
+    answer = cluster.controller.ask(45, 0, topics=wanted, timeout_ms=1000)
+    assert answer.responses[0].partitions[0].error_code == 0, answer
+
+
+def test_a_replica_that_is_moved_fills_up_and_the_old_one_is_stopped_and_removed(cluster: Cluster) -> None:
+    cluster.topic(replicas=[(1, 2)])
+    written(cluster, "t", 5)
+    reassign(cluster, (1, 3))
+    cluster.run_until(lambda: cluster.isr() == (1, 3))
+    cluster.run(100)
+    written(cluster, "t", 2)
+    cluster.assert_identical(brokers=(1, 3))
+    assert ("t", 0) not in cluster[2].broker.data.replicas.partitions
+    assert ("t", 0) not in cluster[2].broker.data.logs.logs
+    cluster.run(61_000)
+    assert not [entry for entry in cluster[2].disk.list("/data") if entry.name.startswith("t-0")]
+
+
+def test_the_leader_itself_can_be_moved(cluster: Cluster) -> None:
+    cluster.topic(replicas=[(1, 2)])
+    written(cluster, "t", 5)
+    reassign(cluster, (3, 2))
+    cluster.run_until(lambda: cluster.isr() == (2, 3) and cluster.leader().id in (2, 3))
+    written(cluster, "t", 2)
+    cluster.assert_identical(brokers=(2, 3))
+    assert ("t", 0) not in cluster[1].broker.data.replicas.partitions
+
+
+def test_a_replica_that_is_assigned_again_by_the_time_it_would_be_removed_stays(cluster: Cluster) -> None:
+    cluster.topic(replicas=[(1, 2)])
+    written(cluster, "t", 5)
+    cluster.deaf = {2}
+    reassign(cluster, (1, 3))
+    cluster.run_until(lambda: cluster.isr() == (1, 3))
+    reassign(cluster, (1, 2))
+    cluster.run(100)
+    cluster.deaf = set()
+    cluster.run_until(lambda: cluster.isr() == (1, 2))
+    cluster.assert_identical(brokers=(1, 2))
+    assert not [entry for entry in cluster[2].disk.list("/data") if "delete" in entry.name]
+
+
+def test_a_topic_that_was_deleted_and_created_again_behind_a_brokers_back_starts_empty_there(
+    new_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = new_cluster(2)
+    cluster.topic(replicas=[(1, 2)])
+    written(cluster, "t", batch(5, b"old"))
+    assert cluster.controller.id == 1
+    cluster.deaf = {2}
+    cluster.controller.ask(20, 5, topic_names=["t"], timeout_ms=1000)
+    cluster.topic(replicas=[(1, 2)])
+    cluster.deaf = set()
+    written(cluster, "t", batch(1, b"new"))
+    assert values(cluster[2].partition()) == [b"new"]
+    cluster.assert_identical(brokers=(1, 2))
+
+
+# --- reading from followers
+
+
+def test_a_consumer_is_sent_to_the_replica_in_its_rack_and_reads_there_what_is_committed(
+    new_cluster: Callable[..., Cluster],
+) -> None:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    cluster = new_cluster(racks=("a", "b", "b"), replica_selector_class=selector)
+    cluster.topic()
+    written(cluster, "t", 3)
+    cluster.run(20)
+    sent = cluster[1].fetch(0, rack_id="b")
+    assert (sent.error_code, sent.preferred_read_replica, bytes(sent.records)) == (0, 3, b"")
+    read = cluster[3].fetch(0, rack_id="b")
+    assert (read.error_code, read.preferred_read_replica, read.high_watermark) == (0, -1, 3)
+    assert bytes(read.records) == content(cluster[1].partition())
+    here = cluster[1].fetch(0, rack_id="a")
+    assert (here.preferred_read_replica, bytes(here.records)) == (-1, content(cluster[1].partition()))
+    assert cluster[1].fetch(0, rack_id="c").preferred_read_replica == -1
+    cluster.network.cut("b3", "b1")
+    cluster[1].produce(1, acks=1)
+    cluster.run(10)
+    beyond = cluster[3].fetch(4, rack_id="b")
+    assert beyond.error_code == 0, "the follower has it, but does not know that it is committed"
+    assert bytes(beyond.records) == b""
+    assert cluster[3].fetch(5, rack_id="b").error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert cluster[1].fetch(5, rack_id="b").error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    cluster.network.mend("b3", "b1")
+    cluster.run(100)
+
+
+def test_without_a_selector_everybody_reads_from_the_leader(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster(racks=("a", "b", "b"))
+    cluster.topic()
+    written(cluster, "t", 3)
+    assert cluster[1].fetch(0, rack_id="b").preferred_read_replica == -1
+
+
+def test_a_client_too_old_to_know_better_reads_only_from_the_leader(cluster: Cluster) -> None:
+    cluster.topic()
+    written(cluster, "t", 3)
+    assert cluster[2].fetch(0, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster[2].fetch(0, version=11).error_code == 0
+
+
+# --- throttles
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_replica_fills_up_slowly_and_those_in_sync_are_not_held_up(cluster: Cluster, side: str) -> None:
+    cluster.topic(replicas=[(1, 2)])
+    for _ in range(20):
+        written(cluster, "t", batch(1, b"x" * 50_000))
+    cluster[1].partition().log.roll(0)
+    throttled = {"leader": "0:1", "follower": "0:3"}[side]
+    alter(cluster, 2, "t", **{f"{side}.replication.throttled.replicas": throttled})
+    alter(cluster, 4, "", **{f"{side}.replication.throttled.rate": "20000"})
+    for site in cluster.living:
+        # Small answers, so that the rate is what decides.
+        site.config.values.replica_fetch_max_bytes = 60_000
+    reassign(cluster, (1, 2, 3))
+    cluster.run(500)
+    began_ms = cluster.clock.now_ms
+    written(cluster, "t", 1)
+    assert cluster.clock.now_ms - began_ms < 100, "broker 2 is in sync and not throttled"
+    assert cluster.isr() == (1, 2)
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3), 60_000)
+    elapsed_ms = cluster.clock.now_ms - began_ms
+    assert 20_000 < elapsed_ms < 55_000, "a megabyte at 20 kB/s, of which the window gives some in advance"
+
+
+def alter(cluster: Cluster, kind: int, name: str, **configs: str) -> None:
+    settings = [{"name": key, "config_operation": 0, "value": value} for key, value in configs.items()]
+    resource = {"resource_type": kind, "resource_name": name, "configs": settings}
+    (result,) = cluster.controller.ask(44, 1, resources=[resource], validate_only=False).responses
+    assert result.error_code == 0, result
+    cluster.settle()

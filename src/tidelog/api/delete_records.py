@@ -33,8 +33,8 @@ def handle(body: messages.DeleteRecordsRequest, request: Request) -> messages.De
         for index, offset in offsets.items():
             result = response.DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             try:
-                partition = _delete(name, index, offset, request)
-                waits.append((partition, partition.log.log_start_offset, result))
+                trimmed = _delete(name, index, offset, request)
+                waits.append((trimmed, trimmed.log.log_start_offset, result))
             except CodedError as error:
                 result.error_code = error.code
             results.append(result)

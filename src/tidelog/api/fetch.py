@@ -126,6 +126,14 @@ class PendingFetch:
         )
         self.parked = parked
         self.request.exchange.on_abandoned = parked.cancel
+        if self.follower is not None and self.context.session is not None:
+            self.context.session.interrupt = self.interrupt
+            self.request.exchange.allow_next()
+
+    def interrupt(self) -> None:
+        """The follower has sent another fetch behind this one."""
+        if self.parked is not None and self.parked.cancel():
+            self.expire()
 
     @property
     def has_news(self) -> bool:

@@ -44,7 +44,7 @@ class AlterPartition(Protocol):
     def __call__(self, changes: Sequence[IsrChange], done: Callable[[list[IsrResult]], None]) -> None: ...
 
 
-class Waiting(NamedTuple):
+class SentProposal(NamedTuple):
     """A proposal that is to be sent, or was sent and is not answered."""
 
     partition: Partition
@@ -59,7 +59,7 @@ class IsrChanges:
         self._alter_partition = alter_partition
         self._host = host
         self._on_settled = on_settled
-        self._waiting: list[Waiting] = []
+        self._waiting: list[SentProposal] = []
         self._is_busy = False
         #: for whoever counts: ISRs that grew, and those that shrank
         self.expansions = 0
@@ -67,7 +67,7 @@ class IsrChanges:
 
     def add(self, partition: Partition, proposal: IsrProposal) -> None:
         is_growing = len(proposal.members) > len(partition.isr)
-        self._waiting.append(Waiting(partition, proposal, is_growing))
+        self._waiting.append(SentProposal(partition, proposal, is_growing))
         if not self._is_busy:
             self._is_busy = True
             # Not at once: one fetch may bring proposals of many partitions.
@@ -85,7 +85,7 @@ class IsrChanges:
         ]
         self._alter_partition(changes, lambda results: self._answered(sent, results))
 
-    def _answered(self, sent: list[Waiting], results: list[IsrResult]) -> None:
+    def _answered(self, sent: list[SentProposal], results: list[IsrResult]) -> None:
         again = [each for each, result in zip(sent, results, strict=True) if not self._settle(each, result)]
         self._waiting = again + self._waiting
         if again:
@@ -95,7 +95,7 @@ class IsrChanges:
         else:
             self._is_busy = False
 
-    def _settle(self, sent: Waiting, result: IsrResult) -> bool:
+    def _settle(self, sent: SentProposal, result: IsrResult) -> bool:
         """Takes note of an answer; False where the proposal is to be sent again."""
         partition, proposal, is_growing = sent
         code, state = result.error.code, result.state

@@ -45,6 +45,7 @@ class Replication:
         data.on_isr_proposed = self.isr_changes.add
         self._fetchers = Fetchers(self, host, cluster.address_of, self._link)
         self._isr_check: TimerTask | None = None
+        cluster.config.on_change(["num.replica.fetchers"], lambda names: self._spread_anew())
 
     def _link(self, peer: PeerAddress, purpose: str) -> Link:
         values = self._cluster.config.values
@@ -86,6 +87,10 @@ class Replication:
 
     def brokers_changed(self) -> None:
         self._fetchers.moved(self._followed, self._fetcher_count)
+
+    def _spread_anew(self) -> None:
+        for partition in self._followed():
+            self.placed(partition)
 
     def _followed(self) -> list[Partition]:
         return [each for each in self._data.replicas.partitions.values() if each.leader_id != each.local_id]

@@ -1,8 +1,9 @@
 """Follows one leader: fetches what its partitions have, and appends it as it came.
 
 A fetcher has one link and one fetch on its way, in which all of its partitions travel; the leader parks it while there
-is nothing new. What the answer has for a partition is appended with one write, then the watermarks follow, and the next
-fetch tells the leader how far this log is.
+is nothing new. If a partition joins meanwhile, a second fetch is sent behind the first: the leader then answers the
+first one at once. What the answer has for a partition is appended with one write, then the watermarks follow, and the
+next fetch tells the leader how far this log is.
 
 Trouble with one partition stops only that one: it is left out for a while, longer each time, and the others go on.
 
@@ -21,7 +22,7 @@ from typing import Final, Protocol
 
 from tidelog.log.log import Log
 from tidelog.peers.requester import Answered, Failure, Link
-from tidelog.replica.follower_session import FollowerSession, Place, Position
+from tidelog.replica.follower_session import FetchPosition, FollowerSession, NextFetch, Place
 from tidelog.replica.partition import EARLIEST, LATEST, Partition
 from tidelog.replica.throttle import ReplicationThrottle
 from tidelog.timer.host import Host
@@ -32,6 +33,8 @@ from tidelog.wire.errors import CodedError, ErrorCode
 
 #: the first wait after an error; it doubles up to `replica.fetch.backoff.ms`
 FIRST_BACKOFF_MS: Final = 20
+#: fetches that may be on their way together
+MOST_UNDER_WAY: Final = 2
 #: between two looks whether a throttled partition may go on
 THROTTLED_MS: Final = 100
 
@@ -95,13 +98,15 @@ class Following:
         self.is_in_sync = False
 
     @property
-    def position(self) -> Position:
+    def position(self) -> FetchPosition:
         log = self.partition.log
-        return Position(log.log_end_offset, log.log_start_offset, self.partition.leader_epoch, log.leader_epochs.latest)
+        return FetchPosition(
+            log.log_end_offset, log.log_start_offset, self.partition.leader_epoch, log.leader_epochs.latest
+        )
 
-    def is_at(self, told: Position) -> bool:
+    def is_at(self, asked: FetchPosition) -> bool:
         partition = self.partition
-        return told.fetch_offset == partition.log.log_end_offset and told.leader_epoch == partition.leader_epoch
+        return asked.fetch_offset == partition.log.log_end_offset and asked.leader_epoch == partition.leader_epoch
 
 
 class Fetcher:
@@ -114,8 +119,10 @@ class Fetcher:
         #: partitions that the next fetch may have to name, or to forget
         self._changed: dict[Place, None] = {}
         self._throttled: list[Following] = []
-        self._is_fetching = False
+        #: fetches on their way
+        self._under_way = 0
         self._is_about_to = False
+        self._retry: TimerTask | None = None
         self._backoff_ms = 0
         self._is_closed = False
 
@@ -138,6 +145,8 @@ class Fetcher:
 
     def close(self) -> None:
         self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
         for place in list(self._followed):
             self.remove(place)
         self._link.close()
@@ -145,28 +154,33 @@ class Fetcher:
     # --- asking ---------------------------------------------------------------------------------------
 
     def _touch(self, following: Following) -> None:
-        """The next fetch has to look at this partition; it is sent in the next turn, if none is on its way."""
+        """The next fetch has to look at this partition; it is sent in the next turn."""
         self._changed[following.place] = None
-        if not self._is_fetching and not self._is_about_to:
+        if not self._is_about_to:
             self._is_about_to = True
             self._host.workers.call_soon(self._fetch)
 
     def _fetch(self) -> None:
         self._is_about_to = False
-        if self._is_fetching or self._is_closed:
-            return
         session = self._session
+        if self._is_closed or self._retry is not None or self._under_way >= (1 if session.is_full else MOST_UNDER_WAY):
+            return
         places = self._followed if session.is_full else self._changed
-        named, forgotten = session.next([(place, self._wanted(place)) for place in places])
+        fetch = session.next([(place, self._wanted(place)) for place in places])
         self._changed = {}
-        if not session.told:
+        if not len(session):
             # Nothing to fetch: what was forgotten is told with the next fetch that there is.
             session.begin_anew()
             return
-        self._is_fetching = True
-        self._link.send(ApiKey.FETCH, self._request(named, forgotten), self._answered, self._terms.timeout_ms)
+        self._under_way += 1
+        self._link.send(
+            ApiKey.FETCH,
+            self._request(fetch),
+            lambda outcome: self._answered(fetch, outcome),
+            self._terms.timeout_ms,
+        )
 
-    def _wanted(self, place: Place) -> Position | None:
+    def _wanted(self, place: Place) -> FetchPosition | None:
         """Where a partition is to be fetched from; None where it is not to be."""
         following = self._followed.get(place)
         if following is None or following.is_busy or following.waiting is not None:
@@ -180,11 +194,10 @@ class Fetcher:
             self._throttled.append(following)
         return following.position
 
-    def _request(self, named: list[tuple[Place, Position]], forgotten: list[Place]) -> messages.FetchRequest:
+    def _request(self, fetch: NextFetch) -> messages.FetchRequest:
         terms, request = self._terms, messages.FetchRequest
-        session_id, session_epoch = self._session.metadata
         topics: dict[bytes, list[messages.FetchRequest.FetchPartition]] = {}
-        for (topic_id, index), position in named:
+        for (topic_id, index), position in fetch.named:
             topics.setdefault(topic_id, []).append(
                 request.FetchPartition(
                     partition=index,
@@ -196,54 +209,60 @@ class Fetcher:
                 )
             )
         gone: dict[bytes, list[int]] = {}
-        for topic_id, index in forgotten:
+        for topic_id, index in fetch.forgotten:
             gone.setdefault(topic_id, []).append(index)
         return request(
             replica_state=request.ReplicaState(replica_id=terms.local_id, replica_epoch=terms.broker_epoch),
             max_wait_ms=terms.wait_max_ms,
             min_bytes=terms.min_bytes,
             max_bytes=terms.response_max_bytes,
-            session_id=session_id,
-            session_epoch=session_epoch,
+            session_id=fetch.session_id,
+            session_epoch=fetch.session_epoch,
             topics=[request.FetchTopic(topic_id=key, partitions=each) for key, each in topics.items()],
             forgotten_topics_data=[request.ForgottenTopic(topic_id=key, partitions=each) for key, each in gone.items()],
         )
 
     # --- answers --------------------------------------------------------------------------------------
 
-    def _answered(self, outcome: Answered[messages.FetchResponse] | Failure) -> None:
+    def _answered(self, fetch: NextFetch, outcome: Answered[messages.FetchResponse] | Failure) -> None:
+        self._under_way -= 1
         if self._is_closed:
             return
         if isinstance(outcome, Failure) or outcome.message.error_code:
             self._session.begin_anew()
             self._try_again_later()
             return
+        if self._retry is not None:
+            # It was sent before the one that failed, or with it: nobody knows what the leader thinks it has told.
+            return
         self._backoff_ms = 0
-        self._session.answered(outcome.message.session_id)
+        self._session.answered(fetch, outcome.message.session_id)
         now_ms = self._host.clock.wall_ms()
         for topic in outcome.message.responses:
             for data in topic.partitions:
                 place = (topic.topic_id, data.partition_index)
-                following, told = self._followed.get(place), self._session.told.get(place)
-                if following is not None and told is not None:
+                following, asked = self._followed.get(place), self._session.asked(place, fetch.number)
+                if following is not None and asked is not None:
                     self._changed[place] = None
                     # What was asked in another epoch, or before the log was changed otherwise, says nothing any more.
-                    if following.is_at(told) and not following.is_busy:
+                    if following.is_at(asked) and not following.is_busy:
                         self._take(following, data, now_ms)
         for following in self._throttled:
             self._changed[following.place] = None
         self._throttled = []
-        self._is_fetching = False
-        self._fetch()
+        if not self._under_way:
+            self._fetch()
 
     def _try_again_later(self) -> None:
+        if self._retry is not None:
+            return
         self._backoff_ms = self._longer(self._backoff_ms)
 
         def again() -> None:
-            self._is_fetching = False
+            self._retry = None
             self._fetch()
 
-        self._host.timer.add(self._host.clock.monotonic_ms() + self._backoff_ms, again)
+        self._retry = self._host.timer.add(self._host.clock.monotonic_ms() + self._backoff_ms, again)
 
     def _longer(self, backoff_ms: int) -> int:
         return min(max(2 * backoff_ms, FIRST_BACKOFF_MS), max(self._terms.backoff_ms, 1))

@@ -5,6 +5,9 @@ The first request of a session names everything. If the leader keeps a session, 
 that follow name changes, counted by an epoch. A leader that has no room for a session answers id 0: then each request
 names everything. After an error, or an answer that was lost, nobody knows what the leader remembers: the session is
 closed and begun anew.
+
+A request may follow another before that one is answered. So the requests are numbered: what an answer says of a
+partition counts only if no later request has told the leader something else about it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tidelog.replica.fetch_sessions import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
 Place = tuple[bytes, int]
 
 
-class Position(NamedTuple):
+class FetchPosition(NamedTuple):
     """Where a follower stands in a partition, as it tells its leader."""
 
     fetch_offset: int
@@ -27,53 +30,73 @@ class Position(NamedTuple):
     last_fetched_epoch: int
 
 
+class NextFetch(NamedTuple):
+    """What the next request is to say."""
+
+    number: int
+    session_id: int
+    session_epoch: int
+    named: list[tuple[Place, FetchPosition]]
+    forgotten: list[Place]
+
+    @property
+    def is_full(self) -> bool:
+        return self.session_epoch == INITIAL_EPOCH
+
+
 class FollowerSession:
-    __slots__ = ("_epoch", "_id", "told")
+    __slots__ = ("_epoch", "_id", "_number", "_told")
 
     def __init__(self) -> None:
         self._id = NO_SESSION
+        #: of the next request
         self._epoch = INITIAL_EPOCH
-        #: what the leader knows, or will know when it has read what was sent
-        self.told: dict[Place, Position] = {}
+        self._number = 0
+        #: what the leader knows, or will know when it has read what was sent; and the request that tells it
+        self._told: dict[Place, tuple[FetchPosition, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._told)
 
     @property
     def is_full(self) -> bool:
         """The next request has to name every partition."""
         return self._epoch == INITIAL_EPOCH
 
-    @property
-    def metadata(self) -> tuple[int, int]:
-        """Id and epoch of the next request."""
-        return self._id, self._epoch
+    def next(self, changes: Iterable[tuple[Place, FetchPosition | None]]) -> NextFetch:
+        """Partitions that may have changed, None for those that are not to be fetched, become the next request.
 
-    def next(
-        self, changes: Iterable[tuple[Place, Position | None]]
-    ) -> tuple[list[tuple[Place, Position]], list[Place]]:
-        """What the next request names, and which partitions it takes out of the session.
-
-        `changes` are partitions that may have changed, None for those that are not to be fetched. If the request must
-        name every partition, they have to be all that are to be fetched.
+        If that must name every partition, they have to be all that are to be fetched.
         """
-        told = self.told
+        told = self._told
+        self._number += 1
         if self.is_full:
             told.clear()
-        named, forgotten = [], []
+        fetch = NextFetch(self._number, self._id, self._epoch, [], [])
         for place, position in changes:
+            known = told.get(place)
             if position is None:
-                if told.pop(place, None) is not None:
-                    forgotten.append(place)
-            elif told.get(place) != position:
-                told[place] = position
-                named.append((place, position))
-        return named, forgotten
+                if known is not None:
+                    del told[place]
+                    fetch.forgotten.append(place)
+            elif known is None or known[0] != position:
+                told[place] = position, self._number
+                fetch.named.append((place, position))
+        if not self.is_full:
+            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        return fetch
 
-    def answered(self, session_id: int) -> None:
+    def asked(self, place: Place, number: int) -> FetchPosition | None:
+        """Where the request with this number stood in a partition; None if the leader was told otherwise since."""
+        position, told_by = self._told.get(place, (None, 0))
+        return position if told_by <= number else None
+
+    def answered(self, fetch: NextFetch, session_id: int) -> None:
         """The leader has answered without an error."""
         if session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, INITIAL_EPOCH
-        else:
-            self._id = session_id
-            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        elif fetch.is_full:
+            self._id, self._epoch = session_id, 1
 
     def begin_anew(self) -> None:
         """The next request closes this session, if the leader still has it, and begins another."""

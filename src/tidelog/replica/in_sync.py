@@ -147,7 +147,7 @@ class InSync:
         return NO_BROKER_EPOCH if follower is None else follower.broker_epoch
 
     def laggards(self, end_offset: int, now_ms: int, max_lag_ms: int) -> list[int]:
-        """Members of the ISR that were not caught up for too long; such a replica is awaited no longer, member or not."""
+        """Members of the ISR that were not caught up for too long; no such replica is awaited any longer."""
         lagging = []
         for replica, follower in self.followers.items():
             if follower.is_caught_up(end_offset, now_ms, max_lag_ms):

@@ -7,17 +7,13 @@ the leader. Only members of the ISR that have the offset are chosen from: one th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
+from tidelog.config.checks import RACK_AWARE_SELECTOR
 from tidelog.replica.partition import Partition
-
-RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-LEADER: Final = "org.apache.kafka.common.replica.LeaderSelector"
-SELECTORS: Final = (RACK_AWARE, LEADER)
 
 
 def reads_in_rack(selector: str | None) -> bool:
-    return selector is not None and selector.strip() == RACK_AWARE
+    return selector is not None and selector.strip() == RACK_AWARE_SELECTOR
 
 
 def nearest_replica(partition: Partition, rack: str, fetch_offset: int, racks: Mapping[int, str | None]) -> int | None:

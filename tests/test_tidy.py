@@ -17,15 +17,15 @@ from source_tree import ROOT, Module, Names, modules, unused
 #: what a cluster of several brokers will call; the rooms that decide are ready for it
 FOR_THE_CLUSTER: Final = {
     "tidelog.control.controller.Controller.balance_leaders",
-    "tidelog.control.controller.Controller.controlled_shutdown",
     "tidelog.control.controller.Controller.offline_partitions",
     "tidelog.control.controller.Controller.update_registration",
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
-    "tidelog.log.log_dirs.LogDirs.mark_stray",
+    "tidelog.node.founding.SEQUENCE",
+    "tidelog.node.founding.choose_broker_id",
 }
 
-#: a disk and a store that tests crash at will; they stand beside the interfaces they implement, where mypy checks them
-FOR_TESTS: Final = {"tidelog.log.memory_disk", "tidelog.metadata.memory"}
+#: a disk, a store and a network that tests break at will; they stand where mypy checks them against their interfaces
+FOR_TESTS: Final = {"tidelog.log.memory_disk", "tidelog.metadata.memory", "tidelog.net.memory_network"}
 
 #: a library whose users are other people's tests
 LIBRARIES: Final = {"testing"}
@@ -60,6 +60,7 @@ SAME_KIND: Final = {
     "kernel_primitives": "the same, where they are not compiled",
     "producer": "a producer, as its coordinator and as its program sees it",
     "records": "how a room's records look as bytes",
+    "requester": "how a broker asks others: the interface, and who keeps it",
     "server": "sockets, and the broker behind them",
     "shard": "one coordinator partition",
     "transactions": "all transactions: deciding about them, running that, asking a broker for it",

@@ -8,7 +8,7 @@ Nothing is decided here. `server` gives a broker its sockets, and everything run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -16,6 +16,7 @@ from tidelog.api.doors import Doors
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.control.controller import Registration
 from tidelog.control.errors import ApiError
+from tidelog.control.image import NodeChange
 from tidelog.control.nodes import Endpoint
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.coordinator.markers import Markers
@@ -23,16 +24,23 @@ from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.group.regex import pattern
 from tidelog.log.disk import Disk
+from tidelog.log.errors import LogError
+from tidelog.log.judging import judge
 from tidelog.metadata.store import MetadataStore, StoreRefusal, TreeResult
 from tidelog.node import adoption
 from tidelog.node.assignments import Assignments
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.data_plane import DataPlane
+from tidelog.node.founding import find_cluster
+from tidelog.node.hearing import Hearing
 from tidelog.node.internal_topics import overrides_of
+from tidelog.node.joining import JoiningCluster
+from tidelog.node.leaving import Leaving
 from tidelog.node.log_level import LogLevel
 from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
+from tidelog.node.voice import Voice
 from tidelog.peers.requester import NoPeers, Requester
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Slices
@@ -55,7 +63,10 @@ class Broker:
         host: Host,
         random: Random | None = None,
         requester: Requester | None = None,
+        is_alone: bool = True,
     ) -> None:
+        """`is_alone`: nobody else uses the store, and what it knows is what is found in the log directories. A broker
+        among others shares the store, hears from the controller, and asks it."""
         random = random or Random()
         self.config = config
         self.id = config.broker_id
@@ -65,7 +76,16 @@ class Broker:
         #: the way to the other brokers
         self.requester: Requester = requester or NoPeers()
         self.cluster = ClusterView(config, store, host, random)
-        self.controller = ControllerDoor(self.cluster, requester, host)
+        peers = None if is_alone else self.requester
+        self.controller = ControllerDoor(self.cluster, peers, host)
+        self.hearing = Hearing(self.cluster)
+        self.voice = None if peers is None else Voice(self.cluster, peers, host)
+        self.cluster.driver.is_shared = not is_alone
+        if self.voice is not None:
+            self.cluster.driver.on_image = self._image_changed
+            self.cluster.when_heard = self.voice.when_heard
+        #: whether the logs that were found were compared with what the cluster assigns
+        self._is_judged = is_alone
         self.data = DataPlane(self.cluster, disk, host, random)
         self.groups = GroupCoordination(config, self.data, host)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
@@ -75,7 +95,7 @@ class Broker:
         residents = {each.topic: each for each in (self.groups, self.transactions)}
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
         self.cluster.on_events = self.assignments.carry_out
-        self.topics = TopicCreator(self.cluster, self.assignments.placing)
+        self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
         self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, host, self._fail)
@@ -85,6 +105,8 @@ class Broker:
             config=config,
             host=host,
             cluster=self.cluster,
+            controller=self.controller,
+            hearing=self.hearing,
             data=self.data,
             topics=self.topics,
             groups=self.groups,
@@ -103,13 +125,26 @@ class Broker:
     def _fail(self, reason: str) -> None:
         self.on_fatal(reason)
 
+    def _image_changed(self, changes: Sequence[NodeChange] | None) -> None:
+        """Before anything is carried out: no partition that moved away may be taken for one that belongs here."""
+        if not self._is_judged and self.cluster.driver.has_picture:
+            self._is_judged = True
+            for notice in judge(self.data.logs, adoption.placement_in(self.cluster.image, self.id)):
+                self.host.notice(notice)
+        if self.voice is not None:
+            self.voice.image_changed(changes)
+
     # --- life ---------------------------------------------------------------------------------------
 
     def open(self, done: Callable[[str | None], None]) -> None:
         """Locks and recovers the log directories; `done` when the store knows the cluster and what is in them.
 
-        It gets the reason where the store cannot be used, None where all is well.
+        It gets the reason where the store cannot be used, None where all is well. A broker among others reads no more
+        than the cluster id: what belongs in the directories it hears from the controller.
         """
+        if not self._is_judged:
+            self._open_among_others(done)
+            return
 
         def loaded(tree: TreeResult) -> None:
             if isinstance(tree, StoreRefusal):
@@ -139,8 +174,29 @@ class Broker:
 
         self._store.tree("/", loaded)
 
+    def _open_among_others(self, done: Callable[[str | None], None]) -> None:
+        def found(cluster_id: str | StoreRefusal) -> None:
+            if isinstance(cluster_id, StoreRefusal):
+                done(cluster_id.path)
+                return
+            logs = self.data.logs
+            try:
+                logs.open(self.id, cluster_id, self.host.clock.wall_ms(), is_judged_later=True)
+            except LogError as error:
+                done(str(error))
+                return
+            for notice in logs.take_notices():
+                self.host.notice(notice)
+            done(None)
+
+        known = adoption.written_by(self._disk, self.config.log_dirs)
+        find_cluster(self._store, known.cluster_id if known else None, self.cluster.new_id, found)
+
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
+        if self.voice is not None:
+            JoiningCluster(self.cluster, self.host).join(self._registration(endpoints), self._joined(done))
+            return
         cluster, logs = self.cluster, self.data.logs
 
         def ready(error: ApiError) -> None:
@@ -160,12 +216,32 @@ class Broker:
             else:
                 ready(error)
 
-        cluster.driver.start(Registration(endpoints, self.config.get("broker.rack")), joined)
+        cluster.driver.start(self._registration(endpoints), joined)
+
+    def _registration(self, endpoints: list[Endpoint]) -> Registration:
+        return Registration(endpoints, self.config.get("broker.rack"))
+
+    def _joined(self, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
+        def joined(error: ApiError) -> None:
+            if not error.is_failure:
+                self.data.logs.remember(self.cluster.image.controller_epoch)
+                self.moves.resume()
+                self.assignments.others_are_served = True
+            done(error)
+
+        return joined
 
     def start_upkeep(self) -> None:
         self.housekeeping.start()
         self.cleaning.start()
         self.replication.start()
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """Before a clean stop: has others lead what this broker leads; `done` when they do, or will not."""
+        if self.voice is None:
+            done()
+        else:
+            Leaving(self.controller, self.config, self.host).leave(done)
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
@@ -174,4 +250,7 @@ class Broker:
         self.cleaning.stop()
         self.moves.stop()
         self.cluster.driver.close()
+        self.controller.close()
+        if self.voice is not None:
+            self.voice.close()
         self.data.close()

@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.dispatch import Dispatcher
@@ -26,7 +27,12 @@ from tidelog.clock import SystemClock
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.checks import connection_overrides
 from tidelog.config.definitions import LISTENER_LIMITS
-from tidelog.config.listeners import ListenerEndpoint, advertised_listeners, bound_listeners
+from tidelog.config.listeners import (
+    ListenerEndpoint,
+    advertised_listeners,
+    bound_listeners,
+    inter_broker_listener,
+)
 from tidelog.config.sources import read_flags
 from tidelog.config.unkept import refuse_unkept
 from tidelog.control.nodes import Endpoint
@@ -37,8 +43,11 @@ from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
 from tidelog.metadata.journal_format import CorruptMetadata
 from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
 from tidelog.net.limits import Limits, ListenerLimits
+from tidelog.net.link import ConnectTimes
 from tidelog.net.loop import Loop
+from tidelog.net.requester import PeerRequester
 from tidelog.net.server import Server as Sockets
+from tidelog.net.socket_channel import SocketDialler
 from tidelog.node.adoption import written_by
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
@@ -77,12 +86,11 @@ class BrokerServer:
         self._keep_to_owner_and_group()
         self._store_directory = self._find_store()
         self.store = self._open_store()
-        self.broker = Broker(
-            config,
-            self.store,
-            SystemDisk(),
-            Host(self.clock, self.timer, self.loop, self.journal.error, self.journal.warning),
+        host = Host(self.clock, self.timer, self.loop, self.journal.error, self.journal.warning)
+        self.requester = PeerRequester(
+            config.broker_id, host, SocketDialler(self.loop), Random(), connect_times_of(config)
         )
+        self.broker = Broker(config, self.store, SystemDisk(), host, requester=self.requester)
         self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker.doors), self.journal.warning)
         self.broker.on_fatal = self._fail
         self.broker.log_level.on_change = self.journal.set_level
@@ -151,9 +159,13 @@ class BrokerServer:
         except OSError as error:
             self.journal.warning(f"{error.filename} cannot be read to find the metadata: {error.strerror}")
         bound: dict[str, int] = {}
-        for listener in bound_listeners(self.config):
+        listeners = bound_listeners(self.config)
+        between_brokers = inter_broker_listener(self.config)
+        for listener in listeners:
+            # One that clients use as well cannot be kept free of them.
+            protected = listener.name == between_brokers and len(listeners) > 1
             try:
-                host, port = self.sockets.listen(listener.host, listener.port, listener.name)
+                host, port = self.sockets.listen(listener.host, listener.port, listener.name, protected)
             except OSError as error:
                 where = f"{listener.host or '*'}:{listener.port}"
                 raise StartFailed(f"cannot listen on {where}: {error.strerror}. {_how_to_listen(error)}") from error
@@ -222,6 +234,7 @@ class BrokerServer:
 
     def _close(self) -> None:
         self._started = False
+        self.requester.close()
         self.broker.close()
         self.store.close()
         self.loop.close()
@@ -278,6 +291,15 @@ def limits_of(config: BrokerConfig) -> Limits:
         socket_receive_buffer_bytes=(
             values.socket_receive_buffer_bytes if config.is_set("socket.receive.buffer.bytes") else -1
         ),
+    )
+
+
+def connect_times_of(config: BrokerConfig) -> ConnectTimes:
+    """How long this broker waits for its connections to others."""
+    values: Any = config.values
+    return ConnectTimes(
+        setup_ms=values.socket_connection_setup_timeout_ms,
+        setup_max_ms=values.socket_connection_setup_timeout_max_ms,
     )
 
 

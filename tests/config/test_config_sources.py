@@ -214,8 +214,7 @@ def test_a_file_written_for_kafka_loads_and_says_what_has_no_effect(tmp_path: Pa
     config = BrokerConfig(settings)
     assert config.broker_id == 1 and config.log_dirs == ("/tmp/kraft-combined-logs",)
     assert settings.warnings == [
-        "accepted without effect: inter.broker.listener.name, num.network.threads "
-        "(`tidelog config explain NAME` says why)"
+        "accepted without effect: num.network.threads (`tidelog config explain NAME` says why)"
     ]
 
 

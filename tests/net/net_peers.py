@@ -14,7 +14,7 @@ from net_site import HandClock, Site
 
 from tidelog.api.api_versions import served
 from tidelog.net import Exchange
-from tidelog.net.link import Patience, PeerLink
+from tidelog.net.link import ConnectTimes, PeerLink
 from tidelog.net.memory_network import MemoryNetwork, Weather
 from tidelog.net.requester import PeerRequester
 from tidelog.net.socket_channel import SocketDialler
@@ -27,7 +27,7 @@ from tidelog.wire.codec import request_codec
 from tidelog.wire.frame import RequestHeader, decode_request_header, encode_response
 
 #: without chance: whoever waits twice waits twice as long
-PATIENCE = Patience(backoff_ms=100, backoff_max_ms=1_000, setup_ms=5_000, setup_max_ms=5_000)
+TIMES = ConnectTimes(backoff_ms=100, backoff_max_ms=1_000, setup_ms=5_000, setup_max_ms=5_000)
 TIMEOUT_MS = 1_000
 
 
@@ -126,7 +126,7 @@ class SocketPeers(Peers):
         self.clock = self.site.clock
         loop = self.site.loop
         host = Host(self.clock, loop.timer, loop, lambda what, error: self.reports.append((what, error)))
-        self.requester = PeerRequester(1, host, SocketDialler(loop), Steady(), PATIENCE)
+        self.requester = PeerRequester(1, host, SocketDialler(loop), Steady(), TIMES)
         self.peer = PeerAddress(2, *self.site.address)
 
     def until(self, holds: Callable[[], object], step: Callable[[], object] = lambda: None) -> None:
@@ -173,7 +173,7 @@ class MemoryPeers(Peers):
         self.workers = NextTurn()
         self.host = Host(self.clock, self.timer, self.workers, lambda what, error: self.reports.append((what, error)))
         self.network = MemoryNetwork(self.clock, self.timer, Random(seed), weather)
-        self.requester = PeerRequester(1, self.host, self.network.dialler("b1"), Steady(), PATIENCE)
+        self.requester = PeerRequester(1, self.host, self.network.dialler("b1"), Steady(), TIMES)
         self.peer = PeerAddress(2, "b2", 9092)
         self.revive()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from net_peers import PATIENCE, TIMEOUT_MS, Hostile, SocketPeers, fetch_answer
+from net_peers import TIMEOUT_MS, TIMES, Hostile, SocketPeers, fetch_answer
 from net_site import framed
 
 from tidelog.net.socket_channel import SocketChannel
@@ -113,7 +113,7 @@ def test_a_peer_that_accepts_and_hangs_up_fails_what_waits(peers: SocketPeers, h
 def test_a_peer_that_never_accepts_is_unreachable_in_the_end(peers: SocketPeers, hostile: Hostile) -> None:
     peers.send(peers.link(), timeout_ms=60_000)
     peers.settle()
-    peers.pass_time(PATIENCE.setup_ms)
+    peers.pass_time(TIMES.setup_ms)
     assert the_failure(peers) == (FailureKind.UNREACHABLE, False)
 
 
@@ -234,7 +234,7 @@ def test_the_receive_buffer_has_the_size_that_was_asked_for(peers: SocketPeers) 
 def test_no_descriptor_is_left_behind_whatever_happened(peers: SocketPeers) -> None:
     peers.ask(peers.link(), 1)
     before = len(os.listdir("/proc/self/fd"))
-    for round_ in range(20):
+    for round_ in range(5):
         link = peers.link()
         peers.ask(link, round_)
         peers.kill()

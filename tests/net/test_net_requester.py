@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from net_peers import PATIENCE, TIMEOUT_MS, MemoryPeers, Peers, SocketPeers
+from net_peers import TIMEOUT_MS, TIMES, MemoryPeers, Peers, SocketPeers
 
 from tidelog.api.api_versions import served
 from tidelog.peers import Answered, Failure, FailureKind
@@ -264,7 +264,7 @@ def test_a_peer_that_says_nothing_until_a_time_out_loses_its_connection(peers: P
     assert [failure.kind for failure in peers.failures] == [FailureKind.TIMED_OUT, FailureKind.DISCONNECTED]
     assert all(failure.maybe_done for failure in peers.failures)
     peers.answers_at_once = True
-    peers.pass_time(PATIENCE.backoff_ms)
+    peers.pass_time(TIMES.backoff_ms)
     assert peers.ask(link, 3).message.session_id == 3
     assert peers.connected == 2
 
@@ -274,7 +274,7 @@ def test_a_peer_that_accepts_and_stays_silent_is_unreachable_after_the_set_up_ti
     link = peers.link()
     peers.send(link, 1, timeout_ms=60_000)
     peers.until(lambda: peers.connected)
-    peers.pass_time(PATIENCE.setup_ms - 1)
+    peers.pass_time(TIMES.setup_ms - 1)
     assert peers.outcomes == []
     peers.pass_time(1)
     peers.until(lambda: peers.outcomes)
@@ -351,7 +351,7 @@ def test_a_link_finds_a_peer_that_came_back(peers: Peers) -> None:
     peers.ask(link, 2)
     peers.revive()
     peers.send(link, 3)
-    peers.pass_time(PATIENCE.backoff_ms)
+    peers.pass_time(TIMES.backoff_ms)
     peers.until(lambda: len(peers.outcomes) == 3)
     assert peers.numbers == [1, 3]
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import ECHOES, refuse
+from tidelog.api.relaying import relaying
 from tidelog.api.request import Request
-from tidelog.api.routes import ROUTES
+from tidelog.api.routes import PEER_ROUTES, ROUTES
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import BytesLike, request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -199,6 +200,8 @@ class Dispatcher:
         if known is not None:
             return known
         served = ROUTES.get(key)
+        if served is None and not self._doors.controller.is_alone:
+            served = PEER_ROUTES.get(key)
         if served is None:
             self._hang_up(exchange, f"API key {key} is not served")
             return None
@@ -213,6 +216,8 @@ class Dispatcher:
                 )
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
+        if served.relayed:
+            handler = relaying(handler)
         codec = request_codec(key, version)
         route = (codec.decode, handler, codec.flexible, LONG_BYTES_OF.get(key, LONG_BYTES))
         self._routes[key << 16 | version] = route

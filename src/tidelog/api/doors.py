@@ -10,7 +10,9 @@ from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.node.cluster_view import ClusterView
+from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.data_plane import DataPlane
+from tidelog.node.hearing import Hearing
 from tidelog.node.log_level import LogLevel
 from tidelog.node.topic_creation import TopicCreator
 from tidelog.timer.host import Host
@@ -22,6 +24,8 @@ class Doors(NamedTuple):
     config: BrokerConfig
     host: Host
     cluster: ClusterView
+    controller: ControllerDoor
+    hearing: Hearing
     data: DataPlane
     topics: TopicCreator
     groups: GroupCoordination

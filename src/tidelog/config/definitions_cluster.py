@@ -17,7 +17,7 @@ broker.rack                                  string   null - medium read-only wo
     Rack of this broker; replicas are spread over racks, and consumers may prefer their own rack.
 zookeeper.connect                            string   null - high read-only refused:cluster
     ZooKeeper servers as host:port,host:port/chroot; refused until clusters are supported.
-zookeeper.session.timeout.ms                 int      18000 - high read-only none:zookeeper
+zookeeper.session.timeout.ms                 int      18000 - high read-only works
     Time without a heartbeat after which ZooKeeper considers a broker dead.
 zookeeper.connection.timeout.ms              int      null - high read-only none:zookeeper
     How long connecting to ZooKeeper may take; the session timeout if not set.
@@ -63,11 +63,11 @@ leader.imbalance.check.interval.seconds      long     300 >=1 high read-only non
     How often the leader balance is checked.
 unclean.leader.election.interval.ms          long     300000 >=1 medium internal none:cluster
     How often partitions without a leader are checked for an unclean election.
-controlled.shutdown.enable                   boolean  true - medium read-only none:cluster
+controlled.shutdown.enable                   boolean  true - medium read-only works
     Whether a broker hands over its partition leaderships before it stops.
-controlled.shutdown.max.retries              int      3 - medium read-only none:cluster
+controlled.shutdown.max.retries              int      3 - medium read-only works
     Number of attempts to hand over leaderships.
-controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only none:cluster
+controlled.shutdown.retry.backoff.ms         long     5000 - medium read-only works
     Delay between attempts to hand over leaderships.
 controller.socket.timeout.ms                 int      30000 - medium read-only works
     How long the controller waits for a broker's response, and a broker for the controller.

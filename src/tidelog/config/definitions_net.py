@@ -21,9 +21,9 @@ socket.request.max.bytes                     int      104857600 >=1 high read-on
     Largest request; a connection that announces more is closed.
 socket.listen.backlog.size                   int      1024 >=1 medium read-only works
     Connections that may wait to be accepted.
-socket.connection.setup.timeout.ms           long     10000 - medium read-only none:cluster
+socket.connection.setup.timeout.ms           long     10000 - medium read-only works
     Initial timeout for establishing an outgoing connection.
-socket.connection.setup.timeout.max.ms       long     30000 - medium read-only none:cluster
+socket.connection.setup.timeout.max.ms       long     30000 - medium read-only works
     Maximum to which repeated failures raise the connection timeout.
 max.connections                              int      10000 >=0 medium cluster-wide works
     Maximum number of connections of a listener.

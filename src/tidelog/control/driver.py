@@ -14,24 +14,34 @@ goes into the image, and `work` does the rest.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.controller import Controller, Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
-from tidelog.control.image import NodeChange
+from tidelog.control.image import NodeChange, changes_of_commit
+from tidelog.control.outside import (
+    CONFIG_CHANGES,
+    PREFERRED_ELECTION,
+    REASSIGN_PARTITIONS,
+    change_of,
+    read_configs,
+    read_topics,
+)
 from tidelog.control.plan import Plan
 from tidelog.metadata.store import (
     Committed,
     ConnectionLoss,
+    Delete,
     EventKind,
     ExistsResult,
     MetadataStore,
     Node,
     NoRoom,
+    Op,
     SessionExpired,
     StoreFailed,
     StoreRefusal,
@@ -69,14 +79,23 @@ class Driver:
         self._now_ms = now_ms
         self._on_events = on_events
         self._on_failure = on_failure
+        #: whether others may write to the store: the controller then watches more of it
+        self.is_shared = False
+        #: told of what goes into the image, before it is carried out; None: anything may have changed
+        self.on_image: Callable[[Sequence[NodeChange] | None], None] | None = None
         #: things to do, each of which calls `_next` when it is through
         self._queue: deque[Then] = deque()
         self._busy = False
         self._turning = False
         self._failed = False
         self._watches: dict[str, Watch] = {}
-        #: the controller epoch for which the whole image was loaded
+        #: the controller epoch for which loading the whole image began, and for which it was loaded
         self._loaded_epoch = -1
+        self._ruled_epoch = -1
+        #: whether the image was ever whole: loaded, or heard of; and who waits until that is carried out
+        self.has_picture = False
+        self._is_pictured = False
+        self._on_picture: list[Then] = []
         #: whether /brokers/ids/N is of this session
         self._is_registered = False
 
@@ -102,6 +121,52 @@ class Driver:
                 self._finish(done, decide().refuse(ApiError(ErrorCode.NOT_CONTROLLER)))
 
         self._enqueue(run)
+
+    def hear(self, controller_epoch: int, changes: Sequence[NodeChange], is_whole: bool, done: Then) -> None:
+        """The elected controller says that these nodes changed, or (`is_whole`) that there are no others; `done` when
+        that is carried out. One that is no longer the controller when its turn comes changes nothing."""
+
+        def run() -> None:
+            image = self._controller.image
+            known = image.controller_epoch
+            if controller_epoch < known or (controller_epoch == known and self._controller.is_active):
+                self._finish(lambda reply: done(), None)
+                return
+            events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)
+            self.has_picture = self.has_picture or is_whole
+            self._changed(None)
+            self._carry_out(events, carried_out)
+
+        def carried_out() -> None:
+            if is_whole:
+                self._pictured()
+            self._finish(lambda reply: done(), None)
+
+        self._enqueue(run)
+
+    def when_pictured(self, then: Then) -> None:
+        """Calls `then` once the whole of the cluster is known and carried out on this broker."""
+        if self._is_pictured:
+            then()
+        else:
+            self._on_picture.append(then)
+
+    def _pictured(self) -> None:
+        self._is_pictured = True
+        waiting, self._on_picture = self._on_picture, []
+        for then in waiting:
+            then()
+
+    @property
+    def rules(self) -> bool:
+        """Whether this broker is the controller and knows everything that it decides by."""
+        controller = self._controller
+        return controller.is_active and self._ruled_epoch == controller.image.controller_epoch
+
+    def look_again(self) -> None:
+        """Somebody knows of a later controller."""
+        if not self._failed:
+            self._enqueue(lambda: self._look(self._next))
 
     def close(self) -> None:
         for watch in self._watches.values():
@@ -152,8 +217,7 @@ class Driver:
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
                 self._carry_out(
-                    self._controller.committed(plan, result),
-                    lambda: self._work(lambda: self._finish(done, plan.reply)),
+                    self._committed(plan, result), lambda: self._work(lambda: self._finish(done, plan.reply))
                 )
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
@@ -185,6 +249,21 @@ class Driver:
             self._busy = False
             raise
 
+    def _committed(self, plan: Plan[Any], result: Committed) -> list[Event]:
+        events = self._controller.committed(plan, result)
+        if self.on_image is not None:
+            self.on_image(changes_of_commit(plan.ops, result))
+        return events
+
+    def _observe(self, changes: list[NodeChange]) -> list[Event]:
+        events = self._controller.observe(changes)
+        self._changed(changes)
+        return events
+
+    def _changed(self, changes: Sequence[NodeChange] | None) -> None:
+        if self.on_image is not None:
+            self.on_image(changes)
+
     def _carry_out(self, events: list[Event], then: Then) -> None:
         later = self._on_events(events) if events else None
         if later is None:
@@ -199,6 +278,8 @@ class Driver:
             self._loaded_epoch = epoch
             for path in (nodes.BROKER_IDS, nodes.DELETE_TOPICS):
                 self._watch(path, partial(self._children_changed, path))
+            if self.is_shared:
+                self._watch_others()
             self._load(lambda: self._work(then))
             return
         plan = None if self._failed else self._planned(self._controller.work)
@@ -208,7 +289,7 @@ class Driver:
 
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
-                self._carry_out(self._controller.committed(plan, result), lambda: self._work(then))
+                self._carry_out(self._committed(plan, result), lambda: self._work(then))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 then()
@@ -230,6 +311,7 @@ class Driver:
         if not self._failed:
             self._failed = True
             self._controller.resign()
+            self._changed(None)
             self._on_failure(refusal)
 
     # Reading
@@ -242,7 +324,16 @@ class Driver:
                 self._fail(result)
                 then()
             else:
-                self._carry_out(self._controller.load(result), then)
+                events = self._controller.load(result)
+                self.has_picture = True
+                if self._controller.is_active:
+                    self._ruled_epoch = self._controller.image.controller_epoch
+                self._changed(None)
+                self._carry_out(events, carried_out)
+
+        def carried_out() -> None:
+            self._pictured()
+            then()
 
         self._store.tree("/", read)
 
@@ -261,7 +352,7 @@ class Driver:
             if len(found) < len(paths):
                 then()
                 return
-            events = self._controller.observe([_change(path, node) for path, node in found.items()])
+            events = self._observe([change_of(path, node) for path, node in found.items()])
             self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
             if self._is_mine(found[nodes.CONTROLLER]):
                 self._controller.recognise()
@@ -290,6 +381,57 @@ class Driver:
         if not self._failed and not self._controller.is_active:
             self._enqueue(lambda: self._look(lambda: self._run(plan, lambda error: None, self._look)))
 
+    def _watch_others(self) -> None:
+        """What others write, by hand or with tools that know ZooKeeper; see `outside`."""
+        self._watch(nodes.TOPICS, lambda event: self._if_ruling(self._read_topics))
+        self._watch(CONFIG_CHANGES, lambda event: self._if_ruling(self._read_configs))
+        self._watch(REASSIGN_PARTITIONS, lambda event: self._if_ruling(self._read_reassignment))
+        self._watch(PREFERRED_ELECTION, lambda event: self._if_ruling(self._read_election))
+        # What was written while nobody watched.
+        for step in (self._read_configs, self._read_reassignment, self._read_election):
+            self._if_ruling(step)
+
+    def _if_ruling(self, step: Then) -> None:
+        def run() -> None:
+            if self._controller.is_active:
+                step()
+            else:
+                self._next()
+
+        if not self._failed and self._controller.is_active:
+            self._enqueue(run)
+
+    def _read_topics(self) -> None:
+        read_topics(self._store, self._controller.image, self._take_up)
+
+    def _read_configs(self) -> None:
+        read_configs(self._store, self._take_up)
+
+    def _take_up(self, changes: list[NodeChange], ops: list[Op]) -> None:
+        """`changes` are in the store already; `ops` take away what told of them."""
+        events = self._observe(changes) if changes else []
+        if ops:
+            self._store.submit(ops, lambda result: None)
+        self._carry_out(events, lambda: self._work(self._next))
+
+    def _read_reassignment(self) -> None:
+        self._follow(REASSIGN_PARTITIONS, self._controller.follow_reassignment)
+
+    def _read_election(self) -> None:
+        self._follow(PREFERRED_ELECTION, self._controller.follow_election)
+
+    def _follow(self, path: str, decide: Callable[[bytes, Op], Plan[None]]) -> None:
+        """Does what a node asks for, and takes it away in the same transaction."""
+
+        def read(node: ExistsResult) -> None:
+            if node is None or isinstance(node, StoreRefusal):
+                self._next()
+            else:
+                data, taking_away = node.data, Delete(path, node.version)
+                self._run(lambda: decide(data, taking_away), lambda reply: None, self._load)
+
+        self._store.exists(path, read)
+
     def _children_changed(self, path: str, event: WatchEvent) -> None:
         if not self._failed and self._controller.is_active:
             self._enqueue(lambda: self._read_below(path))
@@ -305,14 +447,8 @@ class Driver:
                 known = list(map(nodes.broker_path, image.brokers))
             else:
                 known = list(map(nodes.delete_topic_path, image.deleting))
-            gone = [_change(p, None) for p in known if p not in found]
-            events = self._controller.observe([*gone, *(_change(p, node) for p, node in found.items())])
+            gone = [change_of(p, None) for p in known if p not in found]
+            events = self._observe([*gone, *(change_of(p, node) for p, node in found.items())])
             self._carry_out(events, lambda: self._work(self._next))
 
         self._store.tree(path, read)
-
-
-def _change(path: str, node: Node | None) -> NodeChange:
-    if node is None:
-        return NodeChange(path, None)
-    return NodeChange(path, node.data, node.version, node.czxid, node.mzxid)

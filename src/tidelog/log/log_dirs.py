@@ -85,6 +85,7 @@ class LogDirs:
         "futures",
         "high_watermarks",
         "logs",
+        "missing",
         "offline",
     )
 
@@ -103,6 +104,8 @@ class LogDirs:
         self._moves: dict[TopicPartition, Move] = {}
         #: partitions of this broker that lie in a directory which is missing, or has failed
         self.offline: set[TopicPartition] = set()
+        #: paths of directories that belong here and are not there, as long as it is not known what they hold
+        self.missing: set[str] = set()
         #: as checkpointed by the life before
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the epoch of the broker that stopped cleanly, -1 if not every directory was stopped cleanly by the same
@@ -120,10 +123,18 @@ class LogDirs:
 
     # --- opening
 
-    def open(self, node_id: int, cluster_id: str, now_ms: int, placement: Placement | None = None) -> None:
+    def open(
+        self,
+        node_id: int,
+        cluster_id: str,
+        now_ms: int,
+        placement: Placement | None = None,
+        is_judged_later: bool = False,
+    ) -> None:
         """Locks and opens everything. Raises LogDirInUse; StorageError if no directory works.
 
-        `placement` is None where the cluster's metadata is yet to be made, from what is found here.
+        `placement` is None where the cluster's metadata is yet to be made, from what is found here, or is not known
+        yet: what does not belong here is found later, by `tidelog.log.judging`.
         """
         self._known = read_directory_set(self.disk, [directory.path for directory in self.dirs])
         epochs = set()
@@ -136,7 +147,11 @@ class LogDirs:
                     blank.append(directory)
             except OSError as error:
                 self._lose(directory, error)
-        self._find_missing(blank, placement)
+        if is_judged_later:
+            here = {each.path for each in self.dirs if each.failure is None and each not in blank}
+            self.missing = {path for path in self._known.paths.values() if path not in here}
+        else:
+            self._find_missing(blank, placement)
         for directory in blank:
             if directory.failure is None:
                 try:
@@ -263,13 +278,13 @@ class LogDirs:
 
     def _add_future(self, log: Log, placement: Placement | None) -> None:
         key = log.key
-        if key in self.futures or self._fate(log, placement) is not None:
+        if key in self.futures or self.fate(log, placement) is not None:
             self._rename(log, DELETE)
         else:
             self.futures[key] = log
 
     def _add_found(self, log: Log, placement: Placement | None) -> None:
-        fate = self._fate(log, placement)
+        fate = self.fate(log, placement)
         if fate is not None:
             done = (
                 "removed: its topic was deleted"
@@ -293,7 +308,8 @@ class LogDirs:
                 self._lose(older.directory, error)
         self._add(log)
 
-    def _fate(self, log: Log, placement: Placement | None) -> str | None:
+    def fate(self, log: Log, placement: Placement | None) -> str | None:
+        """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
         key = log.key
         if placement is None:
             return None
@@ -337,6 +353,11 @@ class LogDirs:
                     write_directory_set(self.disk, directory.path, self._known)
                 except OSError as error:
                     self._note_old_checkpoints(directory, error)
+
+    def forget_missing(self) -> None:
+        """No partition is missing, so no directory is missed."""
+        self.missing = set()
+        self._known = DirectorySet({}, self._known.metadata_version)
 
     def _add(self, log: Log) -> None:
         key = log.key

@@ -55,7 +55,7 @@ _TURN_USED_UP: Final = Event.TURN_USED_UP
 
 
 class Connection:
-    """An `Origin` of requests, over a socket."""
+    """The `Inbound` of requests that come over a socket."""
 
     __slots__ = (
         "_admission",

@@ -20,7 +20,7 @@ from tidelog.net.outbox import Part
 _NOTHING: tuple[Part, ...] = ()
 
 
-class Origin(Protocol):
+class Inbound(Protocol):
     """The connection that a request came on, which takes its answer: one of this room, or one in memory."""
 
     #: belongs to the api: who the client is and what it calls itself
@@ -46,7 +46,7 @@ class Origin(Protocol):
 class Exchange:
     __slots__ = ("_answer", "_closes", "connection", "on_abandoned", "received_ms")
 
-    def __init__(self, connection: Origin, received_ms: int) -> None:
+    def __init__(self, connection: Inbound, received_ms: int) -> None:
         self.connection = connection
         self.received_ms = received_ms  # monotonic
         self.on_abandoned: Callable[[], object] | None = None

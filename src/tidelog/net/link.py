@@ -60,7 +60,7 @@ _CORRELATION: Final = Struct(">i").unpack_from
 
 
 @dataclass(slots=True, frozen=True)
-class Patience:
+class ConnectTimes:
     """How long to wait for a connection, and between attempts; each doubles from attempt to attempt, up to the most."""
 
     backoff_ms: int = 50
@@ -120,10 +120,10 @@ class PeerLink:
         "_host",
         "_not_before_ms",
         "_options",
-        "_patience",
         "_random",
         "_sent",
         "_state",
+        "_times",
         "_unanswered",
         "_versions",
         "_waiting",
@@ -137,7 +137,7 @@ class PeerLink:
         peer: PeerAddress,
         client_id: str,
         options: LinkOptions,
-        patience: Patience,
+        times: ConnectTimes,
         random: Random,
     ) -> None:
         self.peer = peer
@@ -146,7 +146,7 @@ class PeerLink:
         self._dialler = dialler
         self._client_id = client_id
         self._options = options
-        self._patience = patience
+        self._times = times
         self._random = random
         self._state = LinkState.IDLE
         self._channel: Channel | None = None
@@ -326,8 +326,8 @@ class PeerLink:
         if not self._waiting:
             self._leave(LinkState.IDLE)
             return
-        patience = self._patience
-        wait_ms = self._growing(patience.setup_ms, patience.setup_max_ms)
+        times = self._times
+        wait_ms = self._growing(times.setup_ms, times.setup_max_ms)
         self._state = LinkState.CONNECTING
         self._has_answered = False
         self._attempt = self._host.timer.add(
@@ -387,8 +387,8 @@ class PeerLink:
         sent, waiting = self._sent, self._waiting
         if not self._has_answered:
             self._failures += 1
-            patience = self._patience
-            wait_ms = self._growing(patience.backoff_ms, patience.backoff_max_ms)
+            times = self._times
+            wait_ms = self._growing(times.backoff_ms, times.backoff_max_ms)
             self._not_before_ms = self._host.clock.monotonic_ms() + wait_ms
         self._leave(LinkState.IDLE)
         channel.close()

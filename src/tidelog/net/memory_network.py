@@ -107,9 +107,9 @@ class MemoryNetwork:
     def mend(self, source: str, target: str) -> None:
         self._cuts.pop((source, target), None)
         for channel in list(self._channels):
-            for lane in (channel.there, channel.back):
-                if (lane.source, lane.target) == (source, target):
-                    self.soon(lane.arrive_held)
+            for direction in (channel.there, channel.back):
+                if (direction.source, direction.target) == (source, target):
+                    self.soon(direction.arrive_held)
 
     def break_connections(self, one: str, other: str) -> None:
         """Every connection between the two is lost, for both of them; what was under way is not delivered."""
@@ -160,7 +160,7 @@ class MemoryNetwork:
         self._channels.pop(channel, None)
 
 
-class Lane:
+class Direction:
     """One direction of a connection: what is put in comes out in the same order."""
 
     __slots__ = ("_drops", "_held", "_last_ms", "_network", "source", "target")
@@ -231,8 +231,8 @@ class MemoryChannel:
         self._most_bytes = options.max_answer_bytes
         self._closed = False
         self.machines = {machine, peer.host}
-        self.there = Lane(network, machine, peer.host)
-        self.back = Lane(network, peer.host, machine)
+        self.there = Direction(network, machine, peer.host)
+        self.back = Direction(network, peer.host, machine)
         self.far_end: MemoryConnection | None = None
         self.taken_bytes = 0
         self.received_bytes = 0
@@ -332,7 +332,7 @@ class MemoryChannel:
 
 
 class MemoryConnection:
-    """The far end: the connection that the serving broker sees, an `Origin` of requests."""
+    """The far end: the connection that the serving broker sees, the `Inbound` of its requests."""
 
     __slots__ = (
         "_at",

@@ -30,6 +30,7 @@ from tidelog.wire.records import iter_records
 from tidelog.wire.varint import read_uvarint
 
 if TYPE_CHECKING:
+    from tidelog.control.image import Image
     from tidelog.log.disk import Disk
     from tidelog.log.log import Log
 
@@ -78,6 +79,17 @@ def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int, whole: bool =
                 if broker_id in replicas:
                     topic_ids[TopicPartition(path.rpartition("/")[2], index)] = topic.topic_id
     return Placement(topic_ids, frozenset(known), version, whole)
+
+
+def placement_in(image: Image, broker_id: int) -> Placement:
+    """What an image says of the partitions of a broker."""
+    topic_ids: dict[TopicPartition, bytes | None] = {
+        TopicPartition(topic.name, partition.partition_index): topic.topic_id if any(topic.topic_id) else None
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        if broker_id in partition.replicas
+    }
+    return Placement(topic_ids, frozenset(image.topic_names), image.controller_epoch)
 
 
 def topic_configs(tree: Iterable[tuple[str, Node]]) -> dict[str, dict[str, str]]:

@@ -21,8 +21,8 @@ from tidelog.control.events import (
     TopicCreated,
     TopicDeleted,
 )
+from tidelog.control.model import NO_STATE, ResourceType, Topic
 from tidelog.control.model import Partition as Assignment
-from tidelog.control.model import ResourceType, Topic
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.placing import Placing
@@ -146,7 +146,8 @@ class Assignments:
         if resident is not None:
             resident.sized(len(topic.partitions))
         for assigned in assignments:
-            if self._cluster.id in assigned.replicas:
+            # Without a state it has no leader yet, and its topic perhaps no id: it is told of again.
+            if self._cluster.id in assigned.replicas and assigned.partition_epoch != NO_STATE:
                 self.placing.place(topic, assigned)
                 yield from self._let_others()
             elif (topic.name, assigned.partition_index) in self._data.logs.logs:

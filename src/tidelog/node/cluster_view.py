@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import inter_broker_listener
 from tidelog.config.topic_config import fields
 from tidelog.control.config_rules import Rules
 from tidelog.control.controller import Controller
@@ -62,9 +63,13 @@ class ClusterView:
         self.config = config
         self._host = host
         self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
-        self.controller = Controller(self.id, Rules(config), random, self.new_id, self._settings())
+        self.controller = Controller(
+            self.id, Rules(config, lambda other: other in self.image.brokers), random, self.new_id, self._settings()
+        )
         #: told of everything that the store has committed; see `Driver`
         self.on_events: Callable[[list[Event]], Callable[[Then], None] | None] = lambda events: None
+        #: calls what it is given when the other brokers know what was decided; see `tidelog.node.voice`
+        self.when_heard: Callable[[Then], None] = lambda then: then()
         #: names of topics some partitions of which are still to be made on this broker
         self.unplaced: set[str] = set()
         #: told once, with the reason, when the store answers nothing more
@@ -133,15 +138,16 @@ class ClusterView:
                     found.append(AdvertisedBroker(broker.broker_id, host, endpoint.port, broker.rack))
         return found
 
-    def address_of(self, broker_id: int) -> PeerAddress | None:
-        """Where other brokers reach a broker: at the listener for it, or at the only one; None if it is not known."""
+    def peer(self, broker_id: int) -> PeerAddress | None:
+        """Where that broker is reached by the others; None where it does not live, or not for them."""
         broker = self.image.brokers.get(broker_id)
-        if broker is None or not broker.endpoints:
+        if broker is None:
             return None
-        name: str | None = self.config.get("inter.broker.listener.name")
-        listener = name.upper() if name else "PLAINTEXT"
-        found = next((each for each in broker.endpoints if each.listener == listener), broker.endpoints[0])
-        return PeerAddress(broker_id, found.host, found.port)
+        listener = inter_broker_listener(self.config)
+        return next(
+            (PeerAddress(broker_id, each.host, each.port) for each in broker.endpoints if each.listener == listener),
+            None,
+        )
 
     def topic_name(self, topic_id: bytes) -> str:
         """The name of a topic, "" where there is none with this id."""
@@ -173,8 +179,9 @@ class ClusterView:
     # --- asking the controller ----------------------------------------------------------------------
 
     def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
-        """Has the controller decide and the decision carried out; `done` gets what to answer."""
-        self.driver.request(lambda: plan(self.controller), done)
+        """Has the controller decide and the decision carried out; `done` gets what to answer, when the other brokers
+        know of it."""
+        self.driver.request(lambda: plan(self.controller), lambda reply: self.when_heard(lambda: done(reply)))
 
     def decide_at_once(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
         """As `decide`, but the answer does not wait until the other brokers know."""

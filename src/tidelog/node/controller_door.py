@@ -1,7 +1,7 @@
 """The way to the controller for whatever on this broker needs it: one door, wherever the controller is.
 
     door.alter_partition([IsrChange(…)], done)      done gets one IsrResult for each change, in the same order
-    door.create_topics([NewTopic(…)], done)         done gets one TopicCreation for each topic
+    door.create_topics([NewTopic(…)], done, here)   done gets one TopicCreation for each topic
     door.allocate_producer_ids(done)                done gets a ProducerIdBlock
     door.controlled_shutdown(done)                  done gets a ShutdownReply
     door.relay(api_key, version, body, done)        done gets the controller's response to a client's request
@@ -25,7 +25,7 @@ from tidelog.control.errors import NO_ERROR, ApiError
 from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.control.topics import NewTopic, TopicCreation
 from tidelog.node.cluster_view import ClusterView
-from tidelog.peers.requester import Answered, Failure, FailureKind, Link, PeerAddress, Requester
+from tidelog.peers.requester import NEWEST, Answered, Failure, FailureKind, Link, PeerAddress, Requester
 from tidelog.timer.host import Host
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
@@ -40,6 +40,8 @@ PURPOSE: Final = "controller"
 RETRY_MS: Final = 50
 NO_CREATION_TIMEOUT_MS: Final = 30_000
 RECOVERING: Final = 1
+#: of AlterPartition
+FIRST_VERSION_WITH_EPOCHS: Final = 3
 
 
 class Question(Generic[R]):
@@ -51,17 +53,17 @@ class Question(Generic[R]):
         self,
         api_key: ApiKey,
         here: Callable[[Callable[[R], None]], None],
-        make: Callable[[], RequestMessage[Any]],
+        make: Callable[[int], RequestMessage[Any]],
         read: Callable[[Any], R],
         is_refused: Callable[[R], bool],
         refuse: Callable[[ApiError], R],
         done: Callable[[R], None],
-        at_most: int | None = None,
+        at_most: int = NEWEST,
     ) -> None:
         self.api_key = api_key
         #: has it decided on this broker
         self.here = here
-        #: the request, made for each attempt
+        #: makes the request, for the version that the controller speaks
         self.make = make
         self.read = read
         #: whether the answer says that somebody else is the controller
@@ -81,6 +83,11 @@ class ControllerDoor:
         self._host = host
         self._link: Link | None = None
         self._closed = False
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no other brokers, ever."""
+        return self._requester is None
 
     @property
     def is_here(self) -> bool:
@@ -114,7 +121,7 @@ class ControllerDoor:
                 lambda then: cluster.decide_at_once(
                     lambda controller: controller.alter_partition(cluster.id, cluster.broker_epoch, changes), then
                 ),
-                lambda: _alter_partition(cluster.id, cluster.broker_epoch, changes),
+                lambda version: _alter_partition(cluster.id, cluster.broker_epoch, changes, version),
                 read,
                 lambda results: any(result.error.code is ErrorCode.NOT_CONTROLLER for result in results),
                 refuse,
@@ -141,10 +148,14 @@ class ControllerDoor:
         )
         return IsrResult(*key, NO_ERROR, state)
 
-    def create_topics(self, wanted: Sequence[NewTopic], done: Callable[[list[TopicCreation]], None]) -> None:
-        """Topics that this broker needs, or creates because a client named them. The topics are usable when this is
-        answered, and known to this broker unless that took too long."""
-        cluster = self._cluster
+    def create_topics(
+        self,
+        wanted: list[NewTopic],
+        done: Callable[[list[TopicCreation]], None],
+        here: Callable[[list[NewTopic], Callable[[list[TopicCreation]], None]], None],
+    ) -> None:
+        """Topics that this broker needs, or creates because a client named them; `here` creates them on the controller.
+        They are usable when this is answered, and known to this broker unless that took too long."""
 
         def refuse(error: ApiError) -> list[TopicCreation]:
             return [TopicCreation(topic.name, error) for topic in wanted]
@@ -164,12 +175,8 @@ class ControllerDoor:
         self._ask(
             Question(
                 ApiKey.CREATE_TOPICS,
-                lambda then: cluster.decide_in_parts(
-                    cluster.controller.creation_parts(wanted),
-                    lambda controller, some: controller.create_topics(some),
-                    then,
-                ),
-                lambda: _create_topics(wanted),
+                lambda then: here(wanted, then),
+                lambda version: _create_topics(wanted),
                 read,
                 lambda results: any(result.error.code is ErrorCode.NOT_CONTROLLER for result in results),
                 refuse,
@@ -191,7 +198,9 @@ class ControllerDoor:
                 lambda then: cluster.decide_at_once(
                     lambda controller: controller.allocate_producer_ids(cluster.id, cluster.broker_epoch), then
                 ),
-                lambda: messages.AllocateProducerIdsRequest(broker_id=cluster.id, broker_epoch=cluster.broker_epoch),
+                lambda version: messages.AllocateProducerIdsRequest(
+                    broker_id=cluster.id, broker_epoch=cluster.broker_epoch
+                ),
                 read,
                 lambda block: block.error.code is ErrorCode.NOT_CONTROLLER,
                 lambda error: ProducerIdBlock(error=error),
@@ -214,7 +223,9 @@ class ControllerDoor:
                 lambda then: cluster.decide(
                     lambda controller: controller.controlled_shutdown(cluster.id, cluster.broker_epoch), then
                 ),
-                lambda: messages.ControlledShutdownRequest(broker_id=cluster.id, broker_epoch=cluster.broker_epoch),
+                lambda version: messages.ControlledShutdownRequest(
+                    broker_id=cluster.id, broker_epoch=cluster.broker_epoch
+                ),
                 read,
                 lambda reply: reply.error.code is ErrorCode.NOT_CONTROLLER,
                 lambda error: ShutdownReply(error=error),
@@ -231,7 +242,7 @@ class ControllerDoor:
                 api_key,
                 # It became the controller while the question waited: whoever asked handles the request again.
                 lambda then: then(ApiError(ErrorCode.NOT_CONTROLLER)),
-                lambda: body,
+                lambda version: body,
                 lambda answer: answer,
                 lambda answer: isinstance(answer, Message) and _says_not_controller(answer),
                 lambda error: error,
@@ -271,10 +282,7 @@ class ControllerDoor:
             else:
                 self._try_later(question)
 
-        if question.at_most is None:
-            link.send(question.api_key, question.make(), answered, left_ms)
-        else:
-            link.send(question.api_key, question.make(), answered, left_ms, question.at_most)
+        link.send(question.api_key, question.make, answered, left_ms, question.at_most)
 
     def _got(self, question: Question[Any], result: Any) -> None:
         if question.is_refused(result):
@@ -287,7 +295,7 @@ class ControllerDoor:
 
     def _link_to_controller(self, requester: Requester) -> Link | None:
         cluster = self._cluster
-        address: PeerAddress | None = cluster.address_of(cluster.controller_id)
+        address: PeerAddress | None = cluster.peer(cluster.controller_id)
         if cluster.controller_id == cluster.id:
             address = None
         if self._link is not None and self._link.peer != address:
@@ -298,7 +306,9 @@ class ControllerDoor:
         return self._link
 
 
-def _alter_partition(broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> messages.AlterPartitionRequest:
+def _alter_partition(
+    broker_id: int, broker_epoch: int, changes: Sequence[IsrChange], version: int
+) -> messages.AlterPartitionRequest:
     request = messages.AlterPartitionRequest
     topics: dict[bytes, messages.AlterPartitionRequest.TopicData] = {}
     for change in changes:
@@ -307,9 +317,11 @@ def _alter_partition(broker_id: int, broker_epoch: int, changes: Sequence[IsrCha
             request.PartitionData(
                 partition_index=change.partition,
                 leader_epoch=change.leader_epoch,
-                new_isr=[broker for broker, _ in change.new_isr],
+                new_isr=[] if version >= FIRST_VERSION_WITH_EPOCHS else [broker for broker, _ in change.new_isr],
                 new_isr_with_epochs=[
-                    request.BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in change.new_isr
+                    request.BrokerState(broker_id=broker, broker_epoch=epoch)
+                    for broker, epoch in change.new_isr
+                    if version >= FIRST_VERSION_WITH_EPOCHS
                 ],
                 leader_recovery_state=RECOVERING if change.recovering else 0,
                 partition_epoch=change.partition_epoch,

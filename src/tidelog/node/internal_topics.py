@@ -10,13 +10,15 @@ from tidelog.control.topics import NewTopic
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+#: more brokers than any replication factor asks for
+MANY: Final = 1 << 15
 COORDINATOR_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
-def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
-    """How an internal topic is created in a cluster of so many live brokers."""
+def internal_topic(name: str, config: BrokerConfig, brokers: int | None) -> NewTopic:
+    """How an internal topic is created where there are so many brokers at most; None: as many as may be needed."""
     values = config.values
-    alive = max(brokers, 1)
+    alive = MANY if brokers is None else max(brokers, 1)
     if name == TRANSACTIONS_TOPIC:
         factor = config.internal_topic("transaction.state.log.replication.factor", alive)
         return NewTopic(

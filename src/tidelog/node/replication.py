@@ -43,7 +43,7 @@ class Replication:
         self._host = host
         self.isr_changes = IsrChanges(alter_partition, host, data.high_watermark_moved)
         data.on_isr_proposed = self.isr_changes.add
-        self._fetchers = Fetchers(self, host, cluster.address_of, self._link)
+        self._fetchers = Fetchers(self, host, cluster.peer, self._link)
         self._isr_check: TimerTask | None = None
         cluster.config.on_change(["num.replica.fetchers"], lambda names: self._spread_anew())
 

@@ -8,20 +8,22 @@ from tidelog.control.errors import ApiError
 from tidelog.control.topic_names import why_invalid
 from tidelog.control.topics import NewTopic, TopicCreation, TopicRef
 from tidelog.node.cluster_view import ClusterView
+from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.internal_topics import COORDINATOR_TOPICS, internal_topic
 from tidelog.node.placing import Placing
 from tidelog.wire.errors import ErrorCode
 
 
 class TopicCreator:
-    def __init__(self, cluster: ClusterView, placing: Placing) -> None:
+    def __init__(self, cluster: ClusterView, controller: ControllerDoor, placing: Placing) -> None:
         self._cluster = cluster
+        self._controller = controller
         self._placing = placing
 
     def create(
         self, wanted: list[NewTopic], done: Callable[[list[TopicCreation]], None], validate_only: bool = False
     ) -> None:
-        """Creates topics; one whose partitions cannot be made here is deleted again and refused."""
+        """Creates topics, on the controller; one whose partitions cannot be made here is deleted again and refused."""
 
         def created(results: list[TopicCreation]) -> None:
             answers = [self._judge(result) for result in results]
@@ -62,19 +64,21 @@ class TopicCreator:
             errors = {result.name: result.error.code for result in results if result.error.is_failure}
             done({**invalid, **{name: _auto_create_error(code) for name, code in errors.items()}})
 
-        self.create(wanted, created)
+        self._controller.create_topics(wanted, created, self.create)
 
     def _new_topic(self, name: str) -> NewTopic:
         if name not in COORDINATOR_TOPICS:
             return NewTopic(name)
-        return internal_topic(name, self._cluster.config, len(self._cluster.image.brokers))
+        # A cluster has as many replicas as it was configured to have, or no such topic: what it acknowledges is kept.
+        brokers = len(self._cluster.image.brokers) if self._controller.is_alone else None
+        return internal_topic(name, self._cluster.config, brokers)
 
     def ensure_internal(self, name: str, done: Callable[[], None]) -> None:
         """Creates an internal topic where it does not exist; `done` when it does, or could not be created."""
         if name in self._cluster.image.topics:
             done()
             return
-        self.create([self._new_topic(name)], lambda results: done())
+        self._controller.create_topics([self._new_topic(name)], lambda results: done(), self.create)
 
 
 def _auto_create_error(code: int) -> int:

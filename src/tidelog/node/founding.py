@@ -1,0 +1,127 @@
+"""What a broker needs of a shared store before it can open its logs: the cluster's id, and perhaps an id of its own.
+
+Several brokers may start on an empty store at once. One of them founds the cluster; the others find that somebody was
+faster, and read what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from tidelog.control import nodes
+from tidelog.control.controller import draw_id
+from tidelog.metadata.store import (
+    Committed,
+    Create,
+    ExistsResult,
+    MetadataStore,
+    Op,
+    SessionExpired,
+    SetData,
+    StoreFailed,
+    StoreRefusal,
+    SubmitResult,
+    parent_of,
+)
+from tidelog.node.adoption import written_by
+
+if TYPE_CHECKING:
+    from tidelog.config.broker_config import BrokerConfig
+    from tidelog.log.disk import Disk
+
+ATTEMPTS: Final = 20
+SEQUENCE: Final = "/brokers/seqid"
+
+
+def find_cluster(
+    store: MetadataStore,
+    known: str | None,
+    new_id: Callable[[], bytes],
+    done: Callable[[str | StoreRefusal], None],
+) -> None:
+    """`done` gets the id of the cluster that lives on the store. If there is none, this broker founds it: as `known`,
+    the cluster that its log directories belong to, or under a new id."""
+
+    def decide(node: ExistsResult) -> None:
+        if isinstance(node, StoreRefusal):
+            done(node)
+        elif node is not None:
+            done(nodes.decode_cluster_id(node.data))
+        else:
+            cluster_id = known or nodes.to_base64(draw_id(new_id))
+            create = Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(cluster_id))
+            _write(store, [create], created)
+
+    def created(result: SubmitResult) -> None:
+        if isinstance(result, StoreFailed | SessionExpired):
+            done(result)
+        else:
+            # Whoever wrote it: what is there now is the cluster.
+            store.exists(nodes.CLUSTER_ID, decide)
+
+    store.exists(nodes.CLUSTER_ID, decide)
+
+
+def choose_broker_id(
+    store: MetadataStore,
+    config: BrokerConfig,
+    disk: Disk,
+    done: Callable[[int | StoreRefusal | str], None],
+) -> None:
+    """The id of a broker that was given none: the one in its log directories, or a new one from the store, above
+    `reserved.broker.max.id`. `done` gets a sentence where there is none to be had."""
+    given: int = config.get("broker.id")
+    found = written_by(disk, config.log_dirs)
+    if given >= 0 or found is not None:
+        done(given if given >= 0 or found is None else found.node_id)
+        return
+    if not config.values.broker_id_generation_enable:
+        done("broker.id is not set, and broker.id.generation.enable is false. Set broker.id")
+        return
+
+    def drawn(result: SubmitResult) -> None:
+        if isinstance(result, Committed):
+            done(config.values.reserved_broker_max_id + result.versions[-1])
+        else:
+            assert isinstance(result, StoreRefusal)
+            done(result)
+
+    _write(store, [SetData(SEQUENCE, b"")], drawn)
+
+
+def _write(store: MetadataStore, ops: list[Op], done: Callable[[SubmitResult], None], attempt: int = 1) -> None:
+    """Submits `ops`, with whatever is missing above the nodes that they name. `SetData` is for a node that is made
+    where it does not exist."""
+    paths = list(dict.fromkeys(_above(op.path for op in ops)))
+    paths += [op.path for op in ops if isinstance(op, SetData)]
+    missing: list[str] = []
+
+    def looked(path: str, result: ExistsResult) -> None:
+        if isinstance(result, StoreRefusal):
+            done(result)
+            return
+        if result is None:
+            missing.append(path)
+        if path == paths[-1]:
+            store.submit([*map(Create, missing), *ops], submitted)
+
+    def submitted(result: SubmitResult) -> None:
+        is_final = isinstance(result, Committed | StoreFailed | SessionExpired) or attempt == ATTEMPTS
+        # Somebody else made one of them meanwhile.
+        if is_final or (isinstance(result, StoreRefusal) and result.path in {op.path for op in ops}):
+            done(result)
+        else:
+            _write(store, ops, done, attempt + 1)
+
+    for path in paths:
+        store.exists(path, lambda result, path=path: looked(path, result))  # type: ignore[misc]
+
+
+def _above(paths: Iterable[str]) -> Iterable[str]:
+    """The parents of the paths, the root excepted, from the top down."""
+    for path in paths:
+        parents: list[str] = []
+        while (path := parent_of(path)) != "/":
+            parents.insert(0, path)
+        yield from parents

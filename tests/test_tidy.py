@@ -19,10 +19,8 @@ FOR_THE_CLUSTER: Final = {
     "tidelog.control.controller.Controller.offline_partitions",
     "tidelog.control.controller.Controller.update_registration",
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
-    "tidelog.log.log.Log.truncate_to",
     "tidelog.node.founding.SEQUENCE",
     "tidelog.node.founding.choose_broker_id",
-    "tidelog.replica.partition.Partition.record_follower_fetch",
 }
 
 #: a disk, a store and a network that tests break at will; they stand where mypy checks them against their interfaces

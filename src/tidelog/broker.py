@@ -38,6 +38,7 @@ from tidelog.node.internal_topics import overrides_of
 from tidelog.node.joining import JoiningCluster
 from tidelog.node.leaving import Leaving
 from tidelog.node.log_level import LogLevel
+from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
 from tidelog.node.voice import Voice
 from tidelog.peers.requester import NoPeers, Requester
@@ -89,8 +90,9 @@ class Broker:
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.markers = Markers(self.data, self.groups, host)
         self.transactions = TransactionCoordination(config, self.producer_ids, self.markers, pattern, self.data, host)
+        self.replication = Replication(self.cluster, self.data, self.requester, self.controller.alter_partition, host)
         residents = {each.topic: each for each in (self.groups, self.transactions)}
-        self.assignments = Assignments(self.cluster, self.data, residents, self.groups, host)
+        self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
         self.cluster.on_events = self.assignments.carry_out
         self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing)
         self.log_level = LogLevel()
@@ -240,6 +242,7 @@ class Broker:
     def start_upkeep(self) -> None:
         self.housekeeping.start()
         self.cleaning.start()
+        self.replication.start()
 
     def leave(self, done: Callable[[], None]) -> None:
         """Before a clean stop: has others lead what this broker leads; `done` when they do, or will not."""
@@ -250,6 +253,7 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
+        self.replication.stop()
         self.housekeeping.stop()
         self.cleaning.stop()
         self.moves.stop()

@@ -1,12 +1,19 @@
 """Fetch, versions 4-18: read from the leader, with sessions (7), leader epochs (9), divergence (12), topic ids (13).
 
+A follower reads to the end of the log, and its request says how far its own log is: that is taken note of before the
+answer is made, so that the answer has the high watermark that follows from it. A consumer from version 11 on may read
+from a follower too, up to what that follower knows to be committed, and the leader may send it there (KIP-392).
+
 The answer holds slices of segment files; net sends them from page cache to socket. A fetch that finds fewer
 than `min_bytes` is parked on its partitions until an append or its `max_wait_ms`. An error in any partition
 answers at once. The first partition with data gives at least one whole batch even past `max_bytes`; unlike Apache
 Kafka, a batch is never cut in two. A partition that is named twice in a request is answered twice. A fetch of many
 partitions is read and answered in slices, between which others are served.
 
-Not done: throttling by quota; reading from a follower.
+A follower's fetch that waits for records is answered without any soon after the high watermark has moved, since
+consumers may read from that follower (`DataPlane.high_watermark_moved`).
+
+Not done: throttling by quota.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from tidelog.node.data_plane import Follower, waiting_followers
 from tidelog.replica.fetch_sessions import FetchContext, FetchPartition, key_of
 from tidelog.replica.partition import READ_COMMITTED, Partition, PartitionRead
 from tidelog.wire import messages
@@ -26,9 +34,13 @@ if TYPE_CHECKING:
 
     TopicAnswer = messages.FetchResponse.FetchableTopicResponse
 
+#: consumers say which rack they are in, and understand that they are sent elsewhere
+FIRST_VERSION_WITH_RACKS: Final = 11
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
 EMPTY_RECORDS: Final = b""
+#: what a follower gets of a partition that a throttle holds back: not even one batch
+HELD_BACK: Final = -1
 #: partitions that are read and answered in one go
 SLICE_PARTITIONS: Final = 300
 
@@ -67,12 +79,17 @@ class PendingFetch:
         "answer_now",
         "body",
         "context",
+        "follower",
         "found",
+        "is_new",
         "isolation_level",
+        "leader_only",
+        "now_ms",
+        "parked",
+        "rack",
         "reads",
         "remaining",
         "request",
-        "to_log_end",
         "uses_topic_ids",
     )
 
@@ -85,24 +102,57 @@ class PendingFetch:
         self.uses_topic_ids = uses_topic_ids
         self.isolation_level = body.isolation_level
         #: a follower sees what is not committed yet; a replica id below zero is some kind of consumer
-        self.to_log_end = body.replica_id >= 0
+        self.follower: Follower | None = None
+        self.rack = ""
+        if body.replica_id >= 0:
+            broker_epoch = body.replica_state.replica_epoch if body.replica_state is not None else -1
+            self.follower = request.doors.data.follower(body.replica_id, broker_epoch)
+        elif request.version >= FIRST_VERSION_WITH_RACKS:
+            self.rack = body.rack_id
+        self.leader_only = body.replica_id >= 0 or request.version < FIRST_VERSION_WITH_RACKS
+        #: what a follower says of itself counts once, when its request arrives
+        self.is_new = True
+        self.parked: Parked | None = None
         self.reads: list[Read] = []
 
-    def park(self) -> Parked:
+    def park(self) -> None:
         doors = self.request.doors
+        keys = [(p.topic, p.index) for p in self.context.partitions]
         parked = doors.data.parking.park(
-            [(p.topic, p.index) for p in self.context.partitions],
+            keys if self.follower is None else map(waiting_followers, keys),
             doors.host.clock.monotonic_ms() + self.body.max_wait_ms,
             self.try_complete,
             self.expire,
         )
+        self.parked = parked
         self.request.exchange.on_abandoned = parked.cancel
-        return parked
+        if self.follower is not None and self.context.session is not None:
+            self.context.session.interrupt = self.interrupt
+            self.request.exchange.allow_next()
+
+    def interrupt(self) -> None:
+        """The follower has sent another fetch behind this one."""
+        if self.parked is not None and self.parked.cancel():
+            self.expire()
+
+    @property
+    def has_news(self) -> bool:
+        """There is a high watermark or a log start offset that a follower has not heard of."""
+        if self.follower is None or self.context.session is None:
+            return False
+        return any(
+            read is not None
+            and (
+                read.high_watermark > wanted.told_high_watermark or read.log_start_offset > wanted.told_log_start_offset
+            )
+            for wanted, _, read, _ in self.reads
+        )
 
     def read(self) -> bool:
         """Reads every partition in turn within the limits; tells whether the answer need not wait."""
         self.begin_reading()
         self.read_on(self.context.partitions)
+        self.is_new = False
         return self.enough
 
     @property
@@ -113,6 +163,7 @@ class PendingFetch:
         self.remaining = min(self.body.max_bytes, self.request.doors.config.values.fetch_max_bytes)
         self.found = 0
         self.answer_now = False
+        self.now_ms = self.request.doors.host.clock.monotonic_ms()
         self.reads = []
 
     def read_on(self, some: list[FetchPartition]) -> None:
@@ -120,7 +171,8 @@ class PendingFetch:
         remaining, found = self.remaining, self.found
         answer_now = self.answer_now
         reads = self.reads
-        partitions = self.request.doors.data.replicas.partitions
+        data = self.request.doors.data
+        partitions = data.replicas.partitions
         for wanted in some:
             partition = partitions.get((wanted.topic, wanted.index))
             if partition is None or (self.uses_topic_ids and partition.topic_id != wanted.topic_id):
@@ -128,16 +180,26 @@ class PendingFetch:
                 answer_now = True
                 continue
             try:
-                if self.to_log_end:
+                most_bytes = min(wanted.max_bytes, remaining)
+                if self.follower is not None:
                     partition.check_follower(body.replica_id, wanted.current_leader_epoch)
+                    if self.is_new:
+                        self._hear_of(partition, wanted)
+                    if data.throttles.holds_back(partition, body.replica_id, self.now_ms):
+                        most_bytes = HELD_BACK
+                elif self.rack and (elsewhere := self._elsewhere(partition, wanted)) is not None:
+                    reads.append((wanted, partition, elsewhere, 0))
+                    answer_now = True
+                    continue
                 read = partition.read(
                     wanted.fetch_offset,
-                    min(wanted.max_bytes, remaining),
-                    found == 0,
+                    most_bytes,
+                    found == 0 and most_bytes != HELD_BACK,
                     self.isolation_level,
                     wanted.current_leader_epoch,
                     wanted.last_fetched_epoch,
-                    self.to_log_end,
+                    self.follower is not None,
+                    self.leader_only,
                 )
             except CodedError as error:
                 reads.append((wanted, partition, None, error.code))
@@ -152,6 +214,26 @@ class PendingFetch:
                 answer_now = True
         self.remaining, self.found, self.answer_now = remaining, found, answer_now
 
+    def _hear_of(self, partition: Partition, wanted: FetchPartition) -> None:
+        """Takes note of how far a follower is, unless its log is not the beginning of this one."""
+        assert self.follower is not None
+        if partition.continues(wanted.fetch_offset, wanted.last_fetched_epoch):
+            self.request.doors.data.follower_fetched(
+                partition, self.follower, wanted.fetch_offset, wanted.log_start_offset
+            )
+
+    def _elsewhere(self, partition: Partition, wanted: FetchPartition) -> PartitionRead | None:
+        """The answer that sends a consumer to a replica nearer to it; None where it is to read here."""
+        preferred = self.request.doors.data.preferred_replica(partition, self.rack, wanted.fetch_offset)
+        if preferred is None:
+            return None
+        partition.check_leader(wanted.current_leader_epoch)
+        read = PartitionRead(
+            None, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
+        )
+        read.preferred_replica = preferred
+        return read
+
     def _missing(self, wanted: FetchPartition) -> int:
         doors = self.request.doors
         if self.uses_topic_ids and not wanted.topic:
@@ -161,7 +243,7 @@ class PendingFetch:
         return doors.cluster.why_missing(wanted.topic, wanted.index)
 
     def try_complete(self) -> bool:
-        if self.read():
+        if self.read() or self.has_news:
             self.request.reply(self.response())
             return True
         return False
@@ -183,12 +265,14 @@ class PendingFetch:
         for wanted, partition, read, error in reads:
             has_records = read is not None and read.slice is not None
             if session is not None:
-                has_news = has_records or error != 0 or (read is not None and read.diverging_epoch is not None)
+                has_news = has_records or error != 0 or (read is not None and read.is_word)
                 known = (read.high_watermark, read.log_start_offset) if read is not None else (-1, -1)
                 if not wanted.must_tell(*known, has_news) and context.incremental:
                     continue
                 if has_records:
                     session.move_to_end(key_of(wanted, self.uses_topic_ids))
+            if self.follower is not None and read is not None and read.slice is not None and partition is not None:
+                self.request.doors.data.throttles.sent(partition, read.slice.size_bytes, self.now_ms)
             if current is None or current.topic != wanted.topic or current.topic_id != wanted.topic_id:
                 current = messages.FetchResponse.FetchableTopicResponse(
                     topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
@@ -231,7 +315,8 @@ class PendingFetch:
         if read.diverging_epoch is not None:
             epoch, end_offset = read.diverging_epoch
             data.diverging_epoch = response.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        if self.isolation_level == READ_COMMITTED and not self.to_log_end:
+        data.preferred_read_replica = read.preferred_replica
+        if self.isolation_level == READ_COMMITTED and self.follower is None:
             data.aborted_transactions = []
             if read.slice is not None and partition is not None:
                 aborted = partition.log.aborted_transactions(wanted.fetch_offset, read.slice.next_offset)
@@ -258,13 +343,12 @@ class PendingFetch:
 class LongFetch(PendingFetch):
     """A fetch of so many partitions that others would wait for it: its steps take several turns of the loop."""
 
-    __slots__ = ("looking", "parked")
+    __slots__ = ("looking",)
 
     def __init__(
         self, request: Request, body: messages.FetchRequest, context: FetchContext, uses_topic_ids: bool
     ) -> None:
         super().__init__(request, body, context, uses_topic_ids)
-        self.parked: Parked | None = None
         #: it is being read again already, or about to be
         self.looking = False
 
@@ -277,9 +361,10 @@ class LongFetch(PendingFetch):
                 return
             self.read_on(some)
             yield None
-        if not self.enough and may_wait:
+        self.is_new = False
+        if not self.enough and may_wait and (self.parked is None or not self.has_news):
             if self.parked is None:
-                self.parked = self.park()
+                self.park()
             return
         if self.parked is not None:
             self.parked.cancel()

@@ -92,7 +92,7 @@ def _append_single(
     partition = doors.data.replicas.partitions.get((name, data.index))
     if partition is None or name in INTERNAL_TOPICS or data.records is None:
         return False
-    if acks == -1 and len(partition.isr) != 1:
+    if acks == -1 and partition.in_sync.holding:
         return False
     if partition.log.config.flush_messages != FOREVER or _is_transactional(data.records):
         return False
@@ -468,10 +468,11 @@ class PendingProduce:
         for partition, end, response in self.waits:
             if not partition.is_leader:
                 response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif not partition.may_have_enough_in_sync:
+                # Told at once: the high watermark does not move before there are enough again.
+                response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             elif partition.high_watermark < end:
                 still_waiting.append((partition, end, response))
-            elif not partition.has_enough_in_sync:
-                response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self.waits = still_waiting
         if still_waiting or self.flushing:
             return False

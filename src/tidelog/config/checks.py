@@ -42,6 +42,9 @@ _ORDERED = (
 _MEGABYTE = 1 << 20
 #: the assignors that there are: a plug-in's class is not loaded
 CONSUMER_ASSIGNORS = ("uniform", "range")
+#: what chooses the replica that a consumer reads from, by the names of Kafka's classes: likewise
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
 
 
 def check_broker(config: BrokerConfig) -> None:
@@ -65,6 +68,10 @@ def check_broker(config: BrokerConfig) -> None:
     if strangers := set(config.get("group.consumer.assignors")).difference(CONSUMER_ASSIGNORS):
         name = "group.consumer.assignors"
         raise _conflict(config, f"{name} must be one of {', '.join(CONSUMER_ASSIGNORS)}, not {min(strangers)}", name)
+    selector = config.get("replica.selector.class")
+    if selector and selector.strip() not in REPLICA_SELECTORS:
+        name = "replica.selector.class"
+        raise _conflict(config, f"{name} must be one of {', '.join(REPLICA_SELECTORS)}, or empty", name)
     check_listeners(config)
 
 

@@ -31,28 +31,28 @@ inter.broker.protocol.version                string   null - medium read-only no
     Version of the protocol between brokers.
 default.replication.factor                   int      1 - medium read-only works
     Replication factor of a topic that is created without one.
-num.replica.fetchers                         int      1 >=1 high cluster-wide none:cluster
+num.replica.fetchers                         int      1 >=1 high cluster-wide works
     Number of fetch connections from each broker to each leader.
-replica.fetch.min.bytes                      int      1 - high read-only none:cluster
+replica.fetch.min.bytes                      int      1 - high read-only works
     Minimum number of bytes that the leader waits for before it answers a follower's fetch.
-replica.fetch.max.bytes                      int      1048576 >=0 medium read-only none:cluster
+replica.fetch.max.bytes                      int      1048576 >=0 medium read-only works
     Bytes per partition that a follower requests in one fetch.
-replica.fetch.response.max.bytes             int      10485760 >=0 medium read-only none:cluster
+replica.fetch.response.max.bytes             int      10485760 >=0 medium read-only works
     Total bytes that a follower requests in one fetch.
-replica.fetch.wait.max.ms                    int      500 - high read-only none:cluster
+replica.fetch.wait.max.ms                    int      500 - high read-only works
     How long the leader may hold back the response to a follower's fetch.
-replica.fetch.backoff.ms                     int      1000 >=0 medium read-only none:cluster
+replica.fetch.backoff.ms                     int      1000 >=0 medium read-only works
     Delay after a failed fetch of a partition.
-replica.lag.time.max.ms                      long     30000 - high read-only none:cluster
+replica.lag.time.max.ms                      long     30000 - high read-only works
     A follower that has not caught up for this long leaves the ISR.
 replica.high.watermark.checkpoint.interval.ms long     5000 - high read-only works
     How often high watermarks are written to disk.
-replica.socket.timeout.ms                    int      30000 - high read-only none:cluster
+replica.socket.timeout.ms                    int      30000 - high read-only works
     How long a follower waits for the leader's response.
-replica.socket.receive.buffer.bytes          int      65536 - high read-only none:cluster
+replica.socket.receive.buffer.bytes          int      65536 - high read-only works
     SO_RCVBUF of a follower's connections.
-replica.selector.class                       string   null - medium read-only none:cluster
-    Class that chooses the replica to read from.
+replica.selector.class                       string   null - medium read-only works
+    Kafka's name for the rule by which consumers are sent to replicas in their rack; without one they read from leaders.
 follower.fetch.last.tiered.offset.enable     boolean  false - medium cluster-wide none:tiering
     Whether a new follower starts after the last offset in tiered storage.
 auto.leader.rebalance.enable                 boolean  true - high read-only works

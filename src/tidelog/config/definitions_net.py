@@ -71,9 +71,9 @@ controller.quota.window.num                  int      11 >=1 low read-only none:
     Samples over which the quotas on topic changes are measured.
 controller.quota.window.size.seconds         int      1 >=1 low read-only none:quotas
     Length of one sample of a topic change quota.
-replication.quota.window.num                 int      11 >=1 low read-only none:cluster
+replication.quota.window.num                 int      11 >=1 low read-only works
     Samples over which replication throttles are measured.
-replication.quota.window.size.seconds        int      1 >=1 low read-only none:cluster
+replication.quota.window.size.seconds        int      1 >=1 low read-only works
     Length of one sample of a replication throttle.
 alter.log.dirs.replication.quota.window.num  int      11 >=1 low read-only none:quotas
     Samples over which moves between log directories are measured.
@@ -81,9 +81,9 @@ alter.log.dirs.replication.quota.window.size.seconds int      1 >=1 low read-onl
     Length of one sample for moves between log directories.
 client.quota.callback.class                  class    null - low read-only refused:policy
     Plug-in class that determines client quotas.
-leader.replication.throttled.rate            long     9223372036854775807 >=0 medium cluster-wide none:cluster
+leader.replication.throttled.rate            long     9223372036854775807 >=0 medium cluster-wide works
     Bytes per second that throttled replicas may fetch from this broker; set while running.
-follower.replication.throttled.rate          long     9223372036854775807 >=0 medium cluster-wide none:cluster
+follower.replication.throttled.rate          long     9223372036854775807 >=0 medium cluster-wide works
     Bytes per second that throttled replicas on this broker may fetch; set while running.
 replica.alter.log.dirs.io.max.bytes.per.second long     9223372036854775807 >=0 medium cluster-wide works
     Bytes per second for moving replicas between log directories; set while running.

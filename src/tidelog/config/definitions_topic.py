@@ -23,13 +23,13 @@ flush.messages                          long     9223372036854775807 >=1 medium 
     Number of records appended to a partition before it is flushed to disk.
 flush.ms                                long     9223372036854775807 >=0 medium topic works
     Longest time a record may stay in memory before it is flushed to disk.
-follower.replication.throttled.replicas list     "" replicas medium topic none:cluster
+follower.replication.throttled.replicas list     "" replicas medium topic works
     Follower replicas that are throttled, as partition:broker pairs, or * for all.
 index.interval.bytes                    int      4096 >=0 medium topic works
     Number of bytes between two entries of the offset index.
 internal.segment.bytes                  int      null - medium internal works
     Size at which a segment is closed, without the lower limit of segment.bytes; for tests.
-leader.replication.throttled.replicas   list     "" replicas medium topic none:cluster
+leader.replication.throttled.replicas   list     "" replicas medium topic works
     Replicas that are throttled on the leader's side, as partition:broker pairs, or * for all.
 local.retention.bytes                   long     -2 >=-2 medium topic none:tiering
     Size limit for the local part of a tiered log; -2 means the value of retention.bytes.

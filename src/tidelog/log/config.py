@@ -52,6 +52,9 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
+    #: `partition:broker` pairs, or "*" for all
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     #: when a segment must roll: compaction may not wait longer than its maximum lag; asked for on every append
     max_segment_ms: int = field(init=False, repr=False, compare=False)
 

@@ -11,12 +11,22 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from tidelog.control.driver import Then
-from tidelog.control.events import ConfigChanged, Event, PartitionChanged, PartitionsAdded, TopicCreated, TopicDeleted
+from tidelog.control.events import (
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigChanged,
+    Event,
+    PartitionChanged,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+)
 from tidelog.control.model import NO_STATE, ResourceType, Topic
 from tidelog.control.model import Partition as Assignment
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.placing import Placing
+from tidelog.node.replication import Replication
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Job, Slices
@@ -57,12 +67,14 @@ class Assignments:
         data: DataPlane,
         residents: Mapping[str, Resident],
         groups: GroupEvents,
+        replication: Replication,
         host: Host,
     ) -> None:
         self._cluster = cluster
         self._data = data
         self._residents = residents
         self._groups = groups
+        self._replication = replication
         self._host = host
         self.placing = Placing(cluster, self._place, host)
         self._lane = Slices(host, 0)
@@ -108,7 +120,9 @@ class Assignments:
             elif isinstance(event, ConfigChanged):
                 self._configure(event)
                 yield from self._let_others()
-        if any(isinstance(event, TopicDeleted) for event in events):
+            elif isinstance(event, BrokerRegistered | BrokerUnregistered):
+                self._replication.brokers_changed()
+        if any(isinstance(event, (TopicDeleted, PartitionChanged)) for event in events):
             self._data.on_work_left()
 
     def _let_others(self) -> Turns:
@@ -136,26 +150,46 @@ class Assignments:
             if self._cluster.id in assigned.replicas and assigned.partition_epoch != NO_STATE:
                 self.placing.place(topic, assigned)
                 yield from self._let_others()
+            elif (topic.name, assigned.partition_index) in self._data.logs.logs:
+                self._move_away(topic, assigned.partition_index)
+                yield from self._let_others()
 
     def _place(self, topic: Topic, assigned: Assignment) -> None:
         partition = self._data.place(topic, assigned)
         if partition is None:
             return
+        self._replication.placed(partition)
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.leadership_changed(partition)
-        self._data.parking.wake(partition.key)
+        self._data.wake_all(partition.key)
+
+    def _move_away(self, topic: Topic, index: int) -> None:
+        """Stops a replica that other brokers have now, and removes its files, unless it has come back meanwhile."""
+        assigned = self._cluster.image.partition(topic.name, index)
+        if assigned is not None and self._cluster.id in assigned.replicas:
+            return
+        resident = self._residents.get(topic.name)
+        if resident is not None:
+            resident.removed(index)
+        self._remove(topic.name, index)
+
+    def _remove(self, topic: str, index: int) -> None:
+        key = TopicPartition(topic, index)
+        self.placing.forget(key)
+        partition = self._data.replicas.partitions.get(key)
+        if partition is not None:
+            self._replication.removed(partition)
+        self._data.remove(topic, index)
 
     def _drop(self, topic: Topic) -> Turns:
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.sized(None)
         for assigned in topic.partitions:
-            index = assigned.partition_index
-            self.placing.forget(TopicPartition(topic.name, index))
             if resident is not None:
-                resident.removed(index)
-            self._data.remove(topic.name, index)
+                resident.removed(assigned.partition_index)
+            self._remove(topic.name, assigned.partition_index)
             yield from self._let_others()
         self._groups.topic_deleted(topic)
 

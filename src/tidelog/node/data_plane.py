@@ -1,13 +1,14 @@
 """The partitions on this broker: their logs, their replicas, and the requests that wait for them.
 
-An append wakes the requests that are parked on its partition. Syncing and removing files is left to upkeep.
+An append wakes the fetches of followers that are parked on its partition; the high watermark, when it moves, wakes all
+others. Syncing and removing files is left to upkeep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.control.model import Partition as Assignment
 from tidelog.control.model import Topic
@@ -17,8 +18,11 @@ from tidelog.log.errors import LogError
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.flushing import Flushing
 from tidelog.replica.fetch_sessions import FetchSessions
+from tidelog.replica.in_sync import NO_BROKER_EPOCH, IsrProposal
+from tidelog.replica.nearest import nearest_replica, reads_in_rack
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas
+from tidelog.replica.throttle import Throttles
 from tidelog.timer.host import Host
 from tidelog.timer.parking import Parking
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -26,6 +30,22 @@ from tidelog.wire.partitions import TopicPartition
 
 #: a fetch session that was not used for so long makes room for others
 FETCH_SESSION_EVICTION_MS: Final = 120_000
+#: so long after the high watermark has moved, followers that wait for records are told, if none have come by then
+HIGH_WATERMARK_NEWS_MS: Final = 5
+
+
+class Follower(NamedTuple):
+    """A broker that fetches as a follower, under one of its registrations."""
+
+    replica: int
+    broker_epoch: int
+    #: it may join an ISR, as far as this broker knows: it is registered, and not anew since it sent this
+    is_eligible: bool
+
+
+def waiting_followers(key: tuple[str, int]) -> tuple[str, int, str]:
+    """Where the fetches of followers are parked: they wait for records, everybody else for the high watermark."""
+    return (*key, "followers")
 
 
 class DataPlane:
@@ -33,6 +53,8 @@ class DataPlane:
         self._cluster = cluster
         self._host = host
         self.logs = LogDirs(cluster.config.log_dirs, disk, cluster.log_config)
+        self.throttles = Throttles(cluster.config)
+        self._reads_in_rack = reads_in_rack(cluster.config.values.replica_selector_class)
         self._cordon()
         cluster.config.on_change(["cordoned.log.dirs"], lambda names: self._cordon())
         self.replicas = Replicas(cluster.id)
@@ -43,6 +65,10 @@ class DataPlane:
             FETCH_SESSION_EVICTION_MS,
             lambda: random.randrange(1, 2**31),
         )
+        #: told of changes of an ISR that leaders here propose
+        self.on_isr_proposed: Callable[[Partition, IsrProposal], None] = lambda partition, proposal: None
+        #: partitions whose followers are to hear of a high watermark
+        self._news: dict[TopicPartition, None] = {}
         #: told when a log left files to sync or to remove
         self.on_work_left: Callable[[], None] = lambda: None
 
@@ -60,9 +86,79 @@ class DataPlane:
 
     def appended(self, partition: Partition) -> None:
         """Something was appended: whoever waits for the partition looks again."""
-        self.parking.wake(partition.key)
+        in_sync = partition.in_sync
+        if in_sync.followers:
+            self.tell_followers(partition)
+        if not in_sync.holding:
+            self.parking.wake(partition.key)
         if partition.log.directory.flushes:
             self.on_work_left()
+
+    def tell_followers(self, partition: Partition) -> None:
+        """There are records, or a log start offset, that followers have not heard of."""
+        self.parking.wake(waiting_followers(partition.key))
+
+    def wake_all(self, key: tuple[str, int]) -> None:
+        """The partition is led by another broker, or gone: everybody who waits for it is told."""
+        self.parking.wake(key)
+        self.parking.wake(waiting_followers(key))
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """Wakes whoever waits for what is committed; followers hear of it with the next records, or a little later."""
+        if not self._news:
+            clock = self._host.clock
+            self._host.timer.add(clock.monotonic_ms() + HIGH_WATERMARK_NEWS_MS, self._tell_followers)
+        self._news[partition.key] = None
+        self.parking.wake(partition.key)
+
+    def _tell_followers(self) -> None:
+        news, self._news = self._news, {}
+        for key in news:
+            self.parking.wake(waiting_followers(key))
+
+    # --- followers ------------------------------------------------------------------------------------
+
+    def follower(self, replica: int, broker_epoch: int) -> Follower:
+        registered = self._cluster.image.brokers.get(replica)
+        is_eligible = registered is not None and broker_epoch in (NO_BROKER_EPOCH, registered.epoch)
+        return Follower(replica, broker_epoch, is_eligible)
+
+    def follower_fetched(
+        self, partition: Partition, follower: Follower, fetch_offset: int, log_start_offset: int
+    ) -> None:
+        """A follower has everything below `fetch_offset`: the high watermark may follow, and the ISR grow."""
+        now_ms = self._host.clock.monotonic_ms()
+        moved = partition.record_follower_fetch(
+            follower.replica, fetch_offset, log_start_offset, now_ms, follower.broker_epoch, follower.is_eligible
+        )
+        if follower.replica not in partition.in_sync.maximal:
+            proposal = partition.propose_expansion(
+                follower.replica, now_ms, self._cluster.broker_epoch, follower.is_eligible
+            )
+            if proposal is not None:
+                self.on_isr_proposed(partition, proposal)
+        if moved:
+            self.high_watermark_moved(partition)
+
+    def shrink_isrs(self) -> None:
+        """Proposes to leave out followers that were not caught up for `replica.lag.time.max.ms`."""
+        now_ms, max_lag_ms = self._host.clock.monotonic_ms(), self._cluster.config.values.replica_lag_time_max_ms
+        local_epoch = self._cluster.broker_epoch
+        for partition in self.replicas.partitions.values():
+            proposal = partition.propose_shrinkage(now_ms, max_lag_ms, local_epoch)
+            if proposal is not None:
+                self.on_isr_proposed(partition, proposal)
+
+    def preferred_replica(self, partition: Partition, rack: str, fetch_offset: int) -> int | None:
+        """The replica in the consumer's rack that it is to read from; None where it is to read from the leader."""
+        if not self._reads_in_rack or not partition.is_leader:
+            return None
+        return nearest_replica(partition, rack, fetch_offset, self._racks())
+
+    def _racks(self) -> dict[int, str | None]:
+        return {broker.broker_id: broker.rack for broker in self._cluster.image.brokers.values()}
+
+    # --- waiting --------------------------------------------------------------------------------------
 
     def when_committed(self, key: TopicPartition, timeout_ms: int, done: Callable[[ErrorCode], None]) -> None:
         """Calls `done` when everything that the partition holds now is at or below its high watermark.
@@ -98,23 +194,39 @@ class DataPlane:
         if partition is None and key in self.logs.offline:
             return None
         clock = self._host.clock
+        if partition is not None and partition.topic_id != topic.topic_id:
+            # Deleted and created again, and this broker heard of neither.
+            self.remove(*key)
+            partition = None
         if partition is None:
+            self._retire_namesake(key, topic.topic_id)
             log = self.logs.create(key, clock.wall_ms(), topic.topic_id)
             checkpointed = self.logs.high_watermarks.get(key, log.log_start_offset)
             partition = self.replicas.place(topic.topic_id, log, checkpointed)
         self.replicas.follow_assignment(partition, assigned, clock.monotonic_ms())
         return partition
 
+    def _retire_namesake(self, key: TopicPartition, topic_id: bytes) -> None:
+        """Removes the log of a topic that was deleted while this broker was away, where another has its name now."""
+        log = self.logs.logs.get(key)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self._host.notice(f"{log.path} is removed: its topic was deleted and created again")
+            self.logs.delete(key)
+            self.on_work_left()
+
     def remove(self, topic: str, index: int) -> None:
-        """Takes a partition of a deleted topic out of service; its files go later."""
+        """Takes a partition out of service that was deleted, or moved to other brokers; its files go later."""
         key = (topic, index)
         self.logs.offline.discard(key)
-        if self.replicas.remove(topic, index) is not None and key in self.logs.logs:
+        partition = self.replicas.remove(topic, index)
+        if partition is not None:
+            partition.retire()
+        if key in self.logs.logs:
             try:
                 self.logs.delete(key)
             except LogError as error:
                 self._host.report(f"the files of {topic}-{index} could not be removed", error)
-        self.parking.wake(key)
+        self.wake_all(key)
 
     def reconfigure(self, topic: Topic) -> None:
         """Has the logs of a topic follow its configuration."""

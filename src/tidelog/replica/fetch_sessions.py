@@ -80,8 +80,21 @@ class FetchPartition:
         return changed
 
 
+def _nothing_parked() -> None:
+    """For a session without a fetch that waits."""
+
+
 class FetchSession:
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "interrupt",
+        "last_used_ms",
+        "partitions",
+        "privileged",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
@@ -92,6 +105,8 @@ class FetchSession:
         self.epoch = 1
         self.created_ms = now_ms
         self.last_used_ms = now_ms
+        #: has the fetch that is parked answered, if one is
+        self.interrupt: Callable[[], None] = _nothing_parked
         #: in the order in which partitions are read
         self.partitions: dict[PartitionKey, FetchPartition] = {}
 
@@ -147,7 +162,14 @@ class FetchSessions:
     def begin(
         self, request: messages.FetchRequest, uses_topic_ids: bool, topic_name: Callable[[bytes], str], now_ms: int
     ) -> FetchContext:
-        """Resolves a Fetch request. `topic_name` maps a topic id to a name, or to "" where it is unknown."""
+        """Resolves a Fetch request. `topic_name` maps a topic id to a name, or to "" where it is unknown.
+
+        A fetch of the same session that is parked is answered first: a follower that has something to tell does not
+        wait for the answer to what it asked before.
+        """
+        known = self._sessions.get(request.session_id)
+        if known is not None:
+            known.interrupt()
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             partitions = list(_requested(request, uses_topic_ids, topic_name))

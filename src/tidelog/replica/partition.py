@@ -1,15 +1,20 @@
 """One partition as this broker sees it: its log, who leads it, and how far its replicas are.
 
-The leader's high watermark is the smallest log end offset in the ISR. With one replica it follows each append at once.
-Leadership arrives as versioned state (leader epoch, partition epoch) from the controller; a request that names another
-leader epoch is fenced.
+The leader's high watermark is the smallest log end offset in the ISR (`in_sync`). With one replica it follows each
+append at once. Leadership arrives as versioned state (leader epoch, partition epoch) from the controller: what is older
+than what is known changes nothing, and a request that names another leader epoch is fenced.
+
+A follower appends what its leader sends, and its high watermark follows the leader's. Where its log has left the
+leader's, the leader says at which epoch, and it cuts its log before it appends anything.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.log.errors import UnexpectedAppendOffset
 from tidelog.log.producers import NO_GUARD, AppendOrigin
+from tidelog.replica.in_sync import NO_BROKER_EPOCH, REFUSED_MS, InSync, IsrProposal
 from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.partitions import TopicPartition
@@ -35,30 +40,17 @@ CONSUMER_REPLICA: Final = -1
 DEBUG_REPLICA: Final = -2
 
 
-class FollowerState:
-    """What the leader knows of one follower, from that follower's own fetches."""
-
-    __slots__ = (
-        "last_caught_up_ms",
-        "last_fetch_leader_end_offset",
-        "last_fetch_ms",
-        "log_end_offset",
-        "log_start_offset",
-    )
-
-    def __init__(self) -> None:
-        self.log_end_offset = -1
-        self.log_start_offset = -1
-        self.last_fetch_ms = 0
-        #: the leader's end when the follower last fetched: reaching it means having been in sync then
-        self.last_fetch_leader_end_offset = 0
-        self.last_caught_up_ms = 0
-
-
 class PartitionRead:
     """The answer to one partition of a fetch: a slice of a file, or nothing, and the partition's offsets."""
 
-    __slots__ = ("diverging_epoch", "high_watermark", "last_stable_offset", "log_start_offset", "slice")
+    __slots__ = (
+        "diverging_epoch",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "preferred_replica",
+        "slice",
+    )
 
     def __init__(
         self,
@@ -74,15 +66,21 @@ class PartitionRead:
         self.log_start_offset = log_start_offset
         #: (epoch, end offset) at which the fetcher's log leaves ours, where it does
         self.diverging_epoch = diverging_epoch
+        #: the replica that a consumer is to read from instead of this one, -1 for none
+        self.preferred_replica = -1
+
+    @property
+    def is_word(self) -> bool:
+        """Without records it still says something: that the fetcher's log diverges, or that it is to read elsewhere."""
+        return self.diverging_epoch is not None or self.preferred_replica >= 0
 
 
 class Partition:
     __slots__ = (
         "epoch_start_offset",
-        "followers",
         "high_watermark",
+        "in_sync",
         "index",
-        "isr",
         "key",
         "leader_epoch",
         "leader_id",
@@ -106,8 +104,7 @@ class Partition:
         #: grows with every change of leader or ISR; the controller refuses an ISR change that names an older one
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
-        self.isr: tuple[int, ...] = ()
-        self.followers: dict[int, FollowerState] = {}
+        self.in_sync = InSync()
         self.high_watermark = log.log_start_offset
         #: where the present leader epoch began; until the high watermark is there, "latest" is not known
         self.epoch_start_offset = 0
@@ -124,6 +121,11 @@ class Partition:
         return self.leader_id == self.local_id
 
     @property
+    def isr(self) -> tuple[int, ...]:
+        """As the controller last said."""
+        return self.in_sync.isr
+
+    @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction, else the high watermark."""
         unstable = self.log.first_unstable_offset
@@ -133,43 +135,62 @@ class Partition:
     @property
     def has_enough_in_sync(self) -> bool:
         """`min.insync.replicas` is held; a minimum above the number of replicas means all of them."""
-        in_sync = len(self.isr)
-        return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(self.replicas)
+        return self._suffices(len(self.in_sync.isr))
+
+    @property
+    def may_have_enough_in_sync(self) -> bool:
+        """The same, where a member counts as soon as the controller was asked to add it."""
+        return self._suffices(len(self.in_sync.maximal))
+
+    def _suffices(self, members: int) -> bool:
+        return members >= self.log.config.min_insync_replicas or members >= len(self.replicas)
 
     # --- leadership ---------------------------------------------------------------------------------
 
     def lead(
         self, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], now_ms: int
     ) -> None:
-        """This broker leads from now on; followers must show themselves anew."""
-        if leader_epoch < self.leader_epoch:
+        """This broker leads from now on, or goes on with other replicas or another ISR."""
+        if not self._is_news(leader_epoch, partition_epoch):
             return
         new_epoch = leader_epoch > self.leader_epoch
-        assert new_epoch or partition_epoch >= self.partition_epoch, f"{self!r} is told of an older state"
         assert self.local_id in isr and set(isr) <= set(replicas), f"{self!r} of {replicas} cannot have the ISR {isr}"
         self.leader_id = self.local_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = replicas
-        self.isr = isr
+        followers = [replica for replica in replicas if replica != self.local_id]
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.begin_leader_epoch(leader_epoch)
-            self.followers = {replica: FollowerState() for replica in replicas if replica != self.local_id}
-            for follower in self.followers.values():
-                follower.last_caught_up_ms = now_ms
+            self.in_sync.begin(followers, isr, now_ms)
+        else:
+            self.in_sync.assign(followers, isr)
         if not self.advance_high_watermark():
             self.set_high_watermark(self.high_watermark)
 
-    def resign(self, leader_id: int, leader_epoch: int, partition_epoch: int) -> None:
+    def resign(
+        self, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]
+    ) -> None:
         """Another broker leads, or none does."""
-        if leader_epoch < self.leader_epoch:
+        if not self._is_news(leader_epoch, partition_epoch):
             return
-        assert leader_epoch > self.leader_epoch or partition_epoch >= self.partition_epoch, f"{self!r}: an older state"
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self.followers = {}
+        self.replicas = replicas
+        self.in_sync.assign((), isr)
+
+    def retire(self) -> None:
+        """Its log is taken out of service: whoever still waits for this partition is told that it is not led here."""
+        self.leader_id = NO_LEADER
+        self.in_sync.assign((), ())
+
+    def _is_news(self, leader_epoch: int, partition_epoch: int) -> bool:
+        """False for an older state: the answer to a change of the ISR may overtake the controller's word on it."""
+        return leader_epoch > self.leader_epoch or (
+            leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch
+        )
 
     def adopt_log(self, log: Log) -> None:
         """The same records in another directory take the place of the log."""
@@ -194,7 +215,7 @@ class Partition:
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:
         """Refuses a fetch in the name of a replica that is not one of this leader's followers."""
         self.check_leader(current_leader_epoch)
-        if replica not in self.followers:
+        if replica not in self.in_sync.followers:
             # With the right epoch it may be a replica that this broker has not heard of yet: it is to try again.
             known = current_leader_epoch != NO_EPOCH
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -230,7 +251,7 @@ class Partition:
             transaction_version=transaction_version,
             checked=checked,
         )
-        if len(self.isr) == 1:
+        if not self.in_sync.holding and (len(self.replicas) == 1 or self.has_enough_in_sync):
             self.set_high_watermark(log.log_end_offset)
         return info
 
@@ -246,32 +267,168 @@ class Partition:
         log.producers.on_high_watermark(offset)
 
     def advance_high_watermark(self) -> bool:
-        """Recomputes the smallest log end offset in the ISR; tells whether the high watermark moved."""
-        lowest = self.log.log_end_offset
-        for replica in self.isr:
-            follower = self.followers.get(replica)
-            if follower is not None and follower.log_end_offset < lowest:
-                lowest = follower.log_end_offset
-        if lowest > self.high_watermark:
+        """Recomputes it from what the followers have; tells whether it moved. Below `min.insync.replicas` it stays."""
+        lowest = self.in_sync.lowest_end_offset(self.log.log_end_offset)
+        if lowest > self.high_watermark and self.has_enough_in_sync:
             self.set_high_watermark(lowest)
             return True
         return False
 
-    def record_follower_fetch(self, replica: int, fetch_offset: int, log_start_offset: int, now_ms: int) -> bool:
-        """A follower's fetch offset is its log end offset. Tells whether the high watermark moved."""
-        follower = self.followers.get(replica)
+    def record_follower_fetch(
+        self,
+        replica: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        broker_epoch: int = NO_BROKER_EPOCH,
+        is_eligible: bool = True,
+    ) -> bool:
+        """A follower's fetch offset is its log end offset. Tells whether the high or the low watermark may have moved.
+
+        `is_eligible`: the follower may join the ISR, as far as this broker knows.
+        """
+        follower = self.in_sync.followers.get(replica)
         if follower is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        end = self.log.log_end_offset
-        if fetch_offset >= end:
-            follower.last_caught_up_ms = now_ms
-        elif fetch_offset >= follower.last_fetch_leader_end_offset:
-            follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.last_fetch_ms)
-        follower.log_end_offset = fetch_offset
+        if broker_epoch != NO_BROKER_EPOCH and broker_epoch < follower.broker_epoch:
+            # Sent before the follower restarted: what it says is no longer so.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        follower.broker_epoch = broker_epoch
+        end_offset = self.log.log_end_offset
+        follower.fetched(fetch_offset, end_offset, now_ms)
+        if follower.last_caught_up_ms == now_ms and replica not in self.in_sync.maximal:
+            self.in_sync.await_if(follower, is_eligible)
+        starts_later = log_start_offset > follower.log_start_offset
         follower.log_start_offset = log_start_offset
-        follower.last_fetch_leader_end_offset = end
-        follower.last_fetch_ms = now_ms
+        return self.advance_high_watermark() or starts_later
+
+    # --- the ISR --------------------------------------------------------------------------------------
+
+    def propose_expansion(
+        self, replica: int, now_ms: int, local_epoch: int, is_eligible: bool = True
+    ) -> IsrProposal | None:
+        """The ISR with a follower that has caught up; None where it has not, or another proposal is on its way."""
+        in_sync = self.in_sync
+        follower = in_sync.followers.get(replica)
+        if in_sync.pending is not None or follower is None or replica in in_sync.isr or not is_eligible:
+            return None
+        if follower.log_end_offset < max(self.high_watermark, self.epoch_start_offset):
+            return None
+        if now_ms < follower.refused_until_ms:
+            return None
+        return self._propose(in_sync.members_with(replica, self.local_id, local_epoch))
+
+    def propose_shrinkage(self, now_ms: int, max_lag_ms: int, local_epoch: int) -> IsrProposal | None:
+        """The ISR without those that were not caught up for `max_lag_ms`; None where all were."""
+        in_sync = self.in_sync
+        if self.leader_id != self.local_id or not in_sync.followers:
+            return None
+        laggards = in_sync.laggards(self.log.log_end_offset, now_ms, max_lag_ms)
+        if not laggards or in_sync.pending is not None:
+            return None
+        return self._propose(in_sync.members_without(laggards, self.local_id, local_epoch))
+
+    def _propose(self, members: tuple[tuple[int, int], ...]) -> IsrProposal:
+        proposal = IsrProposal(self.topic_id, self.index, self.leader_epoch, self.partition_epoch, members)
+        self.in_sync.propose(proposal)
+        return proposal
+
+    def settle_isr(self, proposal: IsrProposal, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> bool:
+        """The controller's answer to a proposal; tells whether the high watermark moved."""
+        if not self._awaits(proposal) or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+            return False
+        self.partition_epoch = partition_epoch
+        self.in_sync.settle(isr)
         return self.advance_high_watermark()
+
+    def withdraw_proposal(self, proposal: IsrProposal, now_ms: int) -> bool:
+        """The controller has refused a proposal for good; tells whether the high watermark moved."""
+        if not self._awaits(proposal):
+            return False
+        in_sync = self.in_sync
+        for replica, _ in proposal.members:
+            if replica not in in_sync.isr and (follower := in_sync.followers.get(replica)) is not None:
+                follower.refused_until_ms = now_ms + REFUSED_MS
+                follower.is_awaited = False
+        in_sync.propose(None)
+        return self.advance_high_watermark()
+
+    def _awaits(self, proposal: IsrProposal) -> bool:
+        return self.leader_id == self.local_id and self.in_sync.pending is proposal
+
+    # --- following ------------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: memoryview, now_ms: int) -> AppendInfo:
+        """Appends what the leader sent, as it came. Raises LogError or InvalidBatch where it cannot."""
+        assert self.leader_id != self.local_id, f"{self!r} would follow itself"
+        log = self.log
+        try:
+            return log.append_as_follower(records, now_ms, self.leader_epoch)
+        except UnexpectedAppendOffset as error:
+            end_offset = log.log_end_offset
+            if log.log_start_offset != end_offset or not error.first_offset < end_offset <= error.last_offset:
+                raise
+            # The leader's log starts within a batch, and this log at the same offset: the batch comes whole.
+            log.truncate_fully_and_start_at(error.first_offset, now_ms)
+            self.high_watermark = error.first_offset
+            info = log.append_as_follower(records, now_ms, self.leader_epoch)
+            log.advance_log_start_offset(end_offset)
+            self.set_high_watermark(end_offset)
+            return info
+
+    def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Takes the leader's over, as far as this log has what they speak of; tells whether the high one moved.
+
+        A new leader may not know yet how much is committed: what was known here stays true.
+        """
+        log = self.log
+        visible = min(high_watermark, log.log_end_offset)
+        moved = visible > self.high_watermark
+        if moved:
+            self.set_high_watermark(visible)
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start_offset(min(log_start_offset, self.high_watermark))
+        return moved
+
+    def truncate_to_divergence(self, epoch: int, end_offset: int, now_ms: int) -> int:
+        """Cuts the log where it leaves the leader's, whose `epoch` ends at `end_offset`; where it ends now.
+
+        If the epoch is unknown here, the next answer names an older one.
+        """
+        log = self.log
+        known = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
+        if known is None or epoch == NO_EPOCH:
+            target = end_offset
+        elif known[0] == epoch:
+            target = min(known[1], end_offset)
+        else:
+            target = known[1]
+        return self.truncate_to(min(target, log.log_end_offset), now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Cuts what a follower has past `offset`; where the log ends now, which may be before it."""
+        log = self.log
+        log.truncate_to(offset, now_ms)
+        self.set_high_watermark(max(log.log_start_offset, min(self.high_watermark, log.log_end_offset)))
+        return log.log_end_offset
+
+    def start_anew_at(self, offset: int, now_ms: int) -> None:
+        """Drops everything: the leader's log begins past the end of this one."""
+        self.log.truncate_fully_and_start_at(offset, now_ms)
+        self.high_watermark = offset
+        self.set_high_watermark(offset)
+
+    # --- deleting from the start ------------------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start offset of the leader and those in its ISR; -1 before all of them have fetched."""
+        lowest = self.log.log_start_offset
+        for replica in self.in_sync.isr:
+            follower = self.in_sync.followers.get(replica)
+            if follower is not None and follower.log_start_offset < lowest:
+                lowest = follower.log_start_offset
+        return lowest
 
     def delete_records(self, offset: int) -> int:
         """Moves the log's start up to `offset`, -1 for the high watermark; returns where it starts now."""
@@ -294,9 +451,10 @@ class Partition:
         current_leader_epoch: int = NO_EPOCH,
         last_fetched_epoch: int = NO_EPOCH,
         to_log_end: bool = False,
+        leader_only: bool = True,
     ) -> PartitionRead:
         """Whole batches from `fetch_offset` up to what the reader may see; a follower may see the log's end."""
-        self.check_leader(current_leader_epoch)
+        self.check_leader(current_leader_epoch, leader_only)
         log = self.log
         high_watermark = self.high_watermark
         last_stable_offset = self.last_stable_offset
@@ -312,6 +470,13 @@ class Partition:
             visible_end = high_watermark
         found = log.read(fetch_offset, max_bytes, visible_end, min_one_batch)
         return PartitionRead(found, high_watermark, last_stable_offset, log.log_start_offset)
+
+    def continues(self, fetch_offset: int, last_fetched_epoch: int) -> bool:
+        """Whether a log that ends at `fetch_offset`, with a record of that epoch, is the beginning of this one."""
+        log = self.log
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            return False
+        return last_fetched_epoch == NO_EPOCH or self._divergence(fetch_offset, last_fetched_epoch) is None
 
     def _divergence(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the fetcher's log leaves ours: it holds records of an epoch that ended before its offset here."""

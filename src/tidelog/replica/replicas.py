@@ -48,7 +48,9 @@ class Replicas:
         if assigned.leader == self.local_id:
             partition.lead(assigned.leader_epoch, assigned.partition_epoch, assigned.replicas, assigned.isr, now_ms)
         else:
-            partition.resign(assigned.leader, assigned.leader_epoch, assigned.partition_epoch)
+            partition.resign(
+                assigned.leader, assigned.leader_epoch, assigned.partition_epoch, assigned.replicas, assigned.isr
+            )
 
     def remove(self, topic: str, index: int) -> Partition | None:
         return self.partitions.pop((topic, index), None)

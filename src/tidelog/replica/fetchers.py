@@ -1,0 +1,88 @@
+"""All that this broker follows: for each leader `num.replica.fetchers` fetchers, and each partition in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.peers.requester import Link, PeerAddress
+from tidelog.replica.fetcher import Fetcher, FetchTerms
+from tidelog.replica.follower_session import Place
+from tidelog.replica.partition import Partition
+from tidelog.timer.host import Host
+
+#: a leader, and which of the fetchers from it
+Lane = tuple[int, int]
+
+
+class Fetchers:
+    """`address_of` tells where a broker is reached, None if it is not known; `link` makes a link to it."""
+
+    def __init__(
+        self,
+        terms: FetchTerms,
+        host: Host,
+        address_of: Callable[[int], PeerAddress | None],
+        link: Callable[[PeerAddress, str], Link],
+    ) -> None:
+        self._terms = terms
+        self._host = host
+        self._address_of = address_of
+        self._link = link
+        self._fetchers: dict[Lane, tuple[PeerAddress, Fetcher]] = {}
+        self._lanes: dict[Place, Lane] = {}
+        #: partitions whose leader's address is not known yet
+        self._stranded: dict[Place, Partition] = {}
+
+    def follow(self, partition: Partition, count: int) -> None:
+        """Fetches a partition from its leader, as the controller last named it; `count` fetchers share a leader."""
+        place = (partition.topic_id, partition.index)
+        self.leave(place)
+        address = self._address_of(partition.leader_id)
+        if address is None:
+            self._stranded[place] = partition
+            return
+        lane = (partition.leader_id, (partition.index + partition.topic_id[0]) % max(count, 1))
+        known, fetcher = self._fetchers.get(lane, (None, None))
+        if fetcher is None or known != address:
+            fetcher = self._open(lane, address)
+        self._lanes[place] = lane
+        fetcher.add(partition)
+
+    def _open(self, lane: Lane, address: PeerAddress) -> Fetcher:
+        self._close(lane)
+        fetcher = Fetcher(self._link(address, f"fetcher-{lane[1]}"), self._terms, self._host)
+        self._fetchers[lane] = address, fetcher
+        return fetcher
+
+    def _close(self, lane: Lane) -> None:
+        known = self._fetchers.pop(lane, None)
+        if known is not None:
+            known[1].close()
+
+    def leave(self, place: Place) -> None:
+        """Follows a partition no longer: this broker leads it now, or nobody does, or it is gone."""
+        self._stranded.pop(place, None)
+        lane = self._lanes.pop(place, None)
+        if lane is not None and lane in self._fetchers:
+            fetcher = self._fetchers[lane][1]
+            fetcher.remove(place)
+            if not len(fetcher):
+                self._close(lane)
+
+    def moved(self, partitions: Callable[[], list[Partition]], count: int) -> None:
+        """Brokers came, went or have another address: follows where that lets it."""
+        stale = {
+            lane for lane, (address, _) in self._fetchers.items() if self._address_of(lane[0]) not in (address, None)
+        }
+        if not stale and not self._stranded:
+            return
+        for partition in partitions():
+            place = (partition.topic_id, partition.index)
+            if place in self._stranded or self._lanes.get(place) in stale:
+                self.follow(partition, count)
+
+    def close(self) -> None:
+        for lane in list(self._fetchers):
+            self._close(lane)
+        self._lanes.clear()
+        self._stranded.clear()

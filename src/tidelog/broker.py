@@ -23,9 +23,9 @@ from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.group.regex import pattern
+from tidelog.log.directories.judging import judge
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
-from tidelog.log.directories.judging import judge
 from tidelog.metadata.store import MetadataStore, StoreRefusal, TreeResult
 from tidelog.node import adoption
 from tidelog.node.assignments import Assignments
@@ -37,7 +37,9 @@ from tidelog.node.hearing import Hearing
 from tidelog.node.internal_topics import overrides_of
 from tidelog.node.joining import JoiningCluster
 from tidelog.node.leaving import Leaving
+from tidelog.node.liveness import Liveness
 from tidelog.node.log_level import LogLevel
+from tidelog.node.rejoining import Rejoining
 from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
 from tidelog.node.voice import Voice
@@ -64,9 +66,11 @@ class Broker:
         random: Random | None = None,
         requester: Requester | None = None,
         is_alone: bool = True,
+        open_store: Callable[[], MetadataStore] | None = None,
     ) -> None:
         """`is_alone`: nobody else uses the store, and what it knows is what is found in the log directories. A broker
-        among others shares the store, hears from the controller, and asks it."""
+        among others shares the store, hears from the controller, and asks it. `open_store` begins a new session when
+        that of the store is over; without it the broker stops."""
         random = random or Random()
         self.config = config
         self.id = config.broker_id
@@ -78,10 +82,10 @@ class Broker:
         self.cluster = ClusterView(config, store, host, random, is_shared=not is_alone)
         peers = None if is_alone else self.requester
         self.controller = ControllerDoor(self.cluster, peers, host)
-        self.hearing = Hearing(self.cluster)
+        self.hearing = Hearing(self.cluster, host)
         self.voice = None if peers is None else Voice(self.cluster, peers, host)
         if self.voice is not None:
-            self.cluster.driver.on_image = self._image_changed
+            self.cluster.on_image = self._image_changed
             self.cluster.when_heard = self.voice.when_heard
         #: whether the logs that were found were compared with what the cluster assigns
         self._is_judged = is_alone
@@ -100,6 +104,15 @@ class Broker:
         self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, host, self._fail)
         self.cleaning = Cleaning(config, self.data, host)
         self.cluster.on_store_failed = self._fail
+        self.liveness = None
+        self.rejoining = None
+        if self.voice is not None:
+            self.liveness = Liveness(self.cluster, self.voice, self.hearing, self.requester, host)
+            if open_store is None:
+                self.cluster.on_session_lost = lambda: self._fail("the session of the metadata store is over")
+            else:
+                self.rejoining = Rejoining(self.cluster, self.voice, self.assignments, open_store, host)
+                self.cluster.on_session_lost = self.rejoining.session_lost
         self.doors = Doors(
             config=config,
             host=host,
@@ -203,7 +216,8 @@ class Broker:
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
         if self.voice is not None:
-            JoiningCluster(self.cluster, self.host).join(self._registration(endpoints), self._joined(done))
+            registration = self._registration(endpoints)
+            JoiningCluster(self.cluster, self.host).join(registration, self._joined(registration, done))
             return
         cluster, logs = self.cluster, self.data.logs
 
@@ -229,9 +243,11 @@ class Broker:
     def _registration(self, endpoints: list[Endpoint]) -> Registration:
         return Registration(endpoints, self.config.get("broker.rack"))
 
-    def _joined(self, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
+    def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:
             if not error.is_failure:
+                if self.rejoining is not None:
+                    self.rejoining.registration = registration
                 self.data.logs.remember(self.cluster.image.controller_epoch)
                 self.moves.resume()
                 self.assignments.others_are_served = True
@@ -243,6 +259,8 @@ class Broker:
         self.housekeeping.start()
         self.cleaning.start()
         self.replication.start()
+        if self.liveness is not None:
+            self.liveness.start()
 
     def leave(self, done: Callable[[], None]) -> None:
         """Before a clean stop: has others lead what this broker leads; `done` when they do, or will not."""
@@ -253,6 +271,10 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""
+        if self.rejoining is not None:
+            self.rejoining.is_stopped = True
+        if self.liveness is not None:
+            self.liveness.stop()
         self.replication.stop()
         self.housekeeping.stop()
         self.cleaning.stop()

@@ -4,8 +4,12 @@ Start: the metadata store is opened (which locks it), the log directories are lo
 bound, the broker registers and opens its partitions, and only then are connections accepted. When the ready line is
 printed, clients can produce.
 
-Stop (SIGTERM, SIGINT): no new connections are accepted, requests in progress are answered, logs are flushed and closed,
-and the store is closed. A second signal does not wait for the clients.
+With `zookeeper.connect` the metadata is on ZooKeeper, and the broker is one of several. Connections are accepted before
+it registers, since the controller tells it what it has to know; until then only that is answered.
+
+Stop (SIGTERM, SIGINT): a broker among others has its leaders moved away first. Then no new connections are accepted,
+requests in progress are answered, logs are flushed and closed, and the store is closed. A second signal does not wait
+for the clients.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from tidelog.config.listeners import (
 )
 from tidelog.config.sources import read_flags
 from tidelog.config.unkept import refuse_unkept
+from tidelog.config.zookeeper_settings import zookeeper_settings
 from tidelog.control.nodes import Endpoint
 from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
@@ -42,6 +47,7 @@ from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
 from tidelog.metadata.journal_format import CorruptMetadata
 from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
+from tidelog.metadata.store import StoreRefusal
 from tidelog.net.limits import Limits, ListenerLimits
 from tidelog.net.link import ConnectTimes
 from tidelog.net.loop import Loop
@@ -49,6 +55,7 @@ from tidelog.net.requester import PeerRequester
 from tidelog.net.server import Server as Sockets
 from tidelog.net.socket_channel import SocketDialler
 from tidelog.node.adoption import written_by
+from tidelog.node.founding import choose_broker_id
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 from tidelog.wire.errors import ErrorCode
@@ -56,8 +63,12 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.config.sources import Settings
     from tidelog.control.errors import ApiError
+    from tidelog.metadata.zookeeper import ZooKeeperStore
+    from tidelog.metadata.zookeeper_session import Connection
 
 DRAIN_MS: Final = 10_000
+#: how long a broker that stops waits for ZooKeeper to end its session
+CLOSE_MS: Final = 3_000
 SWITCH_INTERVAL_S: Final = 0.0005
 #: what can be altered of the network's limits while the broker runs
 LIMIT_NAMES: Final = (
@@ -84,18 +95,30 @@ class BrokerServer:
         self._stopping = False
         self._raise_file_limit()
         self._keep_to_owner_and_group()
-        self._store_directory = self._find_store()
-        self.store = self._open_store()
+        #: why the broker stopped though nobody told it to
+        self.failure: str | None = None
+        self._zookeeper = zookeeper_settings(config)
+        self._connection: Connection | None = None
+        self._store_directory = "" if self._zookeeper else self._find_store()
+        self.store: EmbeddedStore | ZooKeeperStore = self._open_zookeeper() if self._zookeeper else self._open_store()
+        if self._zookeeper and config.get("broker.id") < 0:
+            self._settle_broker_id()
         host = Host(self.clock, self.timer, self.loop, self.journal.error, self.journal.warning)
         self.requester = PeerRequester(
             config.broker_id, host, SocketDialler(self.loop), Random(), connect_times_of(config)
         )
-        self.broker = Broker(config, self.store, SystemDisk(), host, requester=self.requester)
+        self.broker = Broker(
+            config,
+            self.store,
+            SystemDisk(),
+            host,
+            requester=self.requester,
+            is_alone=self._zookeeper is None,
+            open_store=self._open_zookeeper if self._zookeeper else None,
+        )
         self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker.doors), self.journal.warning)
         self.broker.on_fatal = self._fail
         self.broker.log_level.on_change = self.journal.set_level
-        #: why the broker stopped though nobody told it to
-        self.failure: str | None = None
         config.on_change(_limit_names(config), lambda names: self._limit())
         self.addresses: list[tuple[str, int]] = []
 
@@ -130,6 +153,51 @@ class BrokerServer:
         except OSError as error:
             raise StartFailed(f"the data directory {directory} cannot be used: {error.strerror}") from error
 
+    def _open_zookeeper(self) -> ZooKeeperStore:
+        """A new session, which is being made when this returns."""
+        from tidelog.metadata.zookeeper import open_store  # only here: kazoo takes its time to import
+
+        assert self._zookeeper is not None
+        self.store = open_store(
+            self._zookeeper,
+            self.loop.call_soon_threadsafe,
+            on_connection=self._connection_changed,
+            notice=self.journal.warning,
+        )
+        return self.store
+
+    def _connection_changed(self, connection: Connection) -> None:
+        before, self._connection = self._connection, connection
+        if connection.name == "SUSPENDED":
+            self.journal.warning(f"the connection to ZooKeeper at {self._zookeeper} is lost: connecting again")
+        elif connection.name == "UNREACHABLE" and self._started:
+            self.journal.warning(f"ZooKeeper at {self._zookeeper} cannot be reached: trying again")
+        elif connection.name == "CONNECTED" and before is not None and before.name in ("SUSPENDED", "UNREACHABLE"):
+            self.journal.warning(f"connected to ZooKeeper at {self._zookeeper} again")
+
+    def _settle_broker_id(self) -> None:
+        """A broker that was given no id has one in its log directories, or gets one from ZooKeeper."""
+        found: list[int | StoreRefusal | str] = []
+        choose_broker_id(self.store, self.config, SystemDisk(), found.append)
+        self._turn_until(lambda: bool(found))
+        if not isinstance(found[0], int):
+            raise StartFailed(found[0] if isinstance(found[0], str) else self._unusable(found[0].path))
+        self.config.settle("broker.id", str(found[0]))
+
+    def _turn_until(self, ready: Callable[[], bool]) -> None:
+        """Runs the loop while the broker starts. Raises StartFailed where ZooKeeper cannot be reached."""
+        while not ready():
+            if self.failure is not None:
+                raise StartFailed(self.failure)
+            if self._connection is not None and self._connection.name == "UNREACHABLE":
+                raise StartFailed(
+                    f"ZooKeeper at {self._zookeeper} cannot be reached. Is it running, and is zookeeper.connect right?"
+                )
+            self.loop.turn(20)
+
+    def _unusable(self, what: str | None) -> str:
+        return f"the metadata store cannot be used: {what or 'no answer'}"
+
     def _store_full(self, error: OSError) -> None:
         """The log directory that the store lives in tells of it."""
         for directory in self.broker.data.logs.dirs:
@@ -149,15 +217,14 @@ class BrokerServer:
         opened: list[str | None] = []
         try:
             self.broker.open(opened.append)
+            if self._zookeeper:
+                self._turn_until(lambda: bool(opened))
         except LogError as error:
             raise StartFailed(str(error)) from error
         if not opened or opened[0] is not None:
-            raise StartFailed(f"the metadata store cannot be used: {opened[0] if opened else 'no answer'}")
-        working = [directory.path for directory in self.broker.data.logs.dirs if directory.failure is None]
-        try:
-            point_to_store(self._store_directory, working)
-        except OSError as error:
-            self.journal.warning(f"{error.filename} cannot be read to find the metadata: {error.strerror}")
+            raise StartFailed(self._unusable(opened[0] if opened else None))
+        if self._zookeeper is None:
+            self._point_to_store()
         bound: dict[str, int] = {}
         listeners = bound_listeners(self.config)
         between_brokers = inter_broker_listener(self.config)
@@ -173,9 +240,12 @@ class BrokerServer:
             self.addresses.append((host, port))
         outcome: list[ApiError] = []
         self.broker.join(self._endpoints(bound), outcome.append)
+        if self._zookeeper:
+            self._turn_until(lambda: bool(outcome))
         if not outcome or outcome[0].is_failure:
             raise StartFailed(self._why_not_joined(outcome))
-        self.store.started()
+        if isinstance(self.store, EmbeddedStore):
+            self.store.started()
         self.broker.start_upkeep()
         self._started = True
         # What lives now lives as long as the broker: keep the cyclic collector from walking it again and again.
@@ -186,8 +256,15 @@ class BrokerServer:
         # each request; the default is ten times as long.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 
+    def _point_to_store(self) -> None:
+        working = [directory.path for directory in self.broker.data.logs.dirs if directory.failure is None]
+        try:
+            point_to_store(self._store_directory, working)
+        except OSError as error:
+            self.journal.warning(f"{error.filename} cannot be read to find the metadata: {error.strerror}")
+
     def _why_not_joined(self, outcome: list[ApiError]) -> str:
-        if outcome and outcome[0].code == ErrorCode.KAFKA_STORAGE_ERROR:
+        if outcome and outcome[0].code == ErrorCode.KAFKA_STORAGE_ERROR and self._zookeeper is None:
             # What is kept for this case is used up, or was never made.
             return f"the disk of {self._store_directory} is full, but starting needs some space. Free some on it"
         return f"the broker cannot join the cluster: {outcome[0].message if outcome else 'no answer'}"
@@ -214,7 +291,7 @@ class BrokerServer:
             self.loop.stop()
             return
         self._stopping = True
-        self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS)
+        self.broker.leave(lambda: self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS))
 
     def _fail(self, reason: str) -> None:
         """This broker cannot go on: clients are better served by its absence, which they know how to handle."""
@@ -236,8 +313,19 @@ class BrokerServer:
         self._started = False
         self.requester.close()
         self.broker.close()
-        self.store.close()
+        self._close_store()
         self.loop.close()
+
+    def _close_store(self) -> None:
+        if isinstance(self.store, EmbeddedStore):
+            self.store.close()
+            return
+        # The ensemble is told, so that nobody waits until the session has expired.
+        closed: list[bool] = []
+        self.store.close(lambda: closed.append(True))
+        deadline_ms = self.clock.monotonic_ms() + CLOSE_MS
+        while not closed and self.clock.monotonic_ms() < deadline_ms:
+            self.loop.turn(20)
 
     def describe(self) -> str:
         """The line that says where the broker can be reached."""

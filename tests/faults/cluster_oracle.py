@@ -483,6 +483,7 @@ def main() -> int:
     parser.add_argument("--min-insync", type=int, default=2)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--transactional", type=int, default=1)
     parser.add_argument("--data-dir", action="append", default=[])
     options = parser.parse_args()
     oracle = ClusterOracle(
@@ -491,6 +492,7 @@ def main() -> int:
         replication_factor=options.replication_factor,
         min_insync=options.min_insync,
         rate=options.rate,
+        transactional=options.transactional,
     )
     oracle.start()
     time.sleep(options.seconds)

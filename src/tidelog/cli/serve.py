@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         "tidelog serve --data-dir /var/lib/tidelog --host 0.0.0.0",
         "tidelog serve --config server.properties -X log.retention.ms=3600000",
         "KAFKA_NUM_PARTITIONS=3 tidelog serve --port 0",
+        "tidelog serve --zookeeper zk1:2181,zk2:2181,zk3:2181/kafka --host 10.0.0.5 -X broker.id=1",
     ),
 )
 @click.option(
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 for any free port.  [default: 9092]")
 @click.option(
+    "--zookeeper",
+    metavar="HOST:PORT[/CHROOT]",
+    help="Join the cluster on this ZooKeeper; sets zookeeper.connect.  [default: work alone]",
+)
+@click.option(
     "--config", "files", multiple=True, metavar="FILE", help="server.properties or a TOML file; may be repeated."
 )
 @click.option("-X", "flags", multiple=True, metavar="KEY=VALUE", help="Broker setting; may be repeated.")
@@ -43,6 +49,7 @@ def command(
     data_dir: str | None,
     host: str | None,
     port: int | None,
+    zookeeper: str | None,
     files: tuple[str, ...],
     flags: tuple[str, ...],
     output: str,
@@ -57,6 +64,8 @@ def command(
     from tidelog.config.sources import load
     from tidelog.server import BrokerServer, StartFailed, configure
 
+    if zookeeper is not None:
+        flags = (*flags, f"zookeeper.connect={zookeeper}")
     settings = load(files, os.environ, flags)
     config = configure(settings, data_dir, host, port)
     for warning in settings.warnings:

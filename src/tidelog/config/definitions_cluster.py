@@ -9,21 +9,21 @@ broker.id                                    int      -1 - high read-only works
     ID of this broker, unique in its cluster; the same setting as node.id.
 node.id                                      int      -1 >=-1 high read-only works
     ID of this broker, unique in its cluster; the same setting as broker.id.
-broker.id.generation.enable                  boolean  true - medium read-only none:zookeeper
+broker.id.generation.enable                  boolean  true - medium read-only works
     Whether a broker without an ID gets one from ZooKeeper, above reserved.broker.max.id.
-reserved.broker.max.id                       int      1000 >=0 medium read-only none:zookeeper
+reserved.broker.max.id                       int      1000 >=0 medium read-only works
     Highest broker ID that can be assigned manually.
 broker.rack                                  string   null - medium read-only works
     Rack of this broker; replicas are spread over racks, and consumers may prefer their own rack.
-zookeeper.connect                            string   null - high read-only refused:cluster
-    ZooKeeper servers as host:port,host:port/chroot; refused until clusters are supported.
+zookeeper.connect                            string   null - high read-only works
+    ZooKeeper servers as host:port,host:port/chroot; without it a broker works alone and keeps its own metadata.
 zookeeper.session.timeout.ms                 int      18000 - high read-only works
     Time without a heartbeat after which ZooKeeper considers a broker dead.
-zookeeper.connection.timeout.ms              int      null - high read-only none:zookeeper
+zookeeper.connection.timeout.ms              int      null - high read-only works
     How long connecting to ZooKeeper may take; the session timeout if not set.
 zookeeper.set.acl                            boolean  false - high read-only refused:rights
     Whether nodes in ZooKeeper are created with restricted access.
-zookeeper.max.in.flight.requests             int      10 >=1 high read-only none:zookeeper
+zookeeper.max.in.flight.requests             int      10 >=1 high read-only works
     Maximum number of unanswered requests to ZooKeeper.
 inter.broker.listener.name                   string   null - medium read-only works
     Listener used for communication between brokers.

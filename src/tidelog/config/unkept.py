@@ -1,6 +1,6 @@
 """Settings that ask for something this broker does not have, and that nobody must rely on by mistake.
 
-If you set a keystore, an authorizer or `zookeeper.connect`, you rely on it. A broker that started without it would let
+If you set a keystore, or an authorizer, you rely on it. A broker that started without it would let
 anybody in, or form a cluster of its own next to the real one. So it does not start: one error names every such setting,
 where it comes from, and what to do. Names that no table knows (`super.users`, the `sasl.…` setting of a plug-in) count
 as well, because ignoring them would be no better.
@@ -48,7 +48,7 @@ _OF_QUORUM: Final = ("process.roles", "controller.quorum.voters", "controller.qu
 _ADVICE: Final = {
     TRANSPORT: "TLS, SASL and ACLs are not supported yet. Remove these settings to run without them, on 127.0.0.1 "
     "or in a trusted network",
-    CLUSTER: "Clusters are not supported yet. Remove these settings to run a single broker that is its own controller",
+    CLUSTER: "KRaft quorums are not supported. Remove these settings, and set zookeeper.connect to run several brokers",
     TIERING: "Tiered storage is not supported. Remove these settings to keep all data in log.dirs",
     LISTENER: f"A listener can have its own {' and '.join(LISTENER_LIMITS)}. Set anything else for the whole "
     "broker, without listener.name.<listener>., or remove it",

@@ -241,6 +241,14 @@ class Controller:
         ops.append(SetData(nodes.CONTROLLER_EPOCH, b"%d" % (image.controller_epoch + 1), version))
         return ops
 
+    def bury(self, broker_id: int, broker_epoch: int) -> Plan[ApiError]:
+        """The process that registered so is dead: it goes before its session expires."""
+        broker = self.image.brokers.get(broker_id)
+        draft = Draft(self.image)
+        if broker is not None and broker.epoch == broker_epoch:
+            draft.put(Delete(nodes.broker_path(broker_id), broker.version))
+        return Plan(draft.finish(), NO_ERROR, lambda failure: failure)
+
     def update_registration(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
         """The broker's endpoints or rack changed while it runs; its epoch stays."""
         data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)

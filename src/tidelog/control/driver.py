@@ -33,6 +33,7 @@ from tidelog.control.outside import (
 )
 from tidelog.control.plan import Plan
 from tidelog.metadata.store import (
+    Check,
     Committed,
     ConnectionLoss,
     Delete,
@@ -96,20 +97,31 @@ class Driver:
         self.has_picture = False
         self._is_pictured = False
         self._on_picture: list[Then] = []
-        #: whether /brokers/ids/N is of this session
+        #: whether /brokers/ids/N is of this session, and with what this broker registers
         self._is_registered = False
+        self._registration: Registration | None = None
 
     # Calls
 
     def start(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
         """Registers the broker and runs for election; `done` when that, and all that follows from it, has happened."""
 
+        # Before looking: whatever changes after the look is heard of.
+        self._watch(nodes.CONTROLLER, self._controller_moved)
+        if self.is_shared:
+            self._watch(nodes.broker_path(self._controller.broker_id), self._registration_moved)
+        self._register(registration, done)
+
+    def _register(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
         def plan() -> Plan[ApiError]:
             return self._controller.start(registration, self._now_ms(), self._is_registered)
 
-        # Before looking: whatever changes after the look is heard of.
-        self._watch(nodes.CONTROLLER, self._controller_moved)
-        self._enqueue(lambda: self._look(lambda: self._run(plan, done, self._look)))
+        def answered(error: ApiError) -> None:
+            if not error.is_failure:
+                self._registration = registration
+            done(error)
+
+        self._enqueue(lambda: self._look(lambda: self._run(plan, answered, self._look)))
 
     def request(self, decide: Callable[[], Plan[R]], done: Callable[[R], None]) -> None:
         """`decide` makes the plan, when its turn comes; `done` gets the reply, when all is carried out."""
@@ -162,6 +174,28 @@ class Driver:
         """Whether this broker is the controller and knows everything that it decides by."""
         controller = self._controller
         return controller.is_active and self._ruled_epoch == controller.image.controller_epoch
+
+    def bury_controller(self, controller_id: int, controller_epoch: int) -> None:
+        """The process of this controller is dead: its place is free before its session expires."""
+
+        def found(result: ExistsResult) -> None:
+            image = self._controller.image
+            if (
+                isinstance(result, Node)
+                and nodes.decode_controller(result.data) == controller_id
+                and image.controller_epoch == controller_epoch
+            ):
+                ops: list[Op] = [
+                    Check(nodes.CONTROLLER_EPOCH, image.controller_epoch_version),
+                    Delete(nodes.CONTROLLER, result.version),
+                ]
+                # Whatever becomes of it: the watch on the place tells who is elected.
+                self._store.submit(ops, lambda outcome: self._next())
+            else:
+                self._next()
+
+        if not self._failed:
+            self._enqueue(lambda: self._store.exists(nodes.CONTROLLER, found))
 
     def look_again(self) -> None:
         """Somebody knows of a later controller."""
@@ -385,8 +419,15 @@ class Driver:
 
         if event.kind is EventKind.SESSION_EXPIRED:
             self._fail(SessionExpired(event.path))
-        if not self._failed and not self._controller.is_active:
+        # The controller looks as well: somebody may have taken its place away from it.
+        if not self._failed:
             self._enqueue(lambda: self._look(lambda: self._run(plan, lambda error: None, self._look)))
+
+    def _registration_moved(self, event: WatchEvent) -> None:
+        """The controller took this broker for dead, or somebody removed its node: it registers again."""
+        if self._failed or self._registration is None or event.kind is EventKind.SESSION_EXPIRED:
+            return
+        self._register(self._registration, lambda error: None)
 
     def _watch_others(self) -> None:
         """What others write, by hand or with tools that know ZooKeeper; see `outside`."""

@@ -164,6 +164,16 @@ class Assignments:
             resident.leadership_changed(partition)
         self._data.wake_all(partition.key)
 
+    def stop_leading(self) -> None:
+        """Another broker may lead by now what this one led: nothing is served until the controller says who does."""
+        for partition in list(self._data.replicas.partitions.values()):
+            if partition.is_leader:
+                partition.retire()
+                resident = self._residents.get(partition.topic)
+                if resident is not None:
+                    resident.leadership_changed(partition)
+                self._data.wake_all(partition.key)
+
     def _move_away(self, topic: Topic, index: int) -> None:
         """Stops a replica that other brokers have now, and removes its files, unless it has come back meanwhile."""
         assigned = self._cluster.image.partition(topic.name, index)

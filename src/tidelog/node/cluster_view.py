@@ -18,7 +18,7 @@ from tidelog.control.config_rules import Rules
 from tidelog.control.controller import Controller
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
-from tidelog.control.image import Image
+from tidelog.control.image import Image, NodeChange
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
@@ -81,15 +81,29 @@ class ClusterView:
         self.unplaced: set[str] = set()
         #: told once, with the reason, when the store answers nothing more
         self.on_store_failed: Callable[[str], None] = lambda reason: None
-        self.driver = Driver(
-            self.controller, store, host.clock.wall_ms, lambda events: self.on_events(events), self._store_failed
-        )
-        self.driver.is_shared = is_shared
+        #: told of what goes into the image; see `Driver.on_image`
+        self.on_image: Callable[[Sequence[NodeChange] | None], None] = lambda changes: None
+        #: told when the session of a shared store is over, once for each
+        self.on_session_lost: Callable[[], None] = lambda: None
+        self.driver = self._driver(store)
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         #: while the logs are opened: the configurations of topics, which the image does not know yet
         self.configs_found: Mapping[str, Mapping[str, str]] | None = None
         config.on_change(["unclean.leader.election.enable"], lambda names: self._refresh_settings())
+
+    def _driver(self, store: MetadataStore) -> Driver:
+        driver = Driver(
+            self.controller, store, self._host.clock.wall_ms, lambda events: self.on_events(events), self._store_failed
+        )
+        driver.is_shared = self.is_shared
+        driver.on_image = lambda changes: self.on_image(changes)
+        return driver
+
+    def go_on_with(self, store: MetadataStore) -> None:
+        """A new session takes the place of one that is over. The image stays, to see by what changed meanwhile."""
+        self.driver.close()
+        self.driver = self._driver(store)
 
     def _settings(self) -> ControllerSettings:
         values = self.config.values
@@ -110,6 +124,9 @@ class ClusterView:
 
     def _store_failed(self, refusal: StoreRefusal) -> None:
         """The store answers nothing more, so nothing that needs it can be decided, and another may rule by now."""
+        if self.is_shared and isinstance(refusal, SessionExpired):
+            self.on_session_lost()
+            return
         why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
         self.on_store_failed(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Restart it")
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from tidelog.control.image import NodeChange
 from tidelog.node.cluster_view import ClusterView
+from tidelog.timer.host import Host
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -69,9 +70,12 @@ class Ear:
 
 
 class Hearing:
-    def __init__(self, cluster: ClusterView) -> None:
+    def __init__(self, cluster: ClusterView, host: Host) -> None:
         self._cluster = cluster
+        self._host = host
         self._ear = Ear()
+        #: when the controller was last heard, by the monotonic clock
+        self.last_heard_ms = 0
 
     def hear(self, said: messages.PublishMetadataRequest, done: Callable[[ErrorCode], None]) -> None:
         """`done` gets what to answer, once what was said has been carried out."""
@@ -80,5 +84,6 @@ class Hearing:
         if taken.error is not ErrorCode.NONE:
             done(taken.error)
             return
+        self.last_heard_ms = self._host.clock.monotonic_ms()
         # What was taken before may still be on its way: its turn comes first.
         cluster.driver.hear(said.controller_epoch, taken.changes or (), taken.is_whole, lambda: done(ErrorCode.NONE))

@@ -19,7 +19,7 @@ from tidelog.control.image import NodeChange
 from tidelog.control.model import Broker
 from tidelog.control.picture import changes_of_image, in_pieces
 from tidelog.node.cluster_view import ClusterView
-from tidelog.peers.requester import Answered, Failure, Link, PeerAddress, Requester
+from tidelog.peers.requester import Answered, Failure, FailureKind, Link, PeerAddress, Requester
 from tidelog.timer.host import Host
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
@@ -28,6 +28,8 @@ from tidelog.wire.errors import ErrorCode
 PURPOSE: Final = "voice"
 #: how long a request waits until the other brokers know what it changed
 PATIENCE_MS: Final = 500
+#: a dead process refuses connections; one that is being replaced may refuse one
+REFUSALS: Final = 2
 #: between two attempts to tell the same
 RETRY_MS: Final = 100
 PART_BYTES: Final = 512 * 1024
@@ -68,6 +70,8 @@ class ToldBroker:
         self._current: Utterance | None = None
         self._is_sending = False
         self._is_closed = False
+        #: how often its machine has refused a connection since it last answered
+        self._refusals = 0
         self._ordinal = 0
         self._told = 0
         #: ordinal -> who waits until everything up to it is told
@@ -103,6 +107,11 @@ class ToldBroker:
         self._queue.append(Utterance(self._ordinal, changes))
         self._queued_changes += len(changes)
         self._speak()
+
+    def beat(self) -> None:
+        """Says something, where there is nothing to say: who does not answer may be dead."""
+        if self._told >= self._ordinal:
+            self.tell(())
 
     def when_told(self, then: Callable[[], None]) -> None:
         """Calls `then` when everything that there is to tell now is acknowledged."""
@@ -165,9 +174,12 @@ class ToldBroker:
             return
         if isinstance(outcome, Failure):
             self.is_reachable = False
-            self._voice.on_unheard(self.broker_id, self.broker_epoch, outcome)
+            self._refusals += outcome.kind is FailureKind.REFUSED
+            if self._refusals == REFUSALS:
+                self._voice.on_dead(self.broker_id, self.broker_epoch)
             self._speak_later()
             return
+        self._refusals = 0
         code = outcome.message.error_code
         self.is_reachable = code == ErrorCode.NONE
         if code == ErrorCode.NONE:
@@ -215,8 +227,8 @@ class Voice:
         self._audience: dict[int, ToldBroker] = {}
         #: the controller epoch that is spoken for, -1 while another broker is the controller
         self._epoch = -1
-        #: told of each message that could not be delivered: broker id, its epoch, why. A process that is dead refuses
-        self.on_unheard: Callable[[int, int, Failure], None] = lambda broker_id, epoch, failure: None
+        #: told of a broker (its id and epoch) whose process is dead: its machine refuses connections
+        self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
 
     def image_changed(self, changes: Sequence[NodeChange] | None) -> None:
         """`changes` None: anything may have changed."""
@@ -251,6 +263,10 @@ class Voice:
             if broker.broker_id not in self._audience and broker.broker_id != self.broker_id and address is not None:
                 link = self._requester.link(address, PURPOSE)
                 self._audience[broker.broker_id] = ToldBroker(self, broker, address, link, self._epoch)
+
+    def beat(self) -> None:
+        for told in self._audience.values():
+            told.beat()
 
     def picture(self) -> list[Sequence[NodeChange]]:
         return in_pieces(changes_of_image(self._cluster.image), PART_BYTES)

@@ -6,6 +6,7 @@ import pytest
 
 from broker_cluster import BrokerCluster
 from tidelog.wire import messages
+from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
 
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
@@ -138,12 +139,22 @@ def test_clients_are_not_told_of_what_brokers_ask_each_other() -> None:
     request = messages.ApiVersionsRequest
     to_broker = cluster.ask(0, request(client_software_name="tidelog-broker", client_software_version="1"))
     to_client = cluster.ask(0, request(client_software_name="librdkafka", client_software_version="1"))
-    assert {each.api_key for each in to_broker.api_keys} - {each.api_key for each in to_client.api_keys} == {
-        7,
-        56,
-        67,
-        10001,
-    }
+    for_brokers, for_clients = ({each.api_key for each in told.api_keys} for told in (to_broker, to_client))
+    assert for_brokers - for_clients == {7, 56, 67, 10001}
+    # There is no quorum to describe: clients say so themselves.
+    assert ApiKey.DESCRIBE_QUORUM not in for_brokers | for_clients
+
+
+def test_every_broker_names_the_controller_and_the_cluster() -> None:
+    cluster = BrokerCluster(3)
+    for _ in range(2):
+        cluster.agree()
+        for broker_id in cluster.nodes:
+            told = cluster.ask(broker_id, messages.DescribeClusterRequest())
+            assert (told.controller_id, told.cluster_id) == (cluster.controller.id, cluster.stored.cluster_id)
+            assert {broker.broker_id for broker in told.brokers} == set(cluster.nodes)
+        cluster.kill(cluster.controller.id)
+    cluster.check()
 
 
 # --- internal topics ---------------------------------------------------------------------------------

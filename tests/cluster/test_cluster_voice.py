@@ -16,7 +16,7 @@ import pytest
 from broker_cluster import BrokerCluster, Node
 from tidelog.control.configs import ConfigOp, IncrementalChange, OpType
 from tidelog.control.controller import Controller
-from tidelog.control.image import Image, changes_of_tree
+from tidelog.control.image import Image, NodeChange, changes_of_tree
 from tidelog.control.leadership import IsrChange
 from tidelog.control.model import ResourceType
 from tidelog.control.nodes import config_path, encode_config
@@ -25,6 +25,8 @@ from tidelog.control.plan import Plan
 from tidelog.control.reassignment import WantedReassignment
 from tidelog.control.topics import NewPartitions, NewTopic, TopicRef
 from tidelog.metadata.store import Create
+from tidelog.metadata.watches import Watches
+from tidelog.node import voice
 from tidelog.node.hearing import Ear
 from tidelog.node.voice import PURPOSE
 from tidelog.peers.requester import Failure, FailureKind, Link, LinkOptions, PeerAddress, Requester
@@ -214,6 +216,32 @@ class History:
 @pytest.mark.parametrize("seed", range(8))
 def test_every_broker_ends_with_the_picture_of_the_store(seed: int) -> None:
     History(seed).run()
+
+
+@pytest.mark.parametrize("seed", range(8, 14))
+def test_a_picture_in_many_parts_and_a_broker_far_behind_end_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice, "PART_BYTES", 700)
+    monkeypatch.setattr(voice, "MOST_CHANGES", 5)
+    monkeypatch.setattr(voice, "FAR_BEHIND", 10)
+    History(seed).run()
+
+
+def test_a_controller_that_was_deposed_unawares_falls_silent() -> None:
+    cluster = BrokerCluster(3)
+    former = cluster.controller
+    # Its session is over, and it has not heard of it.
+    former.store.watches = Watches()
+    cluster.expire(former)
+    cluster.run_until(lambda: sum(node.is_controller for node in cluster.nodes.values()) == 2)
+    latter = next(node for node in cluster.nodes.values() if node.is_controller and node is not former)
+    said: list[object] = []
+    former.broker.cluster.driver._observe([NodeChange("/config/topics/t", b"{}")])
+    former.broker.cluster.when_heard(lambda: said.append(True))
+    cluster.run_until(lambda: bool(said))
+    cluster.run(2_000)
+    for node in (latter, *(each for each in cluster.nodes.values() if not each.is_controller)):
+        if node is not former:
+            assert node.image == cluster.stored
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

@@ -26,6 +26,7 @@ from tidelog.control.reassignment import WantedReassignment
 from tidelog.control.topics import NewPartitions, NewTopic, TopicRef
 from tidelog.metadata.store import Create
 from tidelog.metadata.watches import Watches
+from tidelog.net.memory_network import Weather
 from tidelog.node import voice
 from tidelog.node.hearing import Ear
 from tidelog.node.voice import PURPOSE
@@ -100,10 +101,10 @@ class UnreliableLink:
 
 
 class History:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, weather: Weather | None = None) -> None:
         self.random = Random(seed)
-        self.is_calm = False
-        self.cluster = BrokerCluster(3, seed, wrap_requester=self._wrap)
+        self.is_calm = weather is not None
+        self.cluster = BrokerCluster(3, seed, weather=weather, wrap_requester=self._wrap)
         self.count = 0
         self._seen: dict[tuple[Node, bytes, int], int] = {}
 
@@ -226,6 +227,14 @@ def test_a_picture_in_many_parts_and_a_broker_far_behind_end_alike(seed: int, mo
     History(seed).run()
 
 
+@pytest.mark.parametrize("seed", range(14, 18))
+def test_a_network_that_delays_and_breaks_delays_the_picture_and_does_not_break_it(seed: int) -> None:
+    weather = Weather(longest_ms=60, lost_share=0.05, breaking_share=0.03)
+    history = History(seed, weather)
+    history.run()
+    assert history.cluster.network.injected["broken connection"]
+
+
 def test_a_controller_that_was_deposed_unawares_falls_silent() -> None:
     cluster = BrokerCluster(3)
     former = cluster.controller
@@ -330,4 +339,15 @@ def test_a_picture_of_the_store_and_one_of_the_image_say_the_same() -> None:
     from_store.apply(changes_of_tree(cluster.ensemble.tree.walk("/")))
     from_image.apply(changes_of_image(cluster.controller.image))
     assert from_store == from_image
+    cluster.check()
+
+
+def test_a_broker_that_missed_something_is_told_the_whole_picture_again() -> None:
+    cluster = BrokerCluster(2)
+    (other,) = cluster.followers
+    cluster.create("a")
+    other.broker.hearing._ear = Ear()
+    cluster.create("b")
+    cluster.agree()
+    assert set(other.image.topics) == {"a", "b"}
     cluster.check()

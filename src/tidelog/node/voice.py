@@ -38,8 +38,6 @@ MOST_CHANGES: Final = 2_000
 #: changes that wait for one broker; beyond, the whole picture is shorter
 FAR_BEHIND: Final = 50_000
 
-Said = messages.PublishMetadataRequest.NodeChange
-
 
 class Utterance(NamedTuple):
     """Something to tell one broker. `parts` 0: a difference. `ordinal` counts what was ever put into its queue."""
@@ -139,7 +137,8 @@ class ToldBroker:
             self._sequence += 1
         self._is_sending = True
         said = self._current
-        request = messages.PublishMetadataRequest(
+        kind = messages.PublishMetadataRequest
+        request = kind(
             controller_id=self._voice.broker_id,
             controller_epoch=self._controller_epoch,
             broker_epoch=self.broker_epoch,
@@ -147,7 +146,8 @@ class ToldBroker:
             part=said.part,
             parts=said.parts,
             changes=[
-                Said(path=c.path, data=c.data, version=c.version, czxid=c.czxid, mzxid=c.mzxid) for c in said.changes
+                kind.NodeChange(path=c.path, data=c.data, version=c.version, czxid=c.czxid, mzxid=c.mzxid)
+                for c in said.changes
             ],
         )
         self._link.send(

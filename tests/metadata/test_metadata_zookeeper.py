@@ -280,6 +280,23 @@ def test_a_session_that_expires_while_the_line_is_cut_takes_everything_unanswere
     assert ask(rival_site, rival.children, "/") == ["later"]
 
 
+def test_a_server_that_says_nothing_more_counts_as_lost(
+    make_site: MakeSite, line: Line, zookeeper_connect: str
+) -> None:
+    """Before the session can have ended: whoever decides must stop in time."""
+    states: list[Connection] = []
+    site = make_site(over(line, zookeeper_connect), session_timeout_ms=2000)
+    store = site.open_watched(states)
+    submit(site, store, Create("/e", ephemeral=True))
+    line.hold_answers()
+    site.turns.until(lambda: Connection.SUSPENDED in states)
+    rival_site = make_site()
+    assert ask(rival_site, rival_site.open().get, "/e").ephemeral_owner == store.session_id
+    line.release_answers()
+    site.turns.until(lambda: states[-1] is Connection.CONNECTED)
+    assert ask(site, store.get, "/e").ephemeral_owner == store.session_id
+
+
 def test_calls_that_meet_the_end_of_the_session_are_all_answered_once(
     make_site: MakeSite, zookeeper: ZooKeeperServer
 ) -> None:
@@ -410,6 +427,9 @@ def test_an_ensemble_of_three_goes_on_without_its_leader(tmp_path: Path) -> None
         stores = [site.open_watched(states) for _ in range(6)]  # some on each server
         submit(site, stores[0], Create("/a"), Create("/ids"))
         epochs = [submit(site, store, Create(f"/ids/{n}", ephemeral=True)).zxid for n, store in enumerate(stores)]
+        # As much as one server takes passes through all of them.
+        large = SetData("/a", bytes(MAX_REQUEST_BYTES - 100))
+        assert all(isinstance(submit(site, store, large), Committed) for store in stores)
         told: list[Any] = []
         for store in stores:
             store.watch("/a", told.append)

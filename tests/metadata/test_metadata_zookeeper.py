@@ -297,6 +297,18 @@ def test_a_server_that_says_nothing_more_counts_as_lost(
     assert ask(site, store.get, "/e").ephemeral_owner == store.session_id
 
 
+def test_a_server_that_takes_a_connection_and_says_nothing_does_not_cost_the_session(
+    make_site: MakeSite, line: Line, zookeeper_connect: str
+) -> None:
+    site = make_site(over(line, zookeeper_connect), session_timeout_ms=3000)
+    store = site.open()
+    submit(site, store, Create("/e", ephemeral=True))
+    line.mute_next()
+    line.cut()
+    line.mend()
+    assert ask(site, store.get, "/e").ephemeral_owner == store.session_id
+
+
 def test_calls_that_meet_the_end_of_the_session_are_all_answered_once(
     make_site: MakeSite, zookeeper: ZooKeeperServer
 ) -> None:

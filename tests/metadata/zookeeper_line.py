@@ -18,6 +18,7 @@ class Line:
         self._is_cut = False
         self._answers_pass = threading.Event()
         self._answers_pass.set()
+        self._mute_next = False
         self.requests = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -44,6 +45,10 @@ class Line:
         self._is_cut = False
         self._answers_pass.set()
 
+    def mute_next(self) -> None:
+        """The next connection is taken, and nobody speaks on it."""
+        self._mute_next = True
+
     def close(self) -> None:
         self.cut()
         self._answers_pass.set()
@@ -55,6 +60,10 @@ class Line:
                 client, _ = self._listener.accept()
                 if self._is_cut:
                     client.close()
+                    continue
+                if self._mute_next:
+                    self._mute_next = False
+                    self._open.append(client)
                     continue
                 server = socket.create_connection(("127.0.0.1", self._server_port))
                 self._open += [client, server]

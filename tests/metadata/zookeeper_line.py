@@ -9,7 +9,8 @@ from contextlib import suppress
 
 
 class Line:
-    """Listens on a port of its own and passes frames on to the server. `requests` counts the calls among them."""
+    """Listens on a port of its own and passes frames on to the server. `requests` counts the calls among them, and
+    `sessions` the handshakes that ask for a new session."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -20,6 +21,7 @@ class Line:
         self._answers_pass.set()
         self._mute_next = False
         self.requests = 0
+        self.sessions = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -72,7 +74,10 @@ class Line:
 
     def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError, EOFError):
-            server.sendall(_frame(client))  # the handshake has no number
+            handshake = _frame(client)
+            if struct.unpack_from("!iiqiq", handshake)[4] == 0:
+                self.sessions += 1
+            server.sendall(handshake)
             while True:
                 frame = _frame(client)
                 if struct.unpack_from("!i", frame, 4)[0] > 0:

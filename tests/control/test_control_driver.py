@@ -17,7 +17,18 @@ from tidelog.control.events import TopicCreated
 from tidelog.control.nodes import Endpoint
 from tidelog.control.topics import NewTopic, TopicRef
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
-from tidelog.metadata.store import ConnectionLoss, Create, Delete, Op, SetData, StoreFailed, StoreRefusal, SubmitResult
+from tidelog.metadata.store import (
+    ConnectionLoss,
+    Create,
+    Delete,
+    Op,
+    RefusedByEnsemble,
+    SetData,
+    StoreFailed,
+    StoreRefusal,
+    SubmitResult,
+    TransactionTooLarge,
+)
 from tidelog.wire.errors import ErrorCode
 
 HERE = Registration([Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)])
@@ -176,6 +187,29 @@ def test_metadata_that_changes_again_and_again_ends_in_an_error() -> None:
     broker.store.refusals = []
     broker.create("b")
     assert broker.codes() == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("kind", [TransactionTooLarge, RefusedByEnsemble])
+def test_what_the_store_will_never_take_is_refused_at_once_with_its_reason(kind: type[StoreRefusal]) -> None:
+    _, broker = started()
+    broker.store.refusals = [kind("2000000 bytes"), StoreFailed("must not be tried again")]
+    broker.create("a")
+    assert broker.codes() == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert "2000000 bytes" in broker.log[-1][0].error.message
+    assert broker.store.refusals == [StoreFailed("must not be tried again")]
+
+
+@pytest.mark.parametrize("kind", [TransactionTooLarge, RefusedByEnsemble])
+def test_work_that_the_store_will_never_take_keeps_nobody_waiting(kind: type[StoreRefusal]) -> None:
+    ensemble, broker = started()
+    broker.create("a")
+    broker.store.refusals = [kind("2000000 bytes")] * 3
+    ensemble.connect().submit([Create(nodes.delete_topic_path("a"))], lambda result: None)
+    assert broker.store.refusals == [kind("2000000 bytes")] * 2
+    broker.store.refusals = []
+    broker.create("b")
+    assert broker.codes()[-1] == ErrorCode.NONE
+    assert "a" not in broker.controller.image.topics
 
 
 def test_a_controller_that_was_replaced_changes_nothing_and_says_so() -> None:

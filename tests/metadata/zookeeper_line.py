@@ -9,7 +9,8 @@ from contextlib import suppress
 
 
 class Line:
-    """Listens on a port of its own and passes frames on to the server. `requests` counts the calls among them."""
+    """Listens on a port of its own and passes frames on to the server. `requests` counts the calls among them, and
+    `sessions` the handshakes that ask for a new session."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -18,7 +19,9 @@ class Line:
         self._is_cut = False
         self._answers_pass = threading.Event()
         self._answers_pass.set()
+        self._mute_next = False
         self.requests = 0
+        self.sessions = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -44,6 +47,10 @@ class Line:
         self._is_cut = False
         self._answers_pass.set()
 
+    def mute_next(self) -> None:
+        """The next connection is taken, and nobody speaks on it."""
+        self._mute_next = True
+
     def close(self) -> None:
         self.cut()
         self._answers_pass.set()
@@ -56,6 +63,10 @@ class Line:
                 if self._is_cut:
                     client.close()
                     continue
+                if self._mute_next:
+                    self._mute_next = False
+                    self._open.append(client)
+                    continue
                 server = socket.create_connection(("127.0.0.1", self._server_port))
                 self._open += [client, server]
                 threading.Thread(target=self._pass_requests, args=(client, server), daemon=True).start()
@@ -63,7 +74,10 @@ class Line:
 
     def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError, EOFError):
-            server.sendall(_frame(client))  # the handshake has no number
+            handshake = _frame(client)
+            if struct.unpack_from("!iiqiq", handshake)[4] == 0:
+                self.sessions += 1
+            server.sendall(handshake)
             while True:
                 frame = _frame(client)
                 if struct.unpack_from("!i", frame, 4)[0] > 0:

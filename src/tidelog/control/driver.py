@@ -43,10 +43,12 @@ from tidelog.metadata.store import (
     Node,
     NoRoom,
     Op,
+    RefusedByEnsemble,
     SessionExpired,
     StoreFailed,
     StoreRefusal,
     SubmitResult,
+    TransactionTooLarge,
     TreeResult,
     Watch,
     WatchEvent,
@@ -267,6 +269,9 @@ class Driver:
                 refuse(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store has no space ({result.path}): try again later."
                 )
+            elif isinstance(result, TransactionTooLarge | RefusedByEnsemble):
+                # It would be refused again.
+                refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata store refused the change: {result.path}.")
             elif isinstance(result, ConnectionLoss) and was_active:
                 refresh(lambda: refuse(ErrorCode.REQUEST_TIMED_OUT))
             elif attempt == MAX_ATTEMPTS:
@@ -334,7 +339,7 @@ class Driver:
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 then()
-            elif isinstance(result, NoRoom):
+            elif isinstance(result, NoRoom | TransactionTooLarge | RefusedByEnsemble):
                 # It follows from the image as well when the next plan is through.
                 then()
             else:

@@ -52,11 +52,16 @@ class Connection(Enum):
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's door to threads and sockets: no threads for callbacks, and no connection after the end."""
+    """kazoo's door to threads and sockets: no threads for callbacks, and no connection after the end.
 
-    def __init__(self, connection_timeout_s: float, waiting: Callable[[], None]) -> None:
+    A server that starts may accept a connection and never say a word on it. kazoo would wait for as long as a session
+    lasts, and lose it. Here a third of that is the longest that a server may be silent where it has to speak, so that
+    there is time for another attempt."""
+
+    def __init__(self, settings: ZooKeeperSettings, waiting: Callable[[], None]) -> None:
         super().__init__()
-        self._connection_timeout_s = connection_timeout_s
+        self._connection_timeout_s = settings.connection_timeout_ms / 1000
+        self._silence_s = settings.session_timeout_ms / 3000
         self._waiting = waiting
         self.ended = False
 
@@ -73,6 +78,10 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if self.ended:
             raise OSError("the session is over")
         return super().create_connection(*args, timeout=min(timeout, self._connection_timeout_s), **kwargs)
+
+    def select(self, read: list[Any], write: list[Any], failed: list[Any], timeout: float) -> Any:
+        is_idle = len(read) > 1  # for whatever comes first, a request of ours or word from the server
+        return super().select(read, write, failed, timeout if is_idle else min(timeout, self._silence_s))
 
     def sleep_func(self, seconds: float) -> None:
         """Between attempts to connect."""
@@ -128,7 +137,7 @@ class Session:
         self.session_id = 0
         self.password = b""
         self._unreachable_at = time.monotonic() + settings.connection_timeout_ms / 1000
-        self._handler = _Handler(settings.connection_timeout_ms / 1000, self._waiting)
+        self._handler = _Handler(settings, self._waiting)
         self._client = KazooClient(
             settings.hosts,
             timeout=settings.session_timeout_ms / 1000,

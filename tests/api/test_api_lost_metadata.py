@@ -98,3 +98,63 @@ def test_a_topic_that_was_still_being_made_has_all_its_partitions(new_site: Call
     lose_metadata(site)
     site.start()
     assert partitions_of(site, "t") == 7
+
+
+def lose_directories(site: Site, topic: str, partitions: range) -> None:
+    for index in partitions:
+        path = f"{site.directory / 'data-0'}/{topic}-{index}"
+        for entry in site.disk.list(path):
+            site.disk.remove(f"{path}/{entry.name}")
+        site.disk.remove_dir(path)
+
+
+def test_offsets_are_found_where_the_last_partitions_of_their_topic_are_missing(new_site: Callable[..., Site]) -> None:
+    site = new_site(**SEVEN)
+    site.topic("t")
+    site.ask(10, 4, key_type=0, coordinator_keys=[GROUP])
+    assert commit(site, 42) == OK
+    lose_metadata(site)
+    lose_directories(site, OFFSETS, range(6, 7))
+    site.start()
+    assert (committed(site), partitions_of(site, OFFSETS)) == (42, 7)
+
+
+def test_a_transactional_id_keeps_its_producer_where_the_last_partitions_are_missing(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site(**SEVEN)
+    site.ask(10, 4, key_type=1, coordinator_keys=["g"])
+    before = site.ask(22, 4, transactional_id="g", transaction_timeout_ms=60_000)
+    lose_metadata(site)
+    lose_directories(site, "__transaction_state", range(6, 7))
+    site.start()
+    after = site.ask(22, 4, transactional_id="g", transaction_timeout_ms=60_000)
+    assert (after.error_code, after.producer_id, after.producer_epoch) == (OK, before.producer_id, 1)
+
+
+def test_more_partitions_that_are_set_since_do_not_hide_the_offsets_of_those_that_are_there(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site(**SEVEN)
+    site.topic("t")
+    site.ask(10, 4, key_type=0, coordinator_keys=[GROUP])
+    assert commit(site, 42) == OK
+    lose_metadata(site)
+    site._settings["offsets.topic.num.partitions"] = "50"
+    site.start()
+    assert (committed(site), partitions_of(site, OFFSETS)) == (42, 7)
+
+
+def test_a_partition_whose_directory_cannot_be_opened_counts_among_those_of_its_topic(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    site.topic("t", 3)
+    lose_metadata(site)
+    path = f"{site.directory}/data-0/t-2/partition.metadata"
+    site.disk.remove(path)
+    site.disk.mkdir(path)
+    site.start()
+    assert [line for line in site.notices if "partition 2 of topic t is offline" in line]
+    assert partitions_of(site, "t") == 3
+    site.reports.clear()

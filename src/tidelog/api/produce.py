@@ -314,6 +314,10 @@ class PendingProduce:
                         answer = self._append(name, data, now_ms, checked)
                 except CodedError as error:
                     answer = self._refuse(name, data.index, error)
+                except Exception as broken:
+                    # That partition's trouble alone; and nobody else would answer a request that has waited.
+                    doors.host.report(f"{request} could not be appended to {name}-{data.index}", broken)
+                    answer = self._refuse(name, data.index, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
                 partitions.append(answer)
                 if doors.host.clock.monotonic_ms() >= slice_end_ms:
                     yield None

@@ -8,8 +8,9 @@ A coordinator owns the partitions of its topic that this broker leads. When it b
 partition from its start and replays it; until that is done, the room answers COORDINATOR_LOAD_IN_PROGRESS. A worker
 reads it one chunk at a time, so that a long partition does not block anything.
 
-An append that fails changes nothing: the room says what to answer instead. A commit that takes too long is answered
-with the error for such a wait; the records stay, and a later attempt finds them.
+An append that fails changes nothing: the room says what to answer instead, whatever the reason. A room that has not
+taken in all that was written decides nothing any more. A commit that takes too long is answered with the error for such
+a wait; the records stay, and a later attempt finds them.
 """
 
 from __future__ import annotations
@@ -150,6 +151,9 @@ class Coordination(Generic[D]):
                 flush_due = self._append(decision, guard)
             except CodedError as error:
                 decision = self._room.append_failed(decision, error.code, *self.now())
+            except Exception as broken:
+                self._host.report(f"{self.topic}-{decision.partition} could not be appended to", broken)
+                decision = self._room.append_failed(decision, ErrorCode.UNKNOWN_SERVER_ERROR, *self.now())
         self._set_timers(decision)
         effects = self._effects(decision)
         if flush_due:
@@ -203,17 +207,27 @@ class Coordination(Generic[D]):
         partition = self._data.partition(self.topic, decision.partition)
         now_ms = self._host.clock.wall_ms()
         producer_id = decision.producer_id
-        for records in (decision.records,) if decision.atomic else in_pieces(decision.records):
-            batch = build_batch(
-                [(now_ms, key, value, None) for key, value, _ in records],
-                producer_id=producer_id,
-                producer_epoch=decision.producer_epoch,
-                transactional=producer_id != NO_PRODUCER,
-            )
-            info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
-            for offset, record in enumerate(records, info.first_offset):
-                self._room.replay(decision.partition, record, producer_id, offset)
-            flush_due = flush_due or info.flush_due
+        known_offset = partition.log.log_end_offset
+        try:
+            for records in (decision.records,) if decision.atomic else in_pieces(decision.records):
+                batch = build_batch(
+                    [(now_ms, key, value, None) for key, value, _ in records],
+                    producer_id=producer_id,
+                    producer_epoch=decision.producer_epoch,
+                    transactional=producer_id != NO_PRODUCER,
+                )
+                info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
+                for offset, record in enumerate(records, info.first_offset):
+                    self._room.replay(decision.partition, record, producer_id, offset)
+                known_offset = partition.log.log_end_offset
+                flush_due = flush_due or info.flush_due
+        finally:
+            if partition.log.log_end_offset != known_offset:
+                self._host.notice(
+                    f"{partition.log.name} holds records that its coordinator could not take in: what is kept in it "
+                    "has no coordinator. Restart the broker, so that it is loaded again"
+                )
+                self.removed(decision.partition)
         self._data.appended(partition)
         return flush_due
 

@@ -177,9 +177,7 @@ class PendingProduce:
         at_length = isinstance(work, AtLength)
         lane = doors.unpacking_much if at_length else doors.unpacking
         if not lane.add(self._resumed(job, work, size_bytes, at_length), size_bytes):
-            why = "too many long requests wait to be written"
-            doors.host.notice(f"closing {request.exchange.connection!r}: {why}")
-            request.exchange.close()
+            request.exchange.hang_up("too many long requests wait to be written")
 
     def _resumed(self, job: Job, work: Work | None, size_bytes: int, at_length: bool) -> Job:
         request = self.request

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from tidelog.coordinator.loading import NO_PRODUCER, Loaded, parse
+from tidelog.coordinator.loading import NO_PRODUCER, Chunk, parse
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.deciding.room import Room
 from tidelog.deciding.turn import RequestContext
@@ -28,6 +28,7 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.malformed import WireError
 from tidelog.wire.partitions import TopicPartition
@@ -87,14 +88,16 @@ class Coordination(Generic[D]):
             self._load_ended(partition.index)
             return
 
-        def chunk_read(found: list[Loaded] | None, error: BaseException | None) -> None:
+        def chunk_read(chunk: Chunk | None, error: BaseException | None) -> None:
             if self._owned.get(partition.index) != leader_epoch:
                 return
-            if error is not None or found is None:
+            if error is not None or chunk is None:
                 self._load_failed(partition, offset, error)
                 return
             try:
-                for record, producer_id, at, commit in found:
+                for lost in chunk.lost:
+                    self._batch_lost(partition, *lost)
+                for record, producer_id, at, commit in chunk.found:
                     if record is not None:
                         self._room.replay(partition.index, record, producer_id, at)
                     else:
@@ -113,7 +116,12 @@ class Coordination(Generic[D]):
             self._load_ended(partition.index)
             return
         next_offset = piece.next_offset
-        self._host.workers.in_worker(lambda: parse(piece.read(), offset), chunk_read)
+        self._host.workers.in_worker(lambda: parse(piece.read(), offset, next_offset), chunk_read)
+
+    def _batch_lost(self, partition: Partition, first_offset: int, end_offset: int) -> None:
+        """A batch is damaged, and the others are not. Raises InvalidBatch where they say too little without it."""
+        why = f"the batch with offsets {first_offset} to {end_offset - 1} is not as it was written"
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, why)
 
     def _load_failed(self, partition: Partition, offset: int, error: BaseException | None) -> None:
         """What lives on the partition has no coordinator here; everything else goes on."""
@@ -121,7 +129,8 @@ class Coordination(Generic[D]):
         if isinstance(error, CodedError | WireError | OSError):
             self._host.notice(
                 f"{what} ({error}): what is kept in it has no coordinator. `tidelog doctor --data-dir` of "
-                f"{partition.log.directory.path} names the damaged file and byte"
+                f"{partition.log.directory.path} names the damaged file and byte. Restore {partition.log.path} from a "
+                "backup; or, to give up all that is kept in it, stop the broker and move it away: it is then made anew"
             )
         else:
             self._host.report(what, error)

@@ -44,7 +44,7 @@ def _ids(topic: str, log: Log) -> Iterator[str]:
     offset: int = log.log_start_offset
     try:
         while (piece := log.read(offset, CHUNK_BYTES, log.log_end_offset)) is not None:
-            for record, _, _, _ in parse(piece.read(), offset):
+            for record, _, _, _ in parse(piece.read(), offset, piece.next_offset).found:
                 if record is not None and (id := id_in(record.key)) is not None:
                     yield id
             offset = piece.next_offset

@@ -193,7 +193,7 @@ def test_a_flipped_bit_costs_groups_one_batch_and_never_becomes_another_offset(s
             assert (committed(site), damaged) == ([42], [])
         else:
             assert committed(site) == [41 if number == 2 else 42]
-            assert f"at offsets {number} to {number} is lost" in damaged[0] and "tidelog doctor" in damaged[0]
+            assert f"at offsets {number} to {number} is lost" in damaged[0] and "tidelog doctor --deep" in damaged[0]
     assert committed(site) == [42]
 
 

@@ -128,9 +128,9 @@ class Coordination(Generic[D]):
         what = f"{partition.log.name} cannot be loaded from offset {offset}"
         if isinstance(error, CodedError | WireError | OSError):
             self._host.notice(
-                f"{what} ({error}): what is kept in it has no coordinator. `tidelog doctor --data-dir` of "
-                f"{partition.log.directory.path} names the damaged file and byte. Restore {partition.log.path} from a "
-                "backup; or, to give up all that is kept in it, stop the broker and move it away: it is then made anew"
+                f"{what} ({error}): what is kept in it has no coordinator. {name_the_byte(partition)}. Restore "
+                f"{partition.log.path} from a backup; or, to give up all that is kept in it, stop the broker and move "
+                "it away: it is then made anew"
             )
         else:
             self._host.report(what, error)
@@ -273,6 +273,12 @@ class Coordination(Generic[D]):
         """Monotonic and wall time, as the rooms take them."""
         clock = self._host.clock
         return clock.monotonic_ms(), clock.wall_ms()
+
+
+def name_the_byte(partition: Partition) -> str:
+    """Where a person looks who wants to know what is damaged."""
+    command = f"tidelog doctor --deep --data-dir {partition.log.directory.path}"
+    return f"`{command}`, while the broker is stopped, names the damaged file and byte"
 
 
 def _send(replies: list[Reply]) -> None:

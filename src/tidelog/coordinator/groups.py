@@ -8,7 +8,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.by_name import ByName
 from tidelog.config.group_config import effective_group
 from tidelog.control.model import Topic
-from tidelog.coordinator.coordination import Coordination
+from tidelog.coordinator.coordination import Coordination, name_the_byte
 from tidelog.deciding.decision import Decision
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
@@ -35,8 +35,7 @@ class GroupCoordination(Coordination[Decision]):
         self._host.notice(
             f"{partition.log.name} is damaged, and what stands at offsets {first_offset} to {end_offset - 1} is lost: "
             "groups that have committed nothing since go on from earlier positions, or where they have none from where "
-            f"auto.offset.reset says. `tidelog doctor --data-dir` of {partition.log.directory.path} names the damaged "
-            "file and byte"
+            f"auto.offset.reset says. {name_the_byte(partition)}"
         )
 
     # --- what groups must hear of -------------------------------------------------------------------

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from tidelog.coordinator.loading import NO_PRODUCER, Chunk, parse
+from tidelog.coordinator.loading import NO_PRODUCER, LoadedChunk, parse
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.deciding.room import Room
 from tidelog.deciding.turn import RequestContext
@@ -88,7 +88,7 @@ class Coordination(Generic[D]):
             self._load_ended(partition.index)
             return
 
-        def chunk_read(chunk: Chunk | None, error: BaseException | None) -> None:
+        def chunk_read(chunk: LoadedChunk | None, error: BaseException | None) -> None:
             if self._owned.get(partition.index) != leader_epoch:
                 return
             if error is not None or chunk is None:

@@ -22,13 +22,13 @@ class Loaded(NamedTuple):
     commit: bool = False
 
 
-class Chunk(NamedTuple):
+class LoadedChunk(NamedTuple):
     found: list[Loaded]
     #: the first offset and the one after the last of each batch that is not as it was written
     lost: list[tuple[int, int]]
 
 
-def parse(data: bytes, least_offset: int, next_offset: int) -> Chunk:
+def parse(data: bytes, least_offset: int, next_offset: int) -> LoadedChunk:
     """What a chunk of a coordinator's log says, from `least_offset` to below `next_offset`.
 
     A damaged batch is left out: a flipped bit must not become another offset of a group, or another outcome of a
@@ -53,7 +53,7 @@ def parse(data: bytes, least_offset: int, next_offset: int) -> Chunk:
         found += _read(view[at:end], header, least_offset)
     if end != len(view):
         raise _damaged(f"the batch at offset {reached} is cut short")
-    return Chunk(found, lost)
+    return LoadedChunk(found, lost)
 
 
 def _read(batch: memoryview, header: BatchHeader, least_offset: int) -> Iterator[Loaded]:

@@ -8,7 +8,7 @@ Nothing is decided here. `server` gives a broker its sockets, and everything run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -21,11 +21,13 @@ from tidelog.control.nodes import Endpoint
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
+from tidelog.coordinator.sizing import partitions_of
 from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.group.regex import pattern
 from tidelog.log.directories.judging import judge
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
+from tidelog.log.log import Log
 from tidelog.metadata.store import MetadataStore, StoreRefusal, TreeResult
 from tidelog.node import adoption
 from tidelog.node.assignments import Assignments
@@ -34,7 +36,7 @@ from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.founding import find_cluster
 from tidelog.node.hearing import Hearing
-from tidelog.node.internal_topics import overrides_of
+from tidelog.node.internal_topics import COORDINATOR_TOPICS, internal_topic, overrides_of
 from tidelog.node.joining import JoiningCluster
 from tidelog.node.leaving import Leaving
 from tidelog.node.liveness import Liveness
@@ -171,7 +173,12 @@ class Broker:
             logs.open(self.id, cluster_id, self.host.clock.wall_ms(), placement)
             self.cluster.configs_found = None
             taking = adoption.Adoption(
-                self.id, new_id, self._disk, lambda topic: overrides_of(topic, self.config, brokers=1)
+                self.id,
+                new_id,
+                self._disk,
+                lambda topic: overrides_of(topic, self.config, brokers=1),
+                self._partitions_of,
+                [key for directory in logs.dirs for key in directory.unopened],
             )
             if known is None:
                 ops = taking.all_of(cluster_id, logs.logs.values())
@@ -212,6 +219,12 @@ class Broker:
             done(None)
 
         find_cluster(self._store, None if known else self.cluster.new_id, found)
+
+    def _partitions_of(self, topic: str, logs: Mapping[int, Log], found: int) -> int:
+        """Of a topic that is taken up from its directories, which speak of so many."""
+        if topic not in COORDINATOR_TOPICS:
+            return found
+        return partitions_of(topic, logs, found, internal_topic(topic, self.config, brokers=1).num_partitions)
 
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""

@@ -56,7 +56,8 @@ class Connection:
 class Exchange:
     """What `tidelog.net.exchange` offers, and what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, notices: list[str]) -> None:
+        self._notices = notices
         self.connection = Connection()
         self.on_abandoned: Callable[[], object] | None = None
         self.frame: bytes | None = None
@@ -78,6 +79,10 @@ class Exchange:
     def close(self) -> None:
         assert not self.answered, "answered twice"
         self.closed = True
+
+    def hang_up(self, why: str) -> None:
+        self._notices.append(why)
+        self.close()
 
     def allow_next(self) -> None:
         pass
@@ -222,7 +227,7 @@ class Site:
         message = _build(message_class(name), schema_of(name), fields)
         parts = encode_request(api_key, version, self.correlation_id, client_id, message)
         frame = bytearray(b"".join(bytes(part) for part in parts))
-        exchange = Exchange()
+        exchange = Exchange(self.notices)
         self.dispatch(exchange, memoryview(frame)[4:])  # type: ignore[arg-type]
         return Asked(api_key, version, exchange)
 

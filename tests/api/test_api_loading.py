@@ -9,12 +9,15 @@ import pytest
 from api_site import Site, Workers
 
 from tidelog.coordinator.coordination import CHUNK_BYTES
+from tidelog.wire.batch import iter_headers
 from tidelog.wire.errors import ErrorCode
 
 OK = 0
 NOTHING = -1
 GROUP = "g"
 Identity = tuple[int, int]
+#: where these begin in a batch
+OFFSET, LEADER_EPOCH, CHECKSUM = 0, 12, 17
 
 
 @pytest.fixture
@@ -155,3 +158,80 @@ def test_offsets_of_a_deleted_topic_are_not_given_to_the_next_of_its_name_where_
     assert committed(site, "gone") == [123]
     site.topic("gone")
     assert committed(site, "gone") == [NOTHING]
+
+
+# --- damage -------------------------------------------------------------------------------------------
+
+
+def flips(site: Site, topic: str) -> Iterator[tuple[int, int]]:
+    """Starts the broker with one bit after the other flipped, and says of which batch and of which of its bytes.
+
+    In all batches but the last one, and not in what says where they end: these the log itself checks.
+    """
+    site.stop()
+    stored = site.disk.content(f"{site.directory}/data-0/{topic}-0/{0:020}.log")
+    whole = bytes(stored)
+    for number, (begin, header) in enumerate(list(iter_headers(whole))[:-1]):
+        for byte in (OFFSET, LEADER_EPOCH, *range(CHECKSUM, header.size_bytes, 16)):
+            stored[begin + byte] ^= 4
+            site.notices.clear()
+            site.start()
+            yield number, byte
+            site.stop()
+            stored[:] = whole
+    site.start()
+
+
+def test_a_flipped_bit_costs_groups_one_batch_and_never_becomes_another_offset(site: Site) -> None:
+    commit(site, "t", 41)
+    commit(site, "t", 9, "another")
+    commit(site, "t", 42)
+    commit(site, "t", 10, "another")
+    for number, byte in flips(site, "__consumer_offsets"):
+        damaged = [line for line in site.notices if "__consumer_offsets-0 is damaged" in line]
+        if byte == LEADER_EPOCH:
+            assert (committed(site), damaged) == ([42], [])
+        else:
+            assert committed(site) == [41 if number == 2 else 42]
+            assert f"at offsets {number} to {number} is lost" in damaged[0] and "tidelog doctor --deep" in damaged[0]
+    assert committed(site) == [42]
+
+
+def test_a_flipped_bit_never_becomes_another_state_of_a_transaction(site: Site) -> None:
+    producer_id, epoch = initialise(site)
+    initialise(site)
+    for number, byte in flips(site, "__transaction_state"):
+        assert number == 0
+        (found,) = site.ask(65, 0, transactional_ids=["x"]).transaction_states
+        if byte == LEADER_EPOCH:
+            assert (found.error_code, found.producer_id, found.producer_epoch) == (OK, producer_id, epoch + 1)
+        else:
+            assert found.error_code == ErrorCode.NOT_COORDINATOR
+            assert "__transaction_state-0 cannot be loaded" in site.notices[-1]
+
+
+def test_offsets_of_a_transaction_that_is_damaged_are_not_guessed(site: Site) -> None:
+    identity = initialise(site)
+    commit_in_transaction(site, identity, 0, 5)
+    end(site, identity, commit=True)
+    commit(site, "t", 9, "another")
+    for _, byte in flips(site, "__consumer_offsets"):
+        if byte == LEADER_EPOCH:
+            assert committed(site) == [5]
+        else:
+            assert fetched(site) == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_damaged_partition_that_is_moved_away_is_made_anew_and_has_a_coordinator_again(site: Site) -> None:
+    initialise(site)
+    initialise(site)
+    site.stop()
+    path = f"{site.directory}/data-0/__transaction_state-0"
+    site.disk.content(f"{path}/{0:020}.log")[80] ^= 4
+    site.start()
+    (told,) = [line for line in site.notices if "cannot be loaded" in line]
+    assert f"Restore {path} from a backup" in told and "stop the broker and move it away" in told
+    site.stop()
+    site.disk.rename(path, f"{site.directory}/kept")
+    site.start()
+    assert initialise(site)[1] == 0

@@ -216,3 +216,19 @@ def test_with_every_directory_cordoned_topics_are_refused_and_new_partitions_wai
     assert alter(two, "cordoned.log.dirs", None) == OK
     two.broker.assignments.placing.try_again()
     assert {shown[1:3] for shown in logs_shown(two)} == {("t", 0), ("t", 1)}
+
+
+def test_a_cordon_is_told_of_once_however_often_a_topic_is_asked_for(two: Site) -> None:
+    two.topic("t")
+    assert alter(two, "cordoned.log.dirs", "*") == OK
+    wanted = [{"name": "u", "num_partitions": 5, "replication_factor": 1, "assignments": [], "configs": []}]
+    for _ in range(3):
+        (result,) = two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False).topics
+        assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert len([line for line in two.notices if "cordoned.log.dirs" in line]) == 1
+    assert alter(two, "cordoned.log.dirs", None) == OK
+    two.topic("u")
+    assert alter(two, "cordoned.log.dirs", "*") == OK
+    wanted[0]["name"] = "v"
+    two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False)
+    assert len([line for line in two.notices if "cordoned.log.dirs" in line]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -216,6 +217,8 @@ def test_an_altered_interval_is_kept_within_the_bounds_of_the_broker() -> None:
         ({"log.roll.jitter.ms": "-1"}, "at least 0"),
         ({"cordoned.log.dirs": "/x"}, "must be in log.dirs"),
         ({"cordoned.log.dirs": "*,/x"}, "anything else"),
+        ({"log.dirs": "dd,./dd"}, r"dd and \./dd are the same directory: name it once"),
+        ({"log.dir": "/a,/b/../a/"}, "/a and /b/../a/ are the same directory"),
         ({"group.consumer.assignors": "uniform,acme.Assignor"}, "must be one of uniform, range, not acme.Assignor"),
         ({"group.coordinator.rebalance.protocols": "consumer"}, "classic"),
         ({"broker.id": "-3"}, "at least"),
@@ -348,3 +351,10 @@ def test_one_stored_setting_that_does_not_fit_any_more_leaves_the_others_in_forc
     assert told.startswith("stored configuration cordoned.log.dirs is ignored: ")
     assert (config.get("message.max.bytes"), config.get("log.retention.ms")) == (400, 77)
     assert config.get("cordoned.log.dirs") == ()
+
+
+def test_a_log_directory_that_is_named_a_second_time_by_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with pytest.raises(ConfigError, match="are the same directory"):
+        BrokerConfig.of({"log.dirs": f"{tmp_path}/data,{tmp_path}/link"})

@@ -112,7 +112,7 @@ class Dispatcher:
         try:
             header = decode_request_header(frame)
         except WireError as error:
-            self._hang_up(exchange, f"malformed request header: {error}")
+            exchange.hang_up(f"malformed request header: {error}")
             return
         route = self._find_route(exchange, header)
         if route is not None:
@@ -136,11 +136,9 @@ class Dispatcher:
         if key == ApiKey.PRODUCE:
             self._answer(request, frame, body_at, decode, handler)
         elif len(frame) > most_bytes:
-            self._hang_up(
-                request.exchange, f"{request} has {len(frame)} bytes, and more than {most_bytes} are not read"
-            )
+            request.exchange.hang_up(f"{request} has {len(frame)} bytes, and more than {most_bytes} are not read")
         elif not self._doors.slices.add(self._at_length(request, bytes(frame), body_at, decode, handler), len(frame)):
-            self._hang_up(request.exchange, f"too many long requests wait to be answered before {request}")
+            request.exchange.hang_up(f"too many long requests wait to be answered before {request}")
 
     def _at_length(self, request: Request, frame: bytes, body_at: int, decode: Decode, handler: Handler) -> Job:
         exchange = request.exchange
@@ -149,7 +147,7 @@ class Dispatcher:
         try:
             body, parts = yield lambda: _read(request.api_key, decode, frame, body_at)
         except WireError as error:
-            self._hang_up(exchange, f"malformed {request}: {error}")
+            exchange.hang_up(f"malformed {request}: {error}")
             return
         asked = request if len(parts) == 1 else Answers(request, len(parts))
         try:
@@ -168,7 +166,7 @@ class Dispatcher:
         try:
             message = handler(decode(frame, body_at)[0], request)
         except WireError as error:
-            self._hang_up(request.exchange, f"malformed {request}: {error}")
+            request.exchange.hang_up(f"malformed {request}: {error}")
             return
         except Exception as error:
             self._failed(request, decode(frame, body_at)[0], error)
@@ -190,10 +188,6 @@ class Dispatcher:
         else:
             request.reply(message)
 
-    def _hang_up(self, exchange: Exchange, why: str) -> None:
-        self._doors.host.notice(f"closing {exchange.connection!r}: {why}")
-        exchange.close()
-
     def _find_route(self, exchange: Exchange, header: RequestHeader) -> Route | None:
         key, version = header.api_key, header.api_version
         known = self._routes.get(key << 16 | version)
@@ -203,7 +197,7 @@ class Dispatcher:
         if served is None and not self._doors.controller.is_alone:
             served = PEER_ROUTES.get(key)
         if served is None:
-            self._hang_up(exchange, f"API key {key} is not served")
+            exchange.hang_up(f"API key {key} is not served")
             return None
         if not served.min_version <= version <= served.max_version:
             if key == API_VERSIONS:
@@ -211,9 +205,7 @@ class Dispatcher:
                 exchange.reply(encode_response(key, 0, header.correlation_id, message))
             else:
                 asked = f"{ApiKey(key).name} v{version} from {header.client_id or ''!r}"
-                self._hang_up(
-                    exchange, f"{asked} is not served, versions {served.min_version} to {served.max_version} are"
-                )
+                exchange.hang_up(f"{asked} is not served, versions {served.min_version} to {served.max_version} are")
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         if served.relayed:

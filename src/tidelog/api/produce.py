@@ -177,9 +177,7 @@ class PendingProduce:
         at_length = isinstance(work, AtLength)
         lane = doors.unpacking_much if at_length else doors.unpacking
         if not lane.add(self._resumed(job, work, size_bytes, at_length), size_bytes):
-            why = "too many long requests wait to be written"
-            doors.host.notice(f"closing {request.exchange.connection!r}: {why}")
-            request.exchange.close()
+            request.exchange.hang_up("too many long requests wait to be written")
 
     def _resumed(self, job: Job, work: Work | None, size_bytes: int, at_length: bool) -> Job:
         request = self.request
@@ -314,6 +312,10 @@ class PendingProduce:
                         answer = self._append(name, data, now_ms, checked)
                 except CodedError as error:
                     answer = self._refuse(name, data.index, error)
+                except Exception as broken:
+                    # That partition's trouble alone; and nobody else would answer a request that has waited.
+                    doors.host.report(f"{request} could not be appended to {name}-{data.index}", broken)
+                    answer = self._refuse(name, data.index, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
                 partitions.append(answer)
                 if doors.host.clock.monotonic_ms() >= slice_end_ms:
                     yield None

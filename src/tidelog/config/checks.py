@@ -6,6 +6,7 @@ be changed. The rules are checked at startup and before every change.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tidelog.config.errors import ConfigError, invalid_value
@@ -107,6 +108,7 @@ def _check_log(config: BrokerConfig) -> None:
     if threads and config.get("log.cleaner.dedupe.buffer.size") // threads <= _MEGABYTE:
         name = "log.cleaner.dedupe.buffer.size"
         raise _conflict(config, f"{name} must be more than 1 MiB per cleaner thread", name, "log.cleaner.threads")
+    _check_log_dirs(config)
     cordoned = config.get("cordoned.log.dirs")
     if "*" in cordoned:
         if len(cordoned) > 1:
@@ -114,6 +116,16 @@ def _check_log(config: BrokerConfig) -> None:
     elif strangers := [path for path in cordoned if path not in config.log_dirs]:
         message = f"cordoned.log.dirs must be in log.dirs, which does not contain {', '.join(strangers)}"
         raise _conflict(config, message, "cordoned.log.dirs")
+
+
+def _check_log_dirs(config: BrokerConfig) -> None:
+    """However it is written: a directory that is opened twice would seem to be another broker's."""
+    seen: dict[str, str] = {}
+    for path in config.log_dirs:
+        other = seen.setdefault(os.path.realpath(path), path)
+        if other != path:
+            message = f"{other} and {path} are the same directory: name it once"
+            raise _conflict(config, message, "log.dirs" if config.is_set("log.dirs") else "log.dir")
 
 
 def _check_network(config: BrokerConfig) -> None:

@@ -8,8 +8,9 @@ A coordinator owns the partitions of its topic that this broker leads. When it b
 partition from its start and replays it; until that is done, the room answers COORDINATOR_LOAD_IN_PROGRESS. A worker
 reads it one chunk at a time, so that a long partition does not block anything.
 
-An append that fails changes nothing: the room says what to answer instead. A commit that takes too long is answered
-with the error for such a wait; the records stay, and a later attempt finds them.
+An append that fails changes nothing: the room says what to answer instead, whatever the reason. A room that has not
+taken in all that was written decides nothing any more. A commit that takes too long is answered with the error for such
+a wait; the records stay, and a later attempt finds them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from tidelog.coordinator.loading import NO_PRODUCER, Loaded, parse
+from tidelog.coordinator.loading import NO_PRODUCER, LoadedChunk, parse
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.deciding.room import Room
 from tidelog.deciding.turn import RequestContext
@@ -27,6 +28,7 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.malformed import WireError
 from tidelog.wire.partitions import TopicPartition
@@ -86,14 +88,16 @@ class Coordination(Generic[D]):
             self._load_ended(partition.index)
             return
 
-        def chunk_read(found: list[Loaded] | None, error: BaseException | None) -> None:
+        def chunk_read(chunk: LoadedChunk | None, error: BaseException | None) -> None:
             if self._owned.get(partition.index) != leader_epoch:
                 return
-            if error is not None or found is None:
+            if error is not None or chunk is None:
                 self._load_failed(partition, offset, error)
                 return
             try:
-                for record, producer_id, at, commit in found:
+                for lost in chunk.lost:
+                    self._batch_lost(partition, *lost)
+                for record, producer_id, at, commit in chunk.found:
                     if record is not None:
                         self._room.replay(partition.index, record, producer_id, at)
                     else:
@@ -112,15 +116,21 @@ class Coordination(Generic[D]):
             self._load_ended(partition.index)
             return
         next_offset = piece.next_offset
-        self._host.workers.in_worker(lambda: parse(piece.read(), offset), chunk_read)
+        self._host.workers.in_worker(lambda: parse(piece.read(), offset, next_offset), chunk_read)
+
+    def _batch_lost(self, partition: Partition, first_offset: int, end_offset: int) -> None:
+        """A batch is damaged, and the others are not. Raises InvalidBatch where they say too little without it."""
+        why = f"the batch with offsets {first_offset} to {end_offset - 1} is not as it was written"
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, why)
 
     def _load_failed(self, partition: Partition, offset: int, error: BaseException | None) -> None:
         """What lives on the partition has no coordinator here; everything else goes on."""
         what = f"{partition.log.name} cannot be loaded from offset {offset}"
         if isinstance(error, CodedError | WireError | OSError):
             self._host.notice(
-                f"{what} ({error}): what is kept in it has no coordinator. `tidelog doctor --data-dir` of "
-                f"{partition.log.directory.path} names the damaged file and byte"
+                f"{what} ({error}): what is kept in it has no coordinator. {name_the_byte(partition)}. Restore "
+                f"{partition.log.path} from a backup; or, to give up all that is kept in it, stop the broker and move "
+                "it away: it is then made anew"
             )
         else:
             self._host.report(what, error)
@@ -150,6 +160,9 @@ class Coordination(Generic[D]):
                 flush_due = self._append(decision, guard)
             except CodedError as error:
                 decision = self._room.append_failed(decision, error.code, *self.now())
+            except Exception as broken:
+                self._host.report(f"{self.topic}-{decision.partition} could not be appended to", broken)
+                decision = self._room.append_failed(decision, ErrorCode.UNKNOWN_SERVER_ERROR, *self.now())
         self._set_timers(decision)
         effects = self._effects(decision)
         if flush_due:
@@ -203,17 +216,27 @@ class Coordination(Generic[D]):
         partition = self._data.partition(self.topic, decision.partition)
         now_ms = self._host.clock.wall_ms()
         producer_id = decision.producer_id
-        for records in (decision.records,) if decision.atomic else in_pieces(decision.records):
-            batch = build_batch(
-                [(now_ms, key, value, None) for key, value, _ in records],
-                producer_id=producer_id,
-                producer_epoch=decision.producer_epoch,
-                transactional=producer_id != NO_PRODUCER,
-            )
-            info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
-            for offset, record in enumerate(records, info.first_offset):
-                self._room.replay(decision.partition, record, producer_id, offset)
-            flush_due = flush_due or info.flush_due
+        known_offset = partition.log.log_end_offset
+        try:
+            for records in (decision.records,) if decision.atomic else in_pieces(decision.records):
+                batch = build_batch(
+                    [(now_ms, key, value, None) for key, value, _ in records],
+                    producer_id=producer_id,
+                    producer_epoch=decision.producer_epoch,
+                    transactional=producer_id != NO_PRODUCER,
+                )
+                info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
+                for offset, record in enumerate(records, info.first_offset):
+                    self._room.replay(decision.partition, record, producer_id, offset)
+                known_offset = partition.log.log_end_offset
+                flush_due = flush_due or info.flush_due
+        finally:
+            if partition.log.log_end_offset != known_offset:
+                self._host.notice(
+                    f"{partition.log.name} holds records that its coordinator could not take in: what is kept in it "
+                    "has no coordinator. Restart the broker, so that it is loaded again"
+                )
+                self.removed(decision.partition)
         self._data.appended(partition)
         return flush_due
 
@@ -250,6 +273,12 @@ class Coordination(Generic[D]):
         """Monotonic and wall time, as the rooms take them."""
         clock = self._host.clock
         return clock.monotonic_ms(), clock.wall_ms()
+
+
+def name_the_byte(partition: Partition) -> str:
+    """Where a person looks who wants to know what is damaged."""
+    command = f"tidelog doctor --deep --data-dir {partition.log.directory.path}"
+    return f"`{command}`, while the broker is stopped, names the damaged file and byte"
 
 
 def _send(replies: list[Reply]) -> None:

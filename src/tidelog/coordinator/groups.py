@@ -8,13 +8,14 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.by_name import ByName
 from tidelog.config.group_config import effective_group
 from tidelog.control.model import Topic
-from tidelog.coordinator.coordination import Coordination
+from tidelog.coordinator.coordination import Coordination, name_the_byte
 from tidelog.deciding.decision import Decision
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
 from tidelog.group.topics_image import Topic as GroupTopic
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import OFFSETS_TOPIC
+from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 
 
@@ -26,6 +27,15 @@ class GroupCoordination(Coordination[Decision]):
         config.on_change(
             ["group.consumer.assignment.interval.ms"],
             lambda names: self.room.configure(GroupConfig.from_properties(ByName(config))),
+        )
+
+    def _batch_lost(self, partition: Partition, first_offset: int, end_offset: int) -> None:
+        """Positions are committed again and again, and whoever reads from an earlier one misses nothing: that is
+        better than no group having a position. What transactions have decided is not left to chance in this way."""
+        self._host.notice(
+            f"{partition.log.name} is damaged, and what stands at offsets {first_offset} to {end_offset - 1} is lost: "
+            "groups that have committed nothing since go on from earlier positions, or where they have none from where "
+            f"auto.offset.reset says. {name_the_byte(partition)}"
         )
 
     # --- what groups must hear of -------------------------------------------------------------------

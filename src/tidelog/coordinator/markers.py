@@ -53,6 +53,10 @@ class Markers:
             log_to_flush = self._append(topic, index, ending)
         except CodedError as error:
             done(ErrorCode.NONE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code)
+        except Exception as broken:
+            # Whoever ends the transaction must hear of each of its partitions.
+            self._host.report(f"{topic}-{index} could not take a marker", broken)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             if log_to_flush is None:
                 done(ErrorCode.NONE)

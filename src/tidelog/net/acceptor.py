@@ -182,7 +182,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    self._server.log(f"cannot accept connections for now: {error.strerror}")
+                    self._server.remarks.add("exhausted", f"cannot accept connections for now: {error.strerror}")
                     self._exhausted = True
                     self._rest(self._server.loop.now_ms + self._server.limits.accept_backoff_ms)
                     return
@@ -202,7 +202,7 @@ class Acceptor:
         """Whether one more may come in; if not, the listener rests until that may have changed."""
         server = self._server
         if 0 <= max_connections <= gate.connections:
-            server.log(f"all {max_connections} {what} are taken: new ones wait until one closes")
+            server.remarks.add("full", f"all {max_connections} {what} are taken: new ones wait until one closes")
             gate.full = True
             self._update()
             return False
@@ -222,7 +222,7 @@ class Acceptor:
         allowed = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
         if 0 <= allowed <= count:
             self._server.connections_refused += 1
-            self._server.log(f"closing a connection from {host}: it has {count} already")
+            self._server.remarks.add("address", f"closing a connection from {host}: it has {count} already")
             connected.close()
             return
         self._per_ip[host] = count + 1

@@ -27,7 +27,6 @@ class Admission:
     __slots__ = (
         "_admitted",
         "_limits",
-        "_log",
         "_loop",
         "_most_bytes",
         "_patience",
@@ -36,10 +35,9 @@ class Admission:
         "reserved_bytes",
     )
 
-    def __init__(self, loop: Loop, limits: Limits, log: Callable[[str], object], most_bytes: Callable[[], int]) -> None:
+    def __init__(self, loop: Loop, limits: Limits, most_bytes: Callable[[], int]) -> None:
         self._loop = loop
         self._limits = limits
-        self._log = log
         self._most_bytes = most_bytes
         self.reserved_bytes = 0
         #: since when those that have reserved have, and how much, the first of them first
@@ -90,7 +88,7 @@ class Admission:
             return
         first, (since_ms, _) = next(iter(self._admitted.items()))
         if self._loop.now_ms - since_ms >= self._limits.huge_request_ms:
-            self._log(f"closing {first!r}: its large request has not arrived, and others wait for the memory")
+            first.remark("late", "its large request has not arrived, and others wait for the memory")
             first.close()
         else:
             self._watch_first()

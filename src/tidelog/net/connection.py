@@ -117,6 +117,10 @@ class Connection:
         if not self.closed:
             self._mute = self._loop.timer.add(until_ms, self._unmute)
 
+    def remark(self, kind: str, why: str) -> None:
+        """Tells the operator why this connection is closed; `kind` is what it is about."""
+        self._server.remarks.add(kind, f"closing {self!r}: {why}")
+
     def finish(self) -> None:
         """Dispatch nothing more; close once the requests under way are answered and their answers sent."""
         self._move(Event.DRAIN)
@@ -264,7 +268,7 @@ class Connection:
                 self.close()
                 return
             except TruncatedSliceError as error:
-                self._server.log(f"closing {self!r}: {error}")
+                self.remark("answer", str(error))
                 self.close()
                 return
             if sent:
@@ -414,9 +418,10 @@ class Connection:
         else:
             guess = ""
         largest = self._server.limits.socket_request_max_bytes
-        self._server.log(
-            f"closing {self!r}: a request announced a size of {size} bytes, "
-            f"where {SMALLEST_REQUEST_BYTES} to {largest} are allowed{guess}"
+        self.remark(
+            "request",
+            f"a request announced a size of {size} bytes, "
+            f"where {SMALLEST_REQUEST_BYTES} to {largest} are allowed{guess}",
         )
         self._inbox.clear()
         self._hang_up()  # what the client meant next cannot be known

@@ -74,6 +74,11 @@ class Exchange:
         self._closes = True
         self.reply(last_words)
 
+    def hang_up(self, why: str) -> None:
+        """Close, and tell the operator why."""
+        self.connection.remark("request", why)
+        self.close()
+
     def allow_next(self) -> None:
         """Let the connection's next request be dispatched although this one is not answered yet."""
         self.connection._on_allow_next(self)

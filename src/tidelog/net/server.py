@@ -23,6 +23,7 @@ from tidelog.net.inbox import SMALL_BYTES
 from tidelog.net.limits import Limits
 from tidelog.net.loop import Loop
 from tidelog.net.pool import BufferPool
+from tidelog.net.remarks import Remarks
 from tidelog.net.transport import PlainTransport, TransportOf
 from tidelog.timer import TimerTask
 
@@ -52,9 +53,9 @@ class Server:
         "dispatch",
         "idle_closed",
         "limits",
-        "log",
         "loop",
         "pool",
+        "remarks",
         "requests",
     )
 
@@ -62,7 +63,7 @@ class Server:
         self.loop = loop
         self.limits = limits
         self.dispatch = dispatch
-        self.log = log
+        self.remarks = Remarks(loop, log)
         self.area = memoryview(bytearray(AREA_BYTES))  # where every connection reads; of use within one event only
         self._short_area = self.area[: 2 * SMALL_BYTES]
         self.pool = BufferPool()
@@ -76,9 +77,9 @@ class Server:
         self._connections: dict[Connection, bool] = {}  # to whether it came through a protected listener
         self._drained: Callable[[], object] | None = None
         self._drain_deadline: TimerTask | None = None
-        self._huge = Admission(loop, limits, log, self._most_huge_bytes)
-        self._large = Admission(loop, limits, log, self._most_large_bytes)
-        self._medium = Admission(loop, limits, log, self._most_medium_bytes)
+        self._huge = Admission(loop, limits, self._most_huge_bytes)
+        self._large = Admission(loop, limits, self._most_large_bytes)
+        self._medium = Admission(loop, limits, self._most_medium_bytes)
 
     @property
     def connections(self) -> list[Connection]:
@@ -118,6 +119,7 @@ class Server:
         self._acceptor.close()
         for connection in self.connections:
             connection.close()
+        self.remarks.close()
 
     # -- for the acceptor and the connections -------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class Server:
             others = [other for other, protected in self._connections.items() if not protected]
             if others:
                 quietest = min(others, key=attrgetter("last_active_ms"))
-                self.log(f"closing {quietest!r}: its place is needed for {connection!r}")
+                quietest.remark("place", f"its place is needed for {connection!r}")
                 quietest.close()
 
     def _on_connection_closed(self, connection: Connection) -> None:
@@ -141,6 +143,7 @@ class Server:
             done, self._drained = self._drained, None
             if self._drain_deadline is not None:
                 self._drain_deadline.cancel()
+            self.remarks.close()
             self.loop.call_soon(done)
 
     def _admission_to(self, size_bytes: int) -> Admission | None:

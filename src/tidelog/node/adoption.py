@@ -106,19 +106,27 @@ def new_cluster_id(new_id: Callable[[], bytes]) -> str:
 
 
 class Adoption:
-    """`defaults_of` gives the overrides of a topic that lives without any word of its own, as internal topics do."""
+    """`defaults_of` gives the overrides of a topic that lives without any word of its own, as internal topics do.
+
+    `partitions_of` says how many partitions a topic has, given its logs and how many its directories speak of, and
+    `unopened` are those whose directories are there, but cannot be opened.
+    """
 
     def __init__(
         self,
         broker_id: int,
         new_id: Callable[[], bytes],
         disk: Disk,
-        defaults_of: Callable[[str], Mapping[str, str]] = lambda topic: {},
+        defaults_of: Callable[[str], Mapping[str, str]],
+        partitions_of: Callable[[str, Mapping[int, Log], int], int],
+        unopened: Collection[TopicPartition],
     ) -> None:
         self._broker_id = broker_id
         self._new_id = new_id
         self._disk = disk
         self._defaults_of = defaults_of
+        self._partitions_of = partitions_of
+        self._unopened = unopened
         #: what somebody should hear of
         self.notices: list[str] = []
 
@@ -151,7 +159,9 @@ class Adoption:
         return ops
 
     def _take_up(self, topic: str, found: dict[int, Log], config: Mapping[str, str] | None) -> Iterator[Op]:
-        yield from _topic(topic, found, self._broker_id, self._new_id)
+        indexes = [*found, *(key.partition for key in self._unopened if key.topic == topic)]
+        count = self._partitions_of(topic, found, max(indexes) + 1)
+        yield from _topic(topic, found, count, self._broker_id, self._new_id)
         config = self._defaults_of(topic) or config
         if config:
             yield Create(nodes.config_path("topics", topic), nodes.encode_config(dict(config)))
@@ -164,9 +174,10 @@ def _by_topic(logs: Iterable[Log]) -> dict[str, dict[int, Log]]:
     return by_topic
 
 
-def _topic(topic: str, found: dict[int, Log], broker_id: int, new_id: Callable[[], bytes]) -> Iterator[Op]:
+def _topic(
+    topic: str, found: Mapping[int, Log], count: int, broker_id: int, new_id: Callable[[], bytes]
+) -> Iterator[Op]:
     topic_id = next((log.topic_id for log in found.values() if log.topic_id), None) or draw_id(new_id)
-    count = max(found) + 1
     yield Create(nodes.topic_path(topic), nodes.encode_topic(nodes.TopicNode(topic_id, [(broker_id,)] * count, {}, {})))
     yield Create(nodes.partitions_path(topic))
     for index in range(count):

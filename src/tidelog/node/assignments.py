@@ -7,7 +7,7 @@ told that a partition that is still to be created has no leader here yet, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from tidelog.control.driver import Then
@@ -141,11 +141,13 @@ class Assignments:
         if changed:
             self._groups.topics_changed(changed)
 
-    def _place_all(self, topic: Topic, assignments: Iterable[Assignment]) -> Turns:
+    def _place_all(self, topic: Topic, assignments: Sequence[Assignment]) -> Turns:
+        """The last one first: those that are there serve while others are still made, and if the broker dies meanwhile
+        and its metadata is lost as well, the directories must tell how many partitions the topic has (`adoption`)."""
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.sized(len(topic.partitions))
-        for assigned in assignments:
+        for assigned in reversed(assignments):
             # Without a state it has no leader yet, and its topic perhaps no id: it is told of again.
             if self._cluster.id in assigned.replicas and assigned.partition_epoch != NO_STATE:
                 self.placing.place(topic, assigned)

@@ -23,13 +23,14 @@ from tidelog.wire.partitions import TopicPartition
 class Placing:
     """`bring_up` brings a partition into service, or raises LogError."""
 
-    __slots__ = ("_bring_up", "_cluster", "_host", "_refused")
+    __slots__ = ("_bring_up", "_cluster", "_cordon_told", "_host", "_refused")
 
     def __init__(self, cluster: ClusterView, bring_up: Callable[[Topic, Assignment], None], host: Host) -> None:
         self._cluster = cluster
         self._bring_up = bring_up
         self._host = host
         self._refused: dict[TopicPartition, LogError] = {}
+        self._cordon_told = False
 
     def place(self, topic: Topic, assigned: Assignment) -> None:
         """Brings a partition into service, or remembers why that is not possible."""
@@ -46,12 +47,15 @@ class Placing:
             self._host.report(f"{topic.name}-{assigned.partition_index} cannot be taken up", error)
         else:
             self._refused.pop(key, None)
+            self._cordon_told = False
 
     def _tell(self, name: str, error: LogError) -> None:
+        # A full disk is told of once, for all that it refuses; and so is a cordon, since anybody may ask for a topic.
         if isinstance(error, LogDirCordoned):
-            self._host.notice(f"{name} cannot be created: {error}")
+            if not self._cordon_told:
+                self._cordon_told = True
+                self._host.notice(f"{name} cannot be created, nor can others: {error}")
         elif not isinstance(error, WriteRefused):
-            # A full disk is told of once, for all that it refuses.
             self._host.report(f"{name} cannot be opened", error)
 
     def forget(self, key: TopicPartition) -> None:

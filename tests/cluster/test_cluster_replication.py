@@ -449,7 +449,7 @@ def test_a_hundred_partitions_travel_in_a_fetch_and_those_that_have_nothing_new_
 
     sessions.begin = counted  # type: ignore[method-assign]
     led = next(p for p in cluster[1].node.broker.data.replicas.partitions.values() if p.is_leader)
-    led.append(memoryview(bytearray(batch())), 1, 0)
+    led.append(memoryview(bytearray(batch())), 1, cluster.clock.wall_ms())
     cluster[1].node.broker.data.appended(led)
     cluster.run(300)
     assert led.high_watermark == 1

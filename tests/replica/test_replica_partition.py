@@ -220,6 +220,22 @@ def test_the_controllers_older_word_does_not_undo_the_answer_to_a_proposal() -> 
     assert (partition.isr, partition.partition_epoch) == ((1, 2), 8)
 
 
+def test_being_told_again_of_the_present_state_does_not_end_a_proposal() -> None:
+    """The controller may have accepted it: then the high watermark must wait for the follower that joined."""
+    partition = leader(isr=(1, 2))
+    for broker in (2, 3):
+        partition.record_follower_fetch(broker, 0, 0, 1)
+    proposal = partition.propose_expansion(3, 1, LOCAL_EPOCH)
+    assert proposal is not None
+    partition.in_sync.followers[3].is_awaited = False
+    partition.lead(5, 7, (1, 2, 3), (1, 2), 2)
+    append(partition)
+    partition.record_follower_fetch(2, 1, 0, 2)
+    assert partition.high_watermark == 0
+    partition.settle_isr(proposal, 5, 8, (1, 2, 3))
+    assert partition.isr == (1, 2, 3)
+
+
 # --- leadership
 
 

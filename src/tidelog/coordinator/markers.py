@@ -7,7 +7,7 @@ transaction visible, or drops them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.log.log import Log
@@ -15,7 +15,11 @@ from tidelog.log.producers import AppendOrigin
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
+
+#: for followers to have a marker, after which the coordinator sends it again
+COMMIT_TIMEOUT_MS: Final = 30_000
 
 
 class Ending(Protocol):
@@ -46,9 +50,20 @@ class Markers:
     def write(self, topic: str, index: int, ending: Ending, done: Callable[[ErrorCode], None]) -> None:
         """Ends a transaction on a partition that this broker leads.
 
-        `done` gets NONE when the marker is written, and flushed where that belongs to it. A partition that is gone
+        `done` gets NONE when the marker is committed, and flushed where that belongs to it. A partition that is gone
         needs no marker.
         """
+
+        key = TopicPartition(topic, index)
+
+        def written(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                done(error)
+            elif key not in self._data.replicas.partitions:
+                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it went while its log was flushed
+            else:
+                self._data.when_committed(key, COMMIT_TIMEOUT_MS, done)
+
         try:
             log_to_flush = self._append(topic, index, ending)
         except CodedError as error:
@@ -59,9 +74,9 @@ class Markers:
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             if log_to_flush is None:
-                done(ErrorCode.NONE)
+                written(ErrorCode.NONE)
             else:
-                self._data.flushing.flush(log_to_flush, done)
+                self._data.flushing.flush(log_to_flush, written)
 
     def _append(self, topic: str, index: int, ending: Ending) -> Log | None:
         """The log, where it is to be flushed before anybody hears of the marker."""

@@ -154,6 +154,7 @@ class Partition:
         if not self._is_news(leader_epoch, partition_epoch):
             return
         new_epoch = leader_epoch > self.leader_epoch
+        new_isr = partition_epoch > self.partition_epoch
         assert self.local_id in isr and set(isr) <= set(replicas), f"{self!r} of {replicas} cannot have the ISR {isr}"
         self.leader_id = self.local_id
         self.leader_epoch = leader_epoch
@@ -165,7 +166,10 @@ class Partition:
             self.log.begin_leader_epoch(leader_epoch)
             self.in_sync.begin(followers, isr, now_ms)
         else:
-            self.in_sync.assign(followers, isr)
+            self.in_sync.assign(followers)
+            if new_isr:
+                # Told again of what it knows, it waits on for the answer to its proposal: that may have been accepted.
+                self.in_sync.settle(isr)
         if not self.advance_high_watermark():
             self.set_high_watermark(self.high_watermark)
 
@@ -179,12 +183,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = replicas
-        self.in_sync.assign((), isr)
+        self.in_sync.assign(())
+        self.in_sync.settle(isr)
 
     def retire(self) -> None:
         """Its log is taken out of service: whoever still waits for this partition is told that it is not led here."""
         self.leader_id = NO_LEADER
-        self.in_sync.assign((), ())
+        self.in_sync.assign(())
+        self.in_sync.settle(())
 
     def _is_news(self, leader_epoch: int, partition_epoch: int) -> bool:
         """False for an older state: the answer to a change of the ISR may overtake the controller's word on it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tidelog.log.config import LogConfig
 from tidelog.log.log_dirs import LogDirs
+
+from tidelog.log.config import LogConfig
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas

@@ -38,6 +38,9 @@ class Inbound(Protocol):
     @property
     def closed(self) -> bool: ...
 
+    def remark(self, kind: str, why: str) -> None:
+        """Tells why the connection is closed."""
+
     def _on_answer(self, exchange: Exchange) -> None: ...
 
     def _on_allow_next(self, exchange: Exchange) -> None: ...

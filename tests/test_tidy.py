@@ -19,20 +19,14 @@ FOR_THE_CLUSTER: Final = {
     "tidelog.control.controller.Controller.offline_partitions",
     "tidelog.control.controller.Controller.update_registration",
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
-    "tidelog.node.founding.SEQUENCE",
-    "tidelog.node.founding.choose_broker_id",
 }
 
 #: a disk, a store and a network that tests break at will; they stand where mypy checks them against their interfaces
-FOR_TESTS: Final = {"tidelog.log.memory_disk", "tidelog.metadata.memory", "tidelog.net.memory_network"}
-
-#: the store that a broker of a cluster opens, and its server; `serve` does not open it yet
-NOT_OPENED_YET: Final = {
-    "tidelog.config.zookeeper_settings",
-    "tidelog.metadata.zookeeper",
-    "tidelog.metadata.zookeeper_requests",
+FOR_TESTS: Final = {
+    "tidelog.log.memory_disk",
+    "tidelog.metadata.memory",
     "tidelog.metadata.zookeeper_server",
-    "tidelog.metadata.zookeeper_session",
+    "tidelog.net.memory_network",
 }
 
 #: a library whose users are other people's tests
@@ -112,8 +106,7 @@ def names() -> Names:
 
 
 def ours() -> list[Module]:
-    apart = FOR_TESTS | NOT_OPENED_YET
-    return [module for module in modules() if module.room not in LIBRARIES and module.name not in apart]
+    return [module for module in modules() if module.room not in LIBRARIES and module.name not in FOR_TESTS]
 
 
 def test_every_module_is_on_the_map_with_what_it_says_of_itself() -> None:

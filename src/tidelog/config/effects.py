@@ -45,7 +45,6 @@ REASONS: Final = {
     "timers": "each transaction has its own timer",
     "two-phase": "transactions without a timeout are not supported",
     "unstable": "only released versions are supported",
-    "zookeeper": "there is no ZooKeeper; a broker keeps its own metadata",
 }
 
 #: what settings of the kind REFUSED ask for

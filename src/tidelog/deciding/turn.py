@@ -28,7 +28,7 @@ class RequestContext(NamedTuple):
 
 
 class Refusal(CodedError):
-    """A request that the coordinator turns down; the room shapes it as an answer of the right API.
+    """A request that the coordinator turns down.
 
     `detail` is what the client is told beside the code, where there is more to say.
     """
@@ -60,8 +60,8 @@ class Turn(Decision):
     ordered: bool = False
     undo: list[Undo] = field(default_factory=list)
 
-    def reply(self, ticket: Ticket, outcome: Any) -> None:
-        self.replies.append(Reply(ticket, outcome))
+    def reply(self, ticket: Ticket, message: Any) -> None:
+        self.replies.append(Reply(ticket, message))
 
     def append(self, record: CoordinatorRecord) -> None:
         self.records.append(record)

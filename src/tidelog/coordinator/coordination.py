@@ -234,6 +234,9 @@ class Coordination(Generic[D]):
 
     def _reply_when_committed(self, index: int, replies: list[Reply]) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
+        if index < 0:
+            _send(replies)
+            return
 
         def settled(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:

@@ -30,7 +30,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to the request that came with `ticket`: a response message of wire."""
+    """The answer to the request that came with `ticket`, in the terms of whoever handed the ticket in."""
 
     ticket: Ticket
     message: Any

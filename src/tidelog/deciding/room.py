@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, TimerKey
-from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 D = TypeVar("D", bound=Decision)
@@ -40,5 +39,5 @@ class Room(Protocol[D]):
 
     def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> D: ...
 
-    def failed(self, message: Message, error: ErrorCode) -> Message:
-        """The reply `message` turned into one of its API that tells of `error`."""
+    def failed(self, message: Any, error: ErrorCode) -> Any:
+        """What to reply instead of `message` where `error` befell the records that it tells of."""

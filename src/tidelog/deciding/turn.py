@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
-from tidelog.wire.classes import Message
 from tidelog.wire.errors import CodedError, ErrorCode
 
 
@@ -29,7 +28,7 @@ class RequestContext(NamedTuple):
 
 
 class Refusal(CodedError):
-    """A request that the coordinator turns down; the room shapes it as an answer of the right API.
+    """A request that the coordinator turns down.
 
     `detail` is what the client is told beside the code, where there is more to say.
     """
@@ -61,7 +60,7 @@ class Turn(Decision):
     ordered: bool = False
     undo: list[Undo] = field(default_factory=list)
 
-    def reply(self, ticket: Ticket, message: Message) -> None:
+    def reply(self, ticket: Ticket, message: Any) -> None:
         self.replies.append(Reply(ticket, message))
 
     def append(self, record: CoordinatorRecord) -> None:

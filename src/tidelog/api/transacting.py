@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.coordinator.transactions import CallbackTicket
+from tidelog.api.tickets import AnsweringTicket
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def decide(
 ) -> None:
     """Asks a method of the transaction room; `answer` makes the response from its outcome and the version."""
     transactions = request.doors.transactions
-    ticket = CallbackTicket(lambda outcome: request.reply(answer(outcome, request.version)))
+    ticket: AnsweringTicket[Outcome] = AnsweringTicket(request, answer)
     transactions.carry_out(deciding(ticket, asked, *transactions.now()))
 
 

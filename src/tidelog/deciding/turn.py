@@ -13,18 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.wire.errors import CodedError, ErrorCode
-
-
-class RequestContext(NamedTuple):
-    """Who asks: `client_host` in Kafka's form, a slash before the address (`/127.0.0.1`)."""
-
-    client_id: str
-    client_host: str
-    api_version: int
 
 
 class Refusal(CodedError):

@@ -49,6 +49,9 @@ SHARED_NOUNS: Final = {
     "Workers",
 }
 
+#: rooms that are asked and answer in terms of their own: `api` alone knows what a request or a response looks like
+WITHOUT_REQUESTS: Final = {"group"}
+
 #: modules that are the same kind of thing in each of their rooms
 SAME_KIND: Final = {
     "admin": "what administrators ask of a room",
@@ -56,7 +59,6 @@ SAME_KIND: Final = {
     "config": "what a room reads from the configuration",
     "connection": "one connection, from either end",
     "errors": "what a room raises",
-    "failure": "a coordinator's answers where its records could not be stored",
     "groups": "all groups: deciding about them, running that, asking a broker for it",
     "kernel": "loops over bytes, compiled where possible",
     "kernel_primitives": "the same, where they are not compiled",
@@ -75,6 +77,9 @@ UNUSED_FOR_NOW: Final = {
     # Quotas will mute connections.
     "tidelog.net.connection.Connection._unmute",
     "tidelog.net.connection.Connection.mute",
+    # kazoo calls it to read a reply.
+    "tidelog.metadata.zookeeper_requests.MultiRead.deserialize",
+    "tidelog.metadata.zookeeper_requests._read_part",
     # Codes that a kernel returns and its callers do not name.
     "tidelog.pipeline.read.kernel.FULL",
     "tidelog.pipeline.values.shred.kernel.OK",
@@ -126,6 +131,14 @@ def test_every_definition_has_a_user() -> None:
 
 def test_what_waits_for_the_cluster_is_still_waiting() -> None:
     assert FOR_THE_CLUSTER - {str(definition) for definition in unused(modules(), set())} == set()
+
+
+def test_only_api_shapes_requests_and_responses() -> None:
+    """Messages that a room stores in records are its own business."""
+    known = [use.of for m in modules() if m.room in WITHOUT_REQUESTS for use in m.uses]
+    messages = {of for of in known if of.startswith("tidelog.wire.messages.")}
+    assert messages and [of for of in messages if of.endswith(("Request", "Response"))] == []
+    assert [of for of in known if of == "tidelog.deciding.turn.RequestContext" or of == ".api_version"] == []
 
 
 def test_every_name_that_prose_cites_exists() -> None:

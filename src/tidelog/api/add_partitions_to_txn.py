@@ -32,12 +32,12 @@ def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> messag
             results = _not_attempted(body.v3_and_below_topics, unknown)
             return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     request.doors.transactions.add(
-        additions(body, request.version), lambda results: request.reply(answer(results, request.version))
+        asked(body, request.version), lambda results: request.reply(answer(results, request.version))
     )
     return None
 
 
-def additions(body: messages.AddPartitionsToTxnRequest, version: int) -> list[Addition]:
+def asked(body: messages.AddPartitionsToTxnRequest, version: int) -> list[Addition]:
     """One for each transaction; of several entries for one the last counts."""
     if version < FIRST_BATCHED_VERSION:
         producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)

@@ -9,10 +9,12 @@ group is one that nobody has heard of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.api.operations import GROUP_OPERATIONS
 from tidelog.api.tickets import AnsweringTicket
+from tidelog.group.requests import OffsetToCommit
 from tidelog.log.producers import NO_GUARD
 from tidelog.wire.errors import ErrorCode, KafkaError
 
@@ -38,6 +40,13 @@ class OfTopics(Protocol[Topic]):
     topics: list[Topic]
 
 
+class OffsetOfPartition(Protocol):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
 class Described(Protocol):
     error_code: int
     authorized_operations: int
@@ -48,8 +57,8 @@ def client_host(request: Request) -> str:
     return "/" + request.exchange.connection.peer[0]
 
 
-#: a topic's name, those of its partitions that are answered, and the error code for them -> their answer
-TopicAnswer = Callable[[str, list[int], ErrorCode], Answer]
+#: a topic's name, those of its partitions that are answered, and a code for each of them (or more) -> their answer
+TopicAnswer = Callable[[str, list[int], Iterable[ErrorCode]], Answer]
 
 
 def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswer[Answer]) -> list[Answer]:
@@ -65,12 +74,19 @@ def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswe
             else:
                 missing.append(partition.partition_index)
         if missing:
-            unknown.append(answer(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            unknown.append(answer(topic.name, missing, repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             topic.partitions = present
         if topic.partitions:
             kept.append(topic)
     body.topics = kept
     return unknown
+
+
+def to_commit(partitions: Iterable[OffsetOfPartition]) -> list[OffsetToCommit]:
+    return [
+        OffsetToCommit(p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
+        for p in partitions
+    ]
 
 
 def tell_operations(groups: Iterable[Described]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import decide
+from tidelog.api.grouping import decide, to_commit
 from tidelog.api.tickets import add_topics
 from tidelog.deciding.turn import Refusal
-from tidelog.group.requests import Membership, OffsetCommit, OffsetToCommit, TopicToCommit
+from tidelog.group.requests import Membership, OffsetCommit, TopicToCommit
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -43,19 +43,7 @@ def handle(body: messages.OffsetCommitRequest, request: Request) -> None:
 def asked(body: messages.OffsetCommitRequest, version: int) -> OffsetCommit:
     return OffsetCommit(
         Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch),
-        [
-            TopicToCommit(
-                topic.name,
-                topic.topic_id,
-                [
-                    OffsetToCommit(
-                        p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata or ""
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        [TopicToCommit(topic.name, topic.topic_id, to_commit(topic.partitions)) for topic in body.topics],
         body.retention_time_ms,
         version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
     )

@@ -5,7 +5,6 @@ Partitions that do not exist are answered here; the rest goes to the coordinator
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import decide, take_out_unknown
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def handle(body: messages.OffsetDeleteRequest, request: Request) -> None:
-    unknown = take_out_unknown(body, request, lambda name, indexes, code: _answer(name, indexes, repeat(code)))
+    unknown = take_out_unknown(body, request, _answer)
     deletion = asked(body)
 
     def answer_all(outcome: OffsetsDeleted | Refusal, version: int) -> messages.OffsetDeleteResponse:

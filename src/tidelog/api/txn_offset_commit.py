@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import decide, take_out_unknown
+from tidelog.api.grouping import decide, take_out_unknown, to_commit
 from tidelog.api.tickets import add_topics
 from tidelog.coordinator.transactions import producer_error
 from tidelog.deciding.turn import Refusal
-from tidelog.group.requests import Membership, OffsetToCommit, TopicToCommit, TxnOffsetCommit
+from tidelog.group.requests import Membership, TopicToCommit, TxnOffsetCommit
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
@@ -34,7 +34,7 @@ FIRST_VERSION_WITH_LOADING: Final = 2
 
 def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
     doors = request.doors
-    unknown = take_out_unknown(body, request, lambda name, indexes, code: _answer(name, indexes, repeat(code)))
+    unknown = take_out_unknown(body, request, _answer)
     key = TopicPartition(doors.groups.topic, doors.groups.room.partition_for(body.group_id))
     partition = doors.data.replicas.partitions.get(key)
     if partition is None or not body.topics or not body.group_id:
@@ -97,19 +97,7 @@ def asked(body: messages.TxnOffsetCommitRequest) -> TxnOffsetCommit:
         Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id),
         body.producer_id,
         body.producer_epoch,
-        [
-            TopicToCommit(
-                topic.name,
-                ZERO_UUID,
-                [
-                    OffsetToCommit(
-                        p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata or ""
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        [TopicToCommit(topic.name, ZERO_UUID, to_commit(topic.partitions)) for topic in body.topics],
     )
 
 

@@ -38,6 +38,8 @@ class ClassicState(Enum):
 
 
 _S = ClassicState
+#: looked up once: every commit asks for it
+_EMPTY: Final = _S.EMPTY
 
 # To each state the states that lead to it.
 TRANSITIONS: dict[ClassicState, frozenset[ClassicState]] = {
@@ -181,7 +183,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is _S.EMPTY
+        return self.state is _EMPTY
 
     @property
     def uses_consumer_protocol(self) -> bool:

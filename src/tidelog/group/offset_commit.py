@@ -9,6 +9,7 @@ that it held in that epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
@@ -19,6 +20,12 @@ from tidelog.group.requests import OffsetCommit, OffsetDelete, TopicToCommit, Tx
 from tidelog.group.shard import Shard
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire.errors import ErrorCode
+
+# Constants, because every commit needs them: Python 3.11 is slow to look up a member of an enum.
+_STORED: Final = ErrorCode.NONE
+_TOO_LARGE: Final = ErrorCode.OFFSET_METADATA_TOO_LARGE
+_KEEPS_SESSIONS: Final = (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE)
+_COMPLETING: Final = ClassicState.COMPLETING_REBALANCE
 
 # Raises where one partition may not be committed; None where all may.
 PartitionCheck = Callable[[bytes, int], None] | None
@@ -36,14 +43,13 @@ def _store(
 ) -> OffsetsCommitted:
     wall_ms, limit = turn.wall_ms, shard.config.offset_metadata_max_bytes
     records, image = turn.records, shard.around.topics
-    stored, too_large = ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE
     codes: list[ErrorCode] = []
     for name, topic_id, offsets in topics:
         if topic_id == ZERO_UUID:
             topic_id = image.topic_id(name)
         for partition, offset, leader_epoch, metadata in offsets:
             if len(metadata) > limit:
-                codes.append(too_large)
+                codes.append(_TOO_LARGE)
                 continue
             if check is not None:
                 check(topic_id, partition)
@@ -52,7 +58,7 @@ def _store(
                     group_id, name, partition, offset, leader_epoch, metadata, wall_ms, expire_ms, topic_id
                 )
             )
-            codes.append(stored)
+            codes.append(_STORED)
     return OffsetsCommitted(codes)
 
 
@@ -69,7 +75,7 @@ def _validate_commit(shard: Shard, turn: Turn, request: OffsetCommit) -> Partiti
     if isinstance(group, ConsumerGroup):
         return _validate_consumer(group, member_id, generation, request.knows_member_epochs)
     _validate_classic(group, member_id, instance_id, generation, transactional=False)
-    if group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
+    if group.state in _KEEPS_SESSIONS:
         member = group.members[member_id]
         shard.touch_session(turn, group_id, member_id, member.session_timeout_ms)
     return None
@@ -86,7 +92,7 @@ def _validate_classic(
             raise Refusal(ErrorCode.ILLEGAL_GENERATION)
     elif not transactional and not group.is_empty:
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
-    if not transactional and group.state is ClassicState.COMPLETING_REBALANCE:
+    if not transactional and group.state is _COMPLETING:
         # The generation is right, but its assignment is not known yet: the member should sync first.
         raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)
 

@@ -73,7 +73,20 @@ class Request:
         if not self.exchange.answered:
             self.exchange.reply(parts)
 
+    def count_error(self, code: int) -> None:
+        """One that is answered, of the request or of a part of it."""
+        if self.exchange.meter is not None:
+            self.exchange.meter.failed(code)
+
+    def comes_from_follower(self) -> None:
+        meter = self.exchange.meter
+        if meter is not None and meter.of_followers is not None:
+            self.exchange.meter = meter.of_followers
+
     def encode(self, message: Message) -> list[Part]:
+        code = getattr(message, "error_code", 0)
+        if code:
+            self.count_error(code)
         return encode_response(self.api_key, self.version, self.correlation_id, message)
 
     def no_reply(self) -> None:

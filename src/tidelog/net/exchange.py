@@ -13,18 +13,20 @@ answer given after that is dropped without an error. All of this happens on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from tidelog.net.outbox import Part
 
 if TYPE_CHECKING:
     from tidelog.net.connection import Connection
+    from tidelog.net.meter import Meter
 
 _NOTHING: tuple[Part, ...] = ()
 
 
 class Exchange:
-    __slots__ = ("_answer", "_closes", "connection", "on_abandoned", "received_ms")
+    __slots__ = ("_answer", "_began_ns", "_closes", "connection", "meter", "on_abandoned", "received_ms")
 
     def __init__(self, connection: Connection, received_ms: int) -> None:
         self.connection = connection
@@ -32,6 +34,9 @@ class Exchange:
         self.on_abandoned: Callable[[], object] | None = None
         self._answer: Sequence[Part] | None = None
         self._closes = False
+        #: what its answer is counted with, once it is known what kind of request this is
+        self.meter: Meter | None = None
+        self._began_ns = perf_counter_ns()
 
     @property
     def answered(self) -> bool:
@@ -42,6 +47,11 @@ class Exchange:
         if self._answer is not None:
             raise RuntimeError("this request has been answered already")
         self._answer = parts
+        meter = self.meter
+        if meter is not None:
+            took_ns = perf_counter_ns() - self._began_ns
+            meter.buckets[took_ns.bit_length()] += 1
+            meter.total_ns += took_ns
         self.on_abandoned = None  # it usually refers back to this exchange: let both go without the cyclic collector
         self.connection._on_answer(self)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from struct import Struct
 from struct import error as StructError
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.parts import Answers, parts_of
@@ -104,8 +105,10 @@ class Dispatcher:
             return
         if flexible:
             body_at += 1
-        exchange.meter = meter
-        request = Request(self._doors, exchange, api_key, version, correlation_id, client_id)
+        meter.count = count = meter.count + 1
+        if not count & meter.mask:
+            exchange.meter, exchange.began_ns = meter, perf_counter_ns()
+        request = Request(self._doors, exchange, api_key, version, correlation_id, client_id, meter)
         if len(frame) > short_bytes:
             self._answer_long(request, frame, body_at, handler)
         else:
@@ -119,10 +122,12 @@ class Dispatcher:
             return
         route = self._find_route(exchange, header)
         if route is not None:
-            exchange.meter = route[4]
-            request = Request(
-                self._doors, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
-            )
+            meter = route[4]
+            meter.count = count = meter.count + 1
+            if not count & meter.mask:
+                exchange.meter, exchange.began_ns = meter, perf_counter_ns()
+            key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+            request = Request(self._doors, exchange, key, version, correlation_id, header.client_id, meter)
             if len(frame) > route[3]:
                 self._answer_long(request, frame, header.body_at, route[1])
             else:

@@ -209,7 +209,7 @@ class PendingFetch:
     ) -> messages.FetchResponse.PartitionData:
         response = messages.FetchResponse
         if read is None:
-            self.request.count_error(error)
+            self.request.meter.failed(error)
             self.request.doors.data.replicas.traffic_of(wanted.topic).failed_fetches += 1
             data = response.PartitionData(
                 partition_index=wanted.index, error_code=error, high_watermark=-1, records=EMPTY_RECORDS

@@ -399,7 +399,7 @@ class PendingProduce:
         self.failed = True
         response = messages.ProduceResponse
         code = error.code
-        self.request.count_error(code)
+        self.request.meter.failed(code)
         self.request.doors.data.replicas.traffic_of(name).failed_produces += 1
         refusal = response.PartitionProduceResponse(
             index=index,

@@ -26,7 +26,7 @@ _NOTHING: tuple[Part, ...] = ()
 
 
 class Exchange:
-    __slots__ = ("_answer", "_began_ns", "_closes", "connection", "meter", "on_abandoned", "received_ms")
+    __slots__ = ("_answer", "_closes", "began_ns", "connection", "meter", "on_abandoned", "received_ms")
 
     def __init__(self, connection: Connection, received_ms: int) -> None:
         self.connection = connection
@@ -34,9 +34,9 @@ class Exchange:
         self.on_abandoned: Callable[[], object] | None = None
         self._answer: Sequence[Part] | None = None
         self._closes = False
-        #: what its answer is counted with, once it is known what kind of request this is
+        #: who wants to know how long this takes, and since when
         self.meter: Meter | None = None
-        self._began_ns = perf_counter_ns()
+        self.began_ns = 0
 
     @property
     def answered(self) -> bool:
@@ -47,11 +47,8 @@ class Exchange:
         if self._answer is not None:
             raise RuntimeError("this request has been answered already")
         self._answer = parts
-        meter = self.meter
-        if meter is not None:
-            took_ns = perf_counter_ns() - self._began_ns
-            meter.buckets[took_ns.bit_length()] += 1
-            meter.total_ns += took_ns
+        if self.meter is not None:
+            self.meter.took(perf_counter_ns() - self.began_ns)
         self.on_abandoned = None  # it usually refers back to this exchange: let both go without the cyclic collector
         self.connection._on_answer(self)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     context_settings=dict(CONTEXT),
     epilog=examples(
         "tidelog serve --data-dir data",
-        "tidelog serve --data-dir /var/lib/tidelog --host 0.0.0.0",
+        "tidelog serve --data-dir /var/lib/tidelog --host 0.0.0.0 --http-port 9404",
         "tidelog serve --config server.properties -X log.retention.ms=3600000",
         "KAFKA_NUM_PARTITIONS=3 tidelog serve --port 0",
     ),
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 for any free port.  [default: 9092]")
 @click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Port for /metrics, /livez, /readyz and /version on 127.0.0.1; 0 for any free port.  [default: not served]",
+)
+@click.option(
     "--config", "files", multiple=True, metavar="FILE", help="server.properties or a TOML file; may be repeated."
 )
 @click.option("-X", "flags", multiple=True, metavar="KEY=VALUE", help="Broker setting; may be repeated.")
@@ -43,6 +48,7 @@ def command(
     data_dir: str | None,
     host: str | None,
     port: int | None,
+    http_port: int | None,
     files: tuple[str, ...],
     flags: tuple[str, ...],
     output: str,
@@ -57,6 +63,8 @@ def command(
     from tidelog.config.sources import load
     from tidelog.server import BrokerServer, StartFailed, configure
 
+    if http_port is not None:
+        flags += (f"tidelog.http.port={http_port}",)
     settings = load(files, os.environ, flags)
     config = configure(settings, data_dir, host, port)
     for warning in settings.warnings:
@@ -83,7 +91,14 @@ def _say_ready(server: BrokerServer, output: str) -> None:
     from tidelog.cli.output import json_line
 
     host, port = server.addresses[0]
-    about = {"host": host, "port": port, "broker": server.broker.id, "cluster": server.broker.cluster.cluster_id}
+    about: dict[str, object] = {
+        "host": host,
+        "port": port,
+        "broker": server.broker.id,
+        "cluster": server.broker.cluster.cluster_id,
+    }
+    if server.http_address is not None:
+        about["http"] = "{}:{}".format(*server.http_address)
     click.echo(json_line({"ready": True, **about, "data": [os.path.abspath(path) for path in server.config.log_dirs]}))
 
 

@@ -58,7 +58,7 @@ kafka_network_requestmetrics_requests_total counter request,version
 kafka_network_requestmetrics_errors_total counter request,error
     Errors answered: of whole requests, and of single partitions of Produce and Fetch.
 kafka_network_requestmetrics_totaltimems gauge request,quantile
-    Milliseconds from a request's arrival to its answer, over the last five minutes; waiting for data or replicas counts.
+    Milliseconds from arrival to answer, over the last five minutes; waiting for data or replicas counts.
 kafka_network_requestmetrics_totaltimems_count counter request
     Requests answered, of all versions.
 tidelog_request_duration_seconds histogram request

@@ -1,7 +1,7 @@
 """What requests have to tell: how many, with which errors, and how long they took.
 
 Times are counted since the broker started. Dashboards want quantiles of the recent past: they are those of what was
-counted since the oldest scrape within the last five minutes, interpolated within a bucket of times that lie within a
+counted since the last scrape that is older than five minutes, interpolated within a bucket of times that lie within a
 factor of two.
 """
 
@@ -35,9 +35,9 @@ Buckets = list[int]
 
 
 class RequestMetrics:
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, now_ms: int) -> None:
         self._dispatcher = dispatcher
-        self._history: deque[tuple[int, dict[str, Buckets]]] = deque()
+        self._history: deque[tuple[int, dict[str, Buckets]]] = deque(((now_ms, {}),))
 
     def tell(self, page: Page, now_ms: int) -> None:
         times: dict[str, Buckets] = {}
@@ -53,7 +53,7 @@ class RequestMetrics:
             for code, number in list(meter.errors.items()):
                 errors[request, code] = errors.get((request, code), 0) + number
         for (request, code), number in errors.items():
-            page.add(f"{_PREFIX}errors_total", number, labelled(request=request, error=ErrorCode(code).name))
+            page.add(f"{_PREFIX}errors_total", number, labelled(request=request, error=ErrorCode.of(code).name))
         before = self._remembered(now_ms, times)
         for request, buckets in times.items():
             if not any(buckets):
@@ -61,7 +61,7 @@ class RequestMetrics:
             labels = labelled(request=request)
             page.add(f"{_PREFIX}totaltimems_count", sum(buckets), labels)
             recent = [now - then for now, then in zip(buckets, before.get(request, [0] * BUCKETS), strict=True)]
-            for quantile in QUANTILES:
+            for quantile in QUANTILES if any(recent) else ():
                 took_ms = quantile_ns(recent, float(quantile)) / 1e6
                 page.add(f"{_PREFIX}totaltimems", round(took_ms, 6), labelled(request=request, quantile=quantile))
             if request != "Fetch":  # told as FetchConsumer and FetchFollower, so that sums are right
@@ -77,21 +77,18 @@ class RequestMetrics:
                 yield "FetchFollower", version, meter.of_followers
 
     def _remembered(self, now_ms: int, times: dict[str, Buckets]) -> dict[str, Buckets]:
-        """What was counted when the window began; nothing, for a broker that is younger."""
+        """What was counted when the window began."""
         history = self._history
         while len(history) > 1 and history[1][0] <= now_ms - WINDOW_MS:
             history.popleft()
-        before = history[0][1] if history else {}
-        if not history or now_ms - history[-1][0] >= STEP_MS:
+        if now_ms - history[-1][0] >= STEP_MS:
             history.append((now_ms, times))
-        return before
+        return history[0][1]
 
 
 def quantile_ns(buckets: Buckets, quantile: float) -> float:
-    """The time within which that share of the requests was answered; 0 where there were none."""
+    """The time within which that share of the requests, of which there is at least one, was answered."""
     rank = quantile * sum(buckets)
-    if not rank:
-        return 0.0
     below = 0
     for bits, count in enumerate(buckets):
         if count and below + count >= rank:

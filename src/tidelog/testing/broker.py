@@ -34,7 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+), data (.+)\)\s*")
+READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+)(?:, http (\S+))?, data (.+)\)\s*")
 SERVE = (sys.executable, "-m", "tidelog.cli.main", "serve")
 _TAIL_LINES = 40
 _TAIL_BYTES = 65536

@@ -24,7 +24,7 @@ from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.request import Request
 from tidelog.api.routes import ROUTES
-from tidelog.net.meter import Meter
+from tidelog.net.meter import RequestMeter
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import BytesLike, request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -74,7 +74,7 @@ MAX_ITEMS_OF: Final[dict[int, int]] = {
 Handler = Callable[[Any, Request], "Message | None"]
 Decode = Callable[[BytesLike, int], tuple[Any, int]]
 #: decoder, handler, whether headers have tagged fields, the size up to which a request is short, what counts it
-Route = tuple[Decode, Handler, bool, int, Meter]
+Route = tuple[Decode, Handler, bool, int, RequestMeter]
 #: api key, version, correlation id, length of the client id
 _START: Final = Struct(">hhih").unpack_from
 
@@ -89,7 +89,7 @@ class Dispatcher:
         #: api key << 16 | version -> what answers it; filled on first use
         self._routes: dict[int, Route] = {}
         #: by API key and version, of what was asked so far
-        self.meters: dict[tuple[int, int], Meter] = {}
+        self.meters: dict[tuple[int, int], RequestMeter] = {}
 
     def __call__(self, exchange: Exchange, frame: memoryview) -> None:
         """A request of a kind that was seen before takes the short way; anything unusual the careful one."""
@@ -224,9 +224,9 @@ class Dispatcher:
             return None
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         codec = request_codec(key, version)
-        meter = self.meters[key, version] = Meter()
+        meter = self.meters[key, version] = RequestMeter()
         if key == ApiKey.FETCH:
-            meter.of_followers = Meter()
+            meter.of_followers = RequestMeter()
         route = (codec.decode, handler, codec.flexible, LONG_BYTES_OF.get(key, LONG_BYTES), meter)
         self._routes[key << 16 | version] = route
         return route

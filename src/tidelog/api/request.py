@@ -16,7 +16,7 @@ from tidelog.wire.frame import Part, encode_response
 if TYPE_CHECKING:
     from tidelog.api.doors import Doors
     from tidelog.net.exchange import Exchange
-    from tidelog.net.meter import Meter
+    from tidelog.net.meter import RequestMeter
     from tidelog.timer.slices import Job
     from tidelog.wire.classes import Message
 
@@ -36,7 +36,7 @@ class Request:
         version: int,
         correlation_id: int,
         client_id: str | None,
-        meter: Meter,
+        meter: RequestMeter,
     ) -> None:
         self.doors = doors
         self.exchange = exchange

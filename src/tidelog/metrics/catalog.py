@@ -13,10 +13,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-COUNTER: Final = "counter"
-GAUGE: Final = "gauge"
-HISTOGRAM: Final = "histogram"
-
 #: for each of these there is a total without labels, and a value per topic
 TOPIC_COUNTERS: Final = {
     "messages_in": "kafka_server_brokertopicmetrics_messagesin_total",
@@ -180,11 +176,8 @@ kafka_server_kafkaserver_brokerstate gauge -
     3 while the broker serves, 6 while it stops.
 """
 
-#: of prometheus-client's own collectors
-PROCESS_NAMES: Final = ("process_*", "python_gc_*", "python_info")
 
-
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     name: str
     kind: str
     #: in brackets where there is a total without it
@@ -193,8 +186,8 @@ class Family(NamedTuple):
     section: str
 
 
-def _read(table: str) -> dict[str, Family]:
-    families: dict[str, Family] = {}
+def _read(table: str) -> dict[str, MetricFamily]:
+    families: dict[str, MetricFamily] = {}
     section = name = ""
     for line in table.strip().splitlines():
         if line.startswith("## "):
@@ -203,7 +196,7 @@ def _read(table: str) -> dict[str, Family]:
             families[name] = families[name]._replace(meaning=line.strip())
         else:
             name, kind, labels = line.split()
-            families[name] = Family(name, kind, () if labels == "-" else tuple(labels.split(",")), "", section)
+            families[name] = MetricFamily(name, kind, () if labels == "-" else tuple(labels.split(",")), "", section)
     return families
 
 

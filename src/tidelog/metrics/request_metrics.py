@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidelog.metrics.exposition import labelled
-from tidelog.net.meter import BUCKETS, Meter
+from tidelog.net.meter import BUCKETS, RequestMeter
 from tidelog.wire.apis import APIS, ApiKey
 from tidelog.wire.errors import ErrorCode
 
@@ -42,16 +42,17 @@ class RequestMetrics:
     def tell(self, page: Page, now_ms: int) -> None:
         times: dict[str, Buckets] = {}
         total_ns: dict[str, int] = {}
+        counts: dict[tuple[str, int], int] = {}
         errors: dict[tuple[str, int], int] = {}
         for request, version, meter in self._counted():
-            count = meter.count
-            if count:
-                page.add(f"{_PREFIX}requests_total", count, labelled(request=request, version=version))
+            counts[request, version] = counts.get((request, version), 0) + meter.count
             known = times.setdefault(request, [0] * BUCKETS)
             times[request] = [a + b for a, b in zip(known, meter.buckets, strict=True)]
             total_ns[request] = total_ns.get(request, 0) + meter.total_ns
             for code, number in list(meter.errors.items()):
                 errors[request, code] = errors.get((request, code), 0) + number
+        for (request, version), number in counts.items():
+            page.add(f"{_PREFIX}requests_total", number, labelled(request=request, version=version))
         for (request, code), number in errors.items():
             page.add(f"{_PREFIX}errors_total", number, labelled(request=request, error=ErrorCode.of(code).name))
         before = self._remembered(now_ms, times)
@@ -67,7 +68,7 @@ class RequestMetrics:
             if request != "Fetch":  # told as FetchConsumer and FetchFollower, so that sums are right
                 _tell_histogram(page, request, buckets, total_ns[request])
 
-    def _counted(self) -> Iterator[tuple[str, int, Meter]]:
+    def _counted(self) -> Iterator[tuple[str, int, RequestMeter]]:
         for (key, version), meter in list(self._dispatcher.meters.items()):
             name = APIS[key].name
             yield name, version, meter

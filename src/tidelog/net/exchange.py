@@ -20,7 +20,7 @@ from tidelog.net.outbox import Part
 
 if TYPE_CHECKING:
     from tidelog.net.connection import Connection
-    from tidelog.net.meter import Meter
+    from tidelog.net.meter import RequestMeter
 
 _NOTHING: tuple[Part, ...] = ()
 
@@ -35,7 +35,7 @@ class Exchange:
         self._answer: Sequence[Part] | None = None
         self._closes = False
         #: who wants to know how long this takes, and since when
-        self.meter: Meter | None = None
+        self.meter: RequestMeter | None = None
         self.began_ns = 0
 
     @property

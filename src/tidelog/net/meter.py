@@ -16,7 +16,7 @@ TIMED_SINGLY: Final = 1000
 TIMED_OF: Final = 16
 
 
-class Meter:
+class RequestMeter:
     __slots__ = ("buckets", "count", "errors", "mask", "of_followers", "total_ns")
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Meter:
         #: error code -> how often it was answered
         self.errors: dict[int, int] = {}
         #: counts instead, where the request comes from a follower and that makes a difference
-        self.of_followers: Meter | None = None
+        self.of_followers: RequestMeter | None = None
 
     def took(self, time_ns: int) -> None:
         stands_for = self.mask + 1

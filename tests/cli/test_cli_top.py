@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -47,6 +53,26 @@ def test_it_shows_requests_of_brokers_whose_metrics_it_is_given() -> None:
         (used,) = shown["brokers"]
         assert used["memory_bytes"] > 1_000_000 and used["connections"] == 1 and used["requests_per_s"] > 0
         assert "REQ/S" in Shell(broker.bootstrap)(*ONCE, "-m", broker.http).stdout
+
+
+def test_on_a_terminal_it_goes_on_until_ctrl_c_and_gives_the_screen_back(bootstrap: str) -> None:
+    terminal, inner = pty.openpty()
+    command = [sys.executable, "-m", "tidelog.cli.main", "top", "--interval", "0.1", "-b", bootstrap]
+    process = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=subprocess.DEVNULL)
+    os.close(inner)
+    try:
+        shown = b""
+        while shown.count(b"BROKER") < 2:
+            shown += os.read(terminal, 65536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # the terminal is gone once the process is
+            while data := os.read(terminal, 65536):
+                shown += data
+        assert process.wait(timeout=30) == 130
+        assert shown.startswith(b"\x1b[?1049h") and shown.endswith(b"\x1b[?25h\x1b[?1049l")
+    finally:
+        process.kill()
+        os.close(terminal)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "bootstrap"])

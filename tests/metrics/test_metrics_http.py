@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 from metrics_page import PAGE, with_tables
 
 from tidelog.client import Client
+from tidelog.metrics.catalog import FAMILIES
 from tidelog.metrics.http_server import MAX_CONNECTIONS, MAX_REQUEST_BYTES
 from tidelog.testing.broker import BrokerFailed, RunningBroker
+from tidelog.wire import messages
+from tidelog.wire.frame import encode_request
 
 
 def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -114,6 +119,27 @@ def test_those_who_never_read_keep_nobody_out(broker: RunningBroker, http_port: 
     assert get(http_port, "/metrics")[0] == 200
 
 
+def test_a_broker_that_stops_is_alive_and_not_ready() -> None:
+    with RunningBroker({"tidelog.http.port": "0"}) as stopping, Client(stopping.bootstrap) as client:
+        assert stopping.http is not None
+        port = int(stopping.http.rpartition(":")[2])
+        client.produce("t", [b"x"])
+        request = messages.FetchRequest
+        wanted = request.FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=100)
+        topics = [request.FetchTopic(topic="t", partitions=[wanted])]
+        waits = request(replica_id=-1, max_wait_ms=60_000, min_bytes=1, max_bytes=100, topics=topics)
+        # A request under way, which is answered before the broker goes.
+        with raw(stopping.port, *map(bytes, encode_request(1, 11, 1, "test", waits))):
+            while get(port, "/metrics")[1].find("\ntidelog_parked_requests 1\n") < 0:
+                pass
+            os.kill(stopping.pid, signal.SIGTERM)
+            while (ready := get(port, "/readyz"))[0] == 200:
+                pass
+            assert ready == (503, '{"ready": false, "why": "the broker is stopping"}\n')
+            assert get(port, "/livez")[0] == 200
+        assert stopping.stop() == 0
+
+
 def test_nothing_is_served_unless_it_is_asked_for() -> None:
     with RunningBroker() as quiet:
         assert quiet.http is None
@@ -129,10 +155,6 @@ def test_every_metric_stands_on_the_page_as_it_is_defined() -> None:
 
 
 def test_alerts_name_metrics_that_exist() -> None:
-    import re
-
-    from tidelog.metrics.catalog import FAMILIES
-
-    text = Path(PAGE).read_text()
+    text = PAGE.read_text()
     for name in set(re.findall(r"\b(?:kafka|tidelog)_[a-z_]+\b", text)) - {"kafka_exporter"}:
         assert name in FAMILIES or name.removesuffix("_bucket") in FAMILIES or name.endswith("_"), name

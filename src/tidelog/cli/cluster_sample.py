@@ -68,7 +68,7 @@ def take_sample(client: Client, addresses: Iterable[str]) -> Sample:
         time.monotonic(),
         cluster,
         info,
-        client.cluster.retrying(lambda: end_offsets(client.cluster, info.topics.values())),
+        end_offsets(client.cluster, info.topics.values()),
         {node: _sizes(client, node) for node in sorted(cluster.nodes)},
         _groups(client),
         dict(map(_scrape, addresses)),

@@ -86,7 +86,11 @@ def end_offsets(cluster: Cluster, topics: Iterable[TopicInfo]) -> dict[TopicPart
     for leader, wanted_of in by_leader.items():
         listed = [request.ListOffsetsTopic(name=name, partitions=wanted) for name, wanted in wanted_of.items()]
         message = request(replica_id=-1, topics=listed, timeout_ms=int(cluster.request_timeout_s * 800))
-        for answered in cluster.broker(leader).call(ApiKey.LIST_OFFSETS, message).topics:
+        try:
+            answer = cluster.broker(leader).call(ApiKey.LIST_OFFSETS, message)
+        except ClientError:
+            continue
+        for answered in answer.topics:
             for result in answered.partitions:
                 if not result.error_code:
                     found[TopicPartition(answered.name, result.partition_index)] = result.offset

@@ -36,7 +36,7 @@ class Exchange:
         self._closes = False
         #: who wants to know how long this takes, and since when
         self.meter: RequestMeter | None = None
-        self.began_ns = 0
+        self.began_ns: int
 
     @property
     def answered(self) -> bool:

@@ -50,6 +50,8 @@ def handle(body: messages.FetchRequest, request: Request) -> messages.FetchRespo
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if request.version >= 15 and body.replica_state is not None:
         body.replica_id = body.replica_state.replica_id
+    if body.replica_id >= 0:
+        request.comes_from_follower()
     if body.isolation_level >> 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {body.isolation_level}")
     context = doors.data.fetch_sessions.begin(
@@ -291,6 +293,8 @@ class PendingFetch:
     ) -> messages.FetchResponse.PartitionData:
         response = messages.FetchResponse
         if read is None:
+            self.request.meter.failed(error)
+            self.request.doors.data.replicas.traffic_of(wanted.topic).failed_fetches += 1
             data = response.PartitionData(
                 partition_index=wanted.index, error_code=error, high_watermark=-1, records=EMPTY_RECORDS
             )
@@ -312,6 +316,11 @@ class PendingFetch:
             aborted_transactions=None,
             records=EMPTY_RECORDS if read.slice is None else read.slice,
         )
+        if read.slice is not None and partition is not None:
+            if self.to_log_end:
+                partition.traffic.replication_bytes_out += read.slice.size_bytes
+            else:
+                partition.traffic.bytes_out += read.slice.size_bytes
         if read.diverging_epoch is not None:
             epoch, end_offset = read.diverging_epoch
             data.diverging_epoch = response.EpochEndOffset(epoch=epoch, end_offset=end_offset)

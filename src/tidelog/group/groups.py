@@ -87,6 +87,10 @@ class Groups:
 
     # -- coming and going of partitions --------------------------------------------------------------------------
 
+    def loaded(self) -> list[Shard]:
+        """The partitions that this broker answers for, to be looked at."""
+        return self._shards.active()
+
     def load_begin(self, partition: int, leader_epoch: int) -> Decision:
         """Whoever waits here since an earlier time is sent away."""
         dropped = self.unload(partition)

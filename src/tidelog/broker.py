@@ -38,7 +38,7 @@ from tidelog.node.founding import find_cluster
 from tidelog.node.hearing import Hearing
 from tidelog.node.internal_topics import COORDINATOR_TOPICS, internal_topic, overrides_of
 from tidelog.node.joining import JoiningCluster
-from tidelog.node.leaving import Leaving
+from tidelog.node.leaving import LeavingCluster
 from tidelog.node.liveness import Liveness
 from tidelog.node.log_level import LogLevel
 from tidelog.node.rejoining import Rejoining
@@ -280,7 +280,7 @@ class Broker:
         if self.voice is None:
             done()
         else:
-            Leaving(self.controller, self.config, self.host).leave(done)
+            LeavingCluster(self.controller, self.config, self.host).leave(done)
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""

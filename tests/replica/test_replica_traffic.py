@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.log.log_dirs import LogDirs
-
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas
@@ -49,21 +48,3 @@ def test_a_partition_that_leaves_takes_nothing_from_its_topic() -> None:
     assert site.replicas.traffic["t"].messages_in == 6
     site.replicas.remove("t", 1)
     assert not site.replicas.traffic and site.replicas.past.messages_in == 6
-
-
-def test_a_leader_counts_each_time_that_its_isr_shrinks_or_expands() -> None:
-    site = Site()
-    partition = site.lead("t")
-    seen = []
-    for epoch, isr in enumerate([(HERE,), (HERE,), (HERE, OTHER), (HERE,)], 1):
-        site.replicas.follow_assignment(partition, Assigned(isr, epoch), 0)
-        seen.append((site.replicas.isr_shrinks, site.replicas.isr_expands))
-    assert seen == [(1, 0), (1, 0), (1, 1), (2, 1)]
-
-
-def test_what_another_leader_does_with_the_isr_is_not_counted() -> None:
-    site = Site()
-    partition = site.lead("t")
-    site.replicas.follow_assignment(partition, Assigned((OTHER,), 1, leader=OTHER, leader_epoch=6), 0)
-    site.replicas.follow_assignment(partition, Assigned((HERE, OTHER), 2, leader_epoch=7), 0)
-    assert (site.replicas.isr_shrinks, site.replicas.isr_expands) == (0, 0)

@@ -317,7 +317,7 @@ class PendingFetch:
             records=EMPTY_RECORDS if read.slice is None else read.slice,
         )
         if read.slice is not None and partition is not None:
-            if self.to_log_end:
+            if self.follower is not None:
                 partition.traffic.replication_bytes_out += read.slice.size_bytes
             else:
                 partition.traffic.bytes_out += read.slice.size_bytes

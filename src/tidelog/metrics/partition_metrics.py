@@ -12,6 +12,7 @@ from tidelog.replica.traffic import Traffic
 if TYPE_CHECKING:
     from tidelog.metrics.exposition import Page
     from tidelog.node.data_plane import DataPlane
+    from tidelog.node.isr_changes import IsrChanges
     from tidelog.replica.partition import Partition
     from tidelog.timer.slices import Job
 
@@ -20,8 +21,9 @@ SLICE_ITEMS: Final = 100
 
 
 class PartitionMetrics:
-    def __init__(self, data: DataPlane) -> None:
+    def __init__(self, data: DataPlane, isr_changes: IsrChanges) -> None:
         self._data = data
+        self._isr_changes = isr_changes
 
     def tell(self, page: Page) -> Job:
         yield from self._topics(page)
@@ -42,8 +44,8 @@ class PartitionMetrics:
                 yield None
         for attribute, name in (TOPIC_COUNTERS | BROKER_COUNTERS).items():
             page.add(name, getattr(total, attribute))
-        page.add("kafka_server_replicamanager_isrshrinks_total", replicas.isr_shrinks)
-        page.add("kafka_server_replicamanager_isrexpands_total", replicas.isr_expands)
+        page.add("kafka_server_replicamanager_isrshrinks_total", self._isr_changes.shrinkages)
+        page.add("kafka_server_replicamanager_isrexpands_total", self._isr_changes.expansions)
 
     def _partitions(self, page: Page) -> Job:
         known = list(self._data.replicas.partitions.values())

@@ -12,7 +12,7 @@ from tidelog.timer.host import Host
 from tidelog.wire.partitions import TopicPartition
 
 
-class Leaving:
+class LeavingCluster:
     def __init__(self, controller: ControllerDoor, config: BrokerConfig, host: Host) -> None:
         self._controller = controller
         self._config = config

@@ -30,7 +30,7 @@ class Assignment(Protocol):
 
 
 class Replicas:
-    __slots__ = ("isr_expands", "isr_shrinks", "local_id", "partitions", "past", "traffic")
+    __slots__ = ("local_id", "partitions", "past", "traffic")
 
     def __init__(self, local_id: int) -> None:
         self.local_id = local_id
@@ -39,9 +39,6 @@ class Replicas:
         #: by topic; and of topics that are gone, or never were
         self.traffic: dict[str, Traffic] = {}
         self.past = Traffic()
-        #: of partitions while this broker leads them
-        self.isr_shrinks = 0
-        self.isr_expands = 0
 
     def place(self, topic_id: bytes, log: Log, high_watermark: int) -> Partition:
         """A partition with a log on this broker; `high_watermark` is what was last checkpointed for it."""
@@ -55,8 +52,6 @@ class Replicas:
     def follow_assignment(self, partition: Partition, assigned: Assignment, now_ms: int) -> None:
         """The controller's word on who leads; one that is older than what is known changes nothing."""
         if assigned.leader == self.local_id:
-            if partition.is_leader:
-                self.isr_changes(len(partition.isr), len(assigned.isr))
             partition.lead(assigned.leader_epoch, assigned.partition_epoch, assigned.replicas, assigned.isr, now_ms)
         else:
             partition.resign(
@@ -74,11 +69,6 @@ class Replicas:
     def traffic_of(self, topic: str) -> Traffic:
         """Where a request that names the topic is counted."""
         return self.traffic.get(topic, self.past)
-
-    def isr_changes(self, before: int, after: int) -> None:
-        """The ISR of a partition that this broker leads grows or shrinks to so many."""
-        self.isr_shrinks += after < before
-        self.isr_expands += after > before
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.key: partition.high_watermark for partition in self.partitions.values()}

@@ -173,8 +173,8 @@ class ToldBroker:
         if code == ErrorCode.NONE:
             if self._current is said:
                 self._current = None
-            self._acknowledged(said.ordinal)
             self._speak()
+            self._acknowledged(said.ordinal)
         elif code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._voice.deposed()
         elif code == ErrorCode.STALE_BROKER_EPOCH:

@@ -6,6 +6,7 @@ import pytest
 
 from broker_cluster import BrokerCluster
 from tidelog.control.leadership import IsrChange, IsrResult
+from tidelog.net.memory_network import Weather
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
@@ -148,18 +149,25 @@ def test_a_leader_changes_its_isr_wherever_the_controller_is_and_hears_what_is_w
     cluster.check()
 
 
-def test_producer_ids_of_two_brokers_never_meet() -> None:
-    cluster = BrokerCluster(3)
+@pytest.mark.parametrize("seed", range(3))
+def test_producer_ids_of_two_brokers_never_meet_whatever_is_lost(seed: int) -> None:
+    weather = Weather(longest_ms=40, lost_share=0.05, breaking_share=0.05)
+    cluster = BrokerCluster(3, seed, weather=weather)
     taken: list[int] = []
-    for node in cluster.nodes.values():
-        ids = node.broker.producer_ids
-        for _ in range(1_500):
-            while (taking := ids.take()) is None:
-                ready: list[bool] = []
-                ids.when_ready(lambda ready=ready: ready.append(True))
-                cluster.run_until(lambda ready=ready: bool(ready))
-            taken.append(taking)
-    assert len(set(taken)) == len(taken)
+    for round_ in range(3):
+        for node in list(cluster.nodes.values()):
+            ids = node.broker.producer_ids
+            for _ in range(1_100 if node in cluster.nodes.values() else 0):
+                while (taking := ids.take()) is None:
+                    ready: list[bool] = []
+                    ids.when_ready(lambda ready=ready: ready.append(True))
+                    if round_ == 1 and node is not cluster.controller and len(cluster.nodes) == 3:
+                        cluster.kill(cluster.controller.id)
+                    cluster.run_until(lambda ready=ready: bool(ready))
+                taken.append(taking)
+        for broker_id in {0, 1, 2} - cluster.nodes.keys():
+            cluster.start(broker_id)
+    assert len(set(taken)) == len(taken) > 8_000
     cluster.check()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from replica_cluster import ReplicaCluster, batch, content, values
 
+from tidelog.log.producers import NOT_REQUIRED
 from tidelog.wire.errors import ErrorCode
 
 
@@ -454,3 +455,30 @@ def test_a_hundred_partitions_travel_in_a_fetch_and_those_that_have_nothing_new_
     cluster.run(300)
     assert led.high_watermark == 1
     assert max(sizes) == 1, sizes
+
+
+# --- what the broker writes itself
+
+
+class Ending:
+    """A transaction that a coordinator ends."""
+
+    producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = 9, 0, 0, True, 0
+
+
+def test_a_transaction_marker_counts_when_the_isr_has_it(cluster: ReplicaCluster) -> None:
+    cluster.topic(replicas=(1, 2))
+    written = bytes(batch(1, b"in a transaction", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
+    partition = cluster[1].partition()
+    partition.append(memoryview(bytearray(written)), -1, cluster.clock.wall_ms(), guard=NOT_REQUIRED)
+    cluster[1].node.broker.data.appended(partition)
+    cluster.run(50)
+    cluster.separate(1, 2)
+    done: list[ErrorCode] = []
+    cluster[1].node.broker.markers.write("t", 0, Ending(), done.append)
+    cluster.run(300)
+    assert not done and partition.last_stable_offset == 0
+    cluster.join(1, 2)
+    cluster.run_until(lambda: bool(done))
+    assert done == [ErrorCode.NONE]
+    assert partition.last_stable_offset == 2

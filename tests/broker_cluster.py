@@ -22,6 +22,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.errors import ApiError
 from tidelog.control.image import Image, changes_of_tree
+from tidelog.control.leadership import IsrChange
 from tidelog.control.nodes import Endpoint
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
@@ -283,6 +284,26 @@ class BrokerCluster:
 
     def agree(self) -> None:
         self.run_until(self.is_agreed)
+
+    def bring_in_sync(self) -> None:
+        """Waits until all live replicas are in their ISR. Their leaders are made to say so: what tests of the
+        controller need of followers is not that they copy, but that they count."""
+        while change := self._next_expansion():
+            leader, wanted = change
+            results: list[object] = []
+            self.nodes[leader].broker.controller.alter_partition([wanted], results.append)
+            self.run_until(lambda results=results: bool(results))  # type: ignore[misc]
+        self.agree()
+
+    def _next_expansion(self) -> tuple[int, IsrChange] | None:
+        stored = self.stored
+        for topic in stored.topics.values():
+            for p in topic.partitions:
+                isr = [(r, stored.brokers[r].epoch) for r in p.replicas if r in stored.brokers]
+                if p.leader in self.nodes and len(isr) > len(p.isr):
+                    epochs = p.leader_epoch, p.partition_epoch
+                    return p.leader, IsrChange(topic.topic_id, p.partition_index, *epochs, isr)
+        return None
 
     # --- asking -------------------------------------------------------------------------------------
 

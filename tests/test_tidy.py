@@ -16,7 +16,6 @@ from source_tree import ROOT, Module, Names, modules, unused
 
 #: what a cluster of several brokers will call; the rooms that decide are ready for it
 FOR_THE_CLUSTER: Final = {
-    "tidelog.control.controller.Controller.balance_leaders",
     "tidelog.control.controller.Controller.offline_partitions",
     "tidelog.control.controller.Controller.update_registration",
     "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",

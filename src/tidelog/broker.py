@@ -75,12 +75,11 @@ class Broker:
         self._disk = disk
         #: the way to the other brokers
         self.requester: Requester = requester or NoPeers()
-        self.cluster = ClusterView(config, store, host, random)
+        self.cluster = ClusterView(config, store, host, random, is_shared=not is_alone)
         peers = None if is_alone else self.requester
         self.controller = ControllerDoor(self.cluster, peers, host)
         self.hearing = Hearing(self.cluster)
         self.voice = None if peers is None else Voice(self.cluster, peers, host)
-        self.cluster.driver.is_shared = not is_alone
         if self.voice is not None:
             self.cluster.driver.on_image = self._image_changed
             self.cluster.when_heard = self.voice.when_heard
@@ -175,9 +174,19 @@ class Broker:
         self._store.tree("/", loaded)
 
     def _open_among_others(self, done: Callable[[str | None], None]) -> None:
-        def found(cluster_id: str | StoreRefusal) -> None:
+        known = adoption.written_by(self._disk, self.config.log_dirs)
+
+        def found(cluster_id: str | StoreRefusal | None) -> None:
             if isinstance(cluster_id, StoreRefusal):
                 done(cluster_id.path)
+                return
+            if cluster_id is None:
+                assert known is not None, "a cluster is founded where none is known"
+                # Everything in the directories would be taken for deleted.
+                done(
+                    f"the log directories belong to cluster {known.cluster_id}, and the metadata store knows no "
+                    "cluster. Restore the store, or connect to the right one; to begin anew, use empty directories"
+                )
                 return
             logs = self.data.logs
             try:
@@ -189,8 +198,7 @@ class Broker:
                 self.host.notice(notice)
             done(None)
 
-        known = adoption.written_by(self._disk, self.config.log_dirs)
-        find_cluster(self._store, known.cluster_id if known else None, self.cluster.new_id, found)
+        find_cluster(self._store, None if known else self.cluster.new_id, found)
 
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""

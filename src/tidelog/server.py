@@ -4,8 +4,9 @@ Start: the metadata store is opened (which locks it), the log directories are lo
 bound, the broker registers and opens its partitions, and only then are connections accepted. When the ready line is
 printed, clients can produce.
 
-Stop (SIGTERM, SIGINT): no new connections are accepted, requests in progress are answered, logs are flushed and closed,
-and the store is closed. A second signal does not wait for the clients.
+Stop (SIGTERM, SIGINT): a broker among others has its leaders moved away first. Then no new connections are accepted,
+requests in progress are answered, logs are flushed and closed, and the store is closed. A second signal does not wait
+for the clients.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class BrokerServer:
             self.loop.stop()
             return
         self._stopping = True
-        self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS)
+        self.broker.leave(lambda: self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS))
 
     def _fail(self, reason: str) -> None:
         """This broker cannot go on: clients are better served by its absence, which they know how to handle."""

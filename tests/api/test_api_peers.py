@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -45,7 +46,7 @@ class Asking:
 
 
 @pytest.fixture
-def asking(tmp_path: Path) -> Asking:
+def asking(tmp_path: Path) -> Iterator[Asking]:
     made = Asking(tmp_path)
     yield made
     assert made.site.reports == []
@@ -97,3 +98,16 @@ def test_a_link_that_closes_lets_go_of_a_fetch_that_waits(asking: Asking) -> Non
     asking.link.close()
     asking.run()
     assert len(parking) == 0
+
+
+def test_a_broker_is_reached_at_the_listener_between_brokers_and_nowhere_else(tmp_path: Path) -> None:
+    registered = Site(tmp_path / "a", {}).broker.cluster
+    assert registered.peer(BROKER) == PeerAddress(BROKER, "127.0.0.1", 9092)
+    assert registered.peer(BROKER + 1) is None
+    elsewhere = {
+        "listeners": "PLAINTEXT://127.0.0.1:9092,INSIDE://127.0.0.1:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+    }
+    # It has registered with a listener for clients only.
+    assert Site(tmp_path / "b", elsewhere).broker.cluster.peer(BROKER) is None

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from broker_cluster import BrokerCluster
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.sources import load
+from tidelog.control.errors import ApiError
+from tidelog.log.memory_disk import MemoryDisk
+from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
+from tidelog.metadata.store import TreeResult
+from tidelog.node.founding import choose_broker_id
+from tidelog.peers.requester import Failure, FailureKind
 from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
 
 
 def test_three_brokers_that_start_on_an_empty_store_all_serve_one_cluster() -> None:
@@ -15,4 +28,133 @@ def test_three_brokers_that_start_on_an_empty_store_all_serve_one_cluster() -> N
         told = cluster.ask(broker_id, messages.MetadataRequest(topics=[]))
         assert sorted(node.node_id for node in told.brokers) == [0, 1, 2]
         assert told.controller_id == cluster.controller.id
+    cluster.check()
+
+
+def test_only_the_controller_reads_the_tree_and_watches_more_than_the_election(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: dict[int, set[str]] = {}
+    tree = MemoryStore.tree
+
+    def recorded(store: MemoryStore, path: str, done: Callable[[TreeResult], None]) -> None:
+        read.setdefault(store.session_id, set()).add(path)
+        tree(store, path, done)
+
+    monkeypatch.setattr(MemoryStore, "tree", recorded)
+    cluster = BrokerCluster(3)
+    cluster.create("t", 3, 3)
+    cluster.kill(cluster.followers[0].id)
+    cluster.agree()
+    for node in cluster.nodes.values():
+        watched = set(node.broker.cluster.driver._watches)
+        assert ("/" in read.get(node.store.session_id, ())) is node.is_controller
+        assert (watched == {"/controller"}) is not node.is_controller
+    cluster.check()
+
+
+def test_a_broker_that_was_killed_waits_for_its_former_session_to_end() -> None:
+    cluster = BrokerCluster(3)
+    dead = cluster.kill(1, expire=False)
+    node = cluster.begin(1)
+    cluster.run(5_000)
+    assert not node.is_ready and node.failure is None
+    assert any("still registered" in notice for notice in node.notices)
+    cluster.expire(dead)
+    cluster.run_until(lambda: node.is_ready)
+    cluster.agree()
+    cluster.check()
+
+
+def test_a_second_broker_with_the_same_id_is_refused_after_a_session_time_out() -> None:
+    cluster = BrokerCluster(2)
+    other = MemoryDisk()
+    cluster.disks[1], first = other, cluster.nodes.pop(1)
+    twin = cluster.begin(1)
+    began_ms = cluster.clock.now_ms
+    cluster.run_until(lambda: twin.failure is not None)
+    assert isinstance(twin.failure, ApiError)
+    assert twin.failure.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert cluster.clock.now_ms - began_ms >= 18_000
+    assert first.image.brokers.keys() == {0, 1}
+
+
+def test_directories_of_another_cluster_are_refused() -> None:
+    cluster, other = BrokerCluster(1), BrokerCluster(1, seed=2)
+    cluster.kill(0)
+    other.kill(0)
+    other.disks[0] = cluster.disks[0]
+    node = other.begin(0)
+    other.run(1_000)
+    assert isinstance(node.failure, str) and "belongs to node 0 of cluster" in node.failure
+    assert not node.is_ready
+
+
+def test_a_broker_with_records_does_not_start_on_a_store_that_knows_nothing() -> None:
+    cluster = BrokerCluster(1)
+    cluster.create("t")
+    cluster.kill(0)
+    cluster.ensemble = MemoryEnsemble()
+    node = cluster.begin(0)
+    cluster.run(1_000)
+    assert isinstance(node.failure, str) and "knows no cluster" in node.failure
+    assert cluster.ensemble.tree.children("/") == []
+    assert cluster.disks[0].exists("/data/t-0/00000000000000000000.log")
+
+
+def test_what_was_deleted_or_moved_while_a_broker_was_away_is_taken_out_of_service() -> None:
+    cluster = BrokerCluster(3)
+    for name in ("kept", "deleted", "moved"):
+        cluster.create(name, 1, 3)
+    cluster.kill(2)
+    cluster.agree()
+    request = messages.AlterPartitionReassignmentsRequest
+    partition = request.ReassignablePartition(partition_index=0, replicas=[0, 1])
+    cluster.ask(0, request(topics=[request.ReassignableTopic(name="moved", partitions=[partition])], timeout_ms=1000))
+    gone = messages.DeleteTopicsRequest.DeleteTopicState(name="deleted")
+    cluster.ask(0, messages.DeleteTopicsRequest(topics=[gone], timeout_ms=1000))
+    node = cluster.start(2)
+    assert set(node.broker.data.logs.logs) == {("kept", 0)}
+    told = " ".join(node.notices)
+    assert "deleted-0 is removed" in told and "moved-0 is set aside" in told
+    cluster.agree()
+    cluster.check()
+
+
+def test_a_broker_without_an_id_takes_one_from_the_store_and_keeps_it() -> None:
+    cluster = BrokerCluster(1)
+    store, disk = cluster.ensemble.connect(), MemoryDisk()
+
+    def choose(disk: MemoryDisk, **settings: str) -> object:
+        flags = ["log.dirs=/data", *(f"{name.replace('_', '.')}={value}" for name, value in settings.items())]
+        chosen: list[object] = []
+        choose_broker_id(store, BrokerConfig(load(flags=flags)), disk, chosen.append)
+        return chosen[0]
+
+    assert [choose(MemoryDisk()), choose(MemoryDisk())] == [1001, 1002]
+    assert choose(MemoryDisk(), broker_id="7") == 7
+    assert choose(MemoryDisk(), reserved_broker_max_id="5") == 8
+    assert "broker.id.generation.enable is false" in str(choose(disk, broker_id_generation_enable="false"))
+    assert choose(cluster.disks[0]) == 0
+    empty = MemoryEnsemble().connect()
+    chosen: list[object] = []
+    choose_broker_id(empty, BrokerConfig(load(flags=["log.dirs=/data"])), disk, chosen.append)
+    assert chosen == [1001]
+
+
+def test_a_broker_that_the_controller_cannot_reach_says_so_and_serves_nobody_yet() -> None:
+    cluster = BrokerCluster(2)
+    cluster.create("t")
+    controller = cluster.controller.machine
+    cluster.network.cut(controller, "b2")
+    node = cluster.begin(2)
+    cluster.run(11_000)
+    assert not node.is_ready
+    assert any("waits for the controller" in notice for notice in node.notices)
+    outcome = cluster.send(2, messages.MetadataRequest(topics=None))
+    cluster.run_until(lambda: bool(outcome))
+    assert isinstance(outcome[0], Failure) and outcome[0].kind is FailureKind.DISCONNECTED
+    cluster.network.mend(controller, "b2")
+    cluster.run_until(lambda: node.is_ready)
+    assert [topic.name for topic in cluster.ask(2, messages.MetadataRequest(topics=None)).topics] == ["t"]
     cluster.check()

@@ -16,7 +16,7 @@ import pytest
 from broker_cluster import BrokerCluster, Node
 from tidelog.control.configs import ConfigOp, IncrementalChange, OpType
 from tidelog.control.controller import Controller
-from tidelog.control.image import Image, changes_of_tree
+from tidelog.control.image import Image, NodeChange, changes_of_tree
 from tidelog.control.leadership import IsrChange
 from tidelog.control.model import ResourceType
 from tidelog.control.nodes import config_path, encode_config
@@ -25,6 +25,9 @@ from tidelog.control.plan import Plan
 from tidelog.control.reassignment import WantedReassignment
 from tidelog.control.topics import NewPartitions, NewTopic, TopicRef
 from tidelog.metadata.store import Create
+from tidelog.metadata.watches import Watches
+from tidelog.net.memory_network import Weather
+from tidelog.node import voice
 from tidelog.node.hearing import Ear
 from tidelog.node.voice import PURPOSE
 from tidelog.peers.requester import Failure, FailureKind, Link, LinkOptions, PeerAddress, Requester
@@ -98,10 +101,10 @@ class UnreliableLink:
 
 
 class History:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, weather: Weather | None = None) -> None:
         self.random = Random(seed)
-        self.is_calm = False
-        self.cluster = BrokerCluster(3, seed, wrap_requester=self._wrap)
+        self.is_calm = weather is not None
+        self.cluster = BrokerCluster(3, seed, weather=weather, wrap_requester=self._wrap)
         self.count = 0
         self._seen: dict[tuple[Node, bytes, int], int] = {}
 
@@ -216,6 +219,40 @@ def test_every_broker_ends_with_the_picture_of_the_store(seed: int) -> None:
     History(seed).run()
 
 
+@pytest.mark.parametrize("seed", range(8, 14))
+def test_a_picture_in_many_parts_and_a_broker_far_behind_end_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice, "PART_BYTES", 700)
+    monkeypatch.setattr(voice, "MOST_CHANGES", 5)
+    monkeypatch.setattr(voice, "FAR_BEHIND", 10)
+    History(seed).run()
+
+
+@pytest.mark.parametrize("seed", range(14, 18))
+def test_a_network_that_delays_and_breaks_delays_the_picture_and_does_not_break_it(seed: int) -> None:
+    weather = Weather(longest_ms=60, lost_share=0.05, breaking_share=0.03)
+    history = History(seed, weather)
+    history.run()
+    assert history.cluster.network.injected["broken connection"]
+
+
+def test_a_controller_that_was_deposed_unawares_falls_silent() -> None:
+    cluster = BrokerCluster(3)
+    former = cluster.controller
+    # Its session is over, and it has not heard of it.
+    former.store.watches = Watches()
+    cluster.expire(former)
+    cluster.run_until(lambda: sum(node.is_controller for node in cluster.nodes.values()) == 2)
+    latter = next(node for node in cluster.nodes.values() if node.is_controller and node is not former)
+    said: list[object] = []
+    former.broker.cluster.driver._observe([NodeChange("/config/topics/t", b"{}")])
+    former.broker.cluster.when_heard(lambda: said.append(True))
+    cluster.run_until(lambda: bool(said))
+    cluster.run(2_000)
+    for node in (latter, *(each for each in cluster.nodes.values() if not each.is_controller)):
+        if node is not former:
+            assert node.image == cluster.stored
+
+
 def test_the_same_seed_gives_the_same_history() -> None:
     def told(seed: int) -> object:
         history = History(seed)
@@ -302,4 +339,15 @@ def test_a_picture_of_the_store_and_one_of_the_image_say_the_same() -> None:
     from_store.apply(changes_of_tree(cluster.ensemble.tree.walk("/")))
     from_image.apply(changes_of_image(cluster.controller.image))
     assert from_store == from_image
+    cluster.check()
+
+
+def test_a_broker_that_missed_something_is_told_the_whole_picture_again() -> None:
+    cluster = BrokerCluster(2)
+    (other,) = cluster.followers
+    cluster.create("a")
+    other.broker.hearing._ear = Ear()
+    cluster.create("b")
+    cluster.agree()
+    assert set(other.image.topics) == {"a", "b"}
     cluster.check()

@@ -282,6 +282,14 @@ def test_listeners_have_a_name_a_protocol_a_host_and_a_port() -> None:
         ({"listeners": "PLAINTEXT://[::]:1", "zookeeper.connect": "zk:2181"}, "connect to ::"),
         ({"advertised.listeners": "SSL://h:1"}, "not in listeners"),
         ({"inter.broker.listener.name": "SSL"}, "not in advertised.listeners"),
+        (
+            {
+                "listeners": "CLIENTS://127.0.0.1:9092,INSIDE://127.0.0.1:9093",
+                "listener.security.protocol.map": "CLIENTS:PLAINTEXT,INSIDE:PLAINTEXT",
+                "zookeeper.connect": "127.0.0.1:2181",
+            },
+            "would look for a listener PLAINTEXT",
+        ),
         ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "only one"),
         ({"listener.security.protocol.map": "PLAINTEXT:CLEAR"}, "not a valid entry"),
         ({"controller.listener.names": "PLAINTEXT"}, "at least one listener"),

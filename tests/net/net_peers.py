@@ -64,6 +64,8 @@ class Peers:
         #: what the peer says of its versions; None where it says nothing
         self.versions: Callable[[], messages.ApiVersionsResponse | None] = served
         self.answers_at_once = True
+        #: whether the peer begins a request before the one before it is answered
+        self.allows_next = True
         self.outcomes: list[Any] = []
         self.reports: list[tuple[str, BaseException | None]] = []
 
@@ -78,7 +80,8 @@ class Peers:
             return
         body, _ = request_codec(header.api_key, header.api_version).decode(bytes(frame), header.body_at)
         self.received.append(Received(exchange, header, body))
-        exchange.allow_next()
+        if self.allows_next:
+            exchange.allow_next()
         if self.answers_at_once:
             self.received[-1].answer()
 
@@ -104,6 +107,11 @@ class Peers:
     def failures(self) -> list[Failure]:
         return [outcome for outcome in self.outcomes if isinstance(outcome, Failure)]
 
+    @property
+    def timers(self) -> int:
+        """How many deadlines stand."""
+        raise NotImplementedError
+
     def until(self, holds: Callable[[], object]) -> None: ...
 
     def pass_time(self, span_ms: int) -> None: ...
@@ -128,6 +136,10 @@ class SocketPeers(Peers):
         host = Host(self.clock, loop.timer, loop, lambda what, error: self.reports.append((what, error)))
         self.requester = PeerRequester(1, host, SocketDialler(loop), Steady(), TIMES)
         self.peer = PeerAddress(2, *self.site.address)
+
+    @property
+    def timers(self) -> int:
+        return len(self.site.loop.timer)
 
     def until(self, holds: Callable[[], object], step: Callable[[], object] = lambda: None) -> None:
         self.site.until(holds, step)
@@ -176,6 +188,10 @@ class MemoryPeers(Peers):
         self.requester = PeerRequester(1, self.host, self.network.dialler("b1"), Steady(), TIMES)
         self.peer = PeerAddress(2, "b2", 9092)
         self.revive()
+
+    @property
+    def timers(self) -> int:
+        return len(self.timer)
 
     def _turn(self) -> bool:
         """Whether there was anything to do at this moment."""

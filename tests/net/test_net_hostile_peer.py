@@ -169,6 +169,20 @@ def test_answers_of_every_size_are_cut_where_they_end(peers: SocketPeers, hostil
     assert found == expected
 
 
+def test_the_buffer_of_a_large_answer_is_used_again(peers: SocketPeers, hostile: Hostile) -> None:
+    link = peers.link()
+    peers.send(link, 1)
+    hostile.greet()
+    hostile.say(fetch_answer(*hostile.request(), 1, bytes(100_000)))
+    peers.until(lambda: peers.outcomes)
+    pool = link._dialler.pool  # type: ignore[attr-defined]
+    (kept,) = pool._kept
+    peers.send(link, 2)
+    hostile.say(fetch_answer(*hostile.request(), 2, bytes(100_000)))
+    peers.until(lambda: len(peers.outcomes) == 2)
+    assert len(pool._kept) == 1 and pool._kept[0] is kept
+
+
 def test_what_the_peer_does_not_read_was_not_done(peers: SocketPeers, hostile: Hostile) -> None:
     """A peer whose buffers are full has not seen all of the request, so it cannot have carried it out."""
     link = peers.link()

@@ -82,6 +82,18 @@ def test_a_broken_connection_is_lost_for_both_ends(peers: MemoryPeers) -> None:
     assert peers.numbers == []
 
 
+def test_what_is_under_way_on_a_broken_connection_never_arrives(peers: MemoryPeers) -> None:
+    link = peers.link()
+    peers.ask(link, 1)
+    peers.network.weather = Weather(shortest_ms=10, longest_ms=10)
+    peers.send(link, 2)
+    peers.pass_time(5)
+    peers.network.break_connections("b1", "b2")
+    peers.pass_time(100)
+    assert (len(peers.received), peers.numbers) == (1, [1])
+    assert [(each.kind, each.maybe_done) for each in peers.failures] == [(FailureKind.DISCONNECTED, True)]
+
+
 def test_a_process_that_died_is_not_told_of_what_it_lost(peers: MemoryPeers) -> None:
     peers.answers_at_once = False
     link = peers.link()

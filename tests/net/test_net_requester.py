@@ -116,6 +116,20 @@ def test_many_requests_are_under_way_at_once_and_answered_in_their_order(peers: 
     assert (peers.connected, link.unanswered) == (1, 0)
 
 
+def test_a_peer_takes_one_request_after_the_other_where_it_wants_to(peers: Peers) -> None:
+    peers.answers_at_once = peers.allows_next = False
+    link = peers.link()
+    for number in range(3):
+        peers.send(link, number)
+    for number in range(3):
+        peers.until(lambda number=number: len(peers.received) > number)
+        peers.settle()
+        assert len(peers.received) == number + 1
+        peers.received[number].answer()
+    peers.until(lambda: len(peers.outcomes) == 3)
+    assert peers.numbers == [0, 1, 2]
+
+
 def test_links_do_not_wait_for_each_other(peers: Peers) -> None:
     peers.answers_at_once = False
     slow, quick = peers.link(), peers.link()
@@ -236,6 +250,15 @@ def test_a_request_without_an_answer_times_out_once(peers: Peers) -> None:
     assert link.unanswered == 0
 
 
+def test_an_answer_takes_the_deadline_of_its_request_away(peers: Peers) -> None:
+    link = peers.link()
+    peers.ask(link, 0)
+    before = peers.timers
+    for number in range(10):
+        peers.ask(link, number)
+    assert peers.timers == before
+
+
 def test_an_answer_after_its_time_out_is_dropped_and_the_next_one_is_not(peers: Peers) -> None:
     peers.answers_at_once = False
     link = peers.link()
@@ -354,6 +377,22 @@ def test_a_link_finds_a_peer_that_came_back(peers: Peers) -> None:
     peers.pass_time(TIMES.backoff_ms)
     peers.until(lambda: len(peers.outcomes) == 3)
     assert peers.numbers == [1, 3]
+
+
+def test_the_back_off_begins_anew_after_an_answer(peers: Peers) -> None:
+    link = peers.link()
+    for _ in range(2):
+        peers.kill()
+        peers.ask(link)
+        peers.send(link, timeout_ms=60_000)
+        peers.pass_time(TIMES.backoff_ms)
+        peers.until(lambda: link.unanswered == 0)
+        assert peers.failures[-1].kind is FailureKind.REFUSED
+        peers.revive()
+        peers.send(link, 1, timeout_ms=60_000)
+        peers.pass_time(2 * TIMES.backoff_ms)
+        peers.until(lambda: link.unanswered == 0)
+    assert peers.numbers == [1, 1]
 
 
 def test_the_versions_of_a_peer_are_asked_again_on_every_connection(peers: Peers) -> None:

@@ -200,8 +200,12 @@ class Dispatcher:
         if known is not None:
             return known
         served = ROUTES.get(key)
-        if served is None and not self._doors.controller.is_alone:
-            served = PEER_ROUTES.get(key)
+        if not self._doors.controller.is_alone:
+            if not self._doors.cluster.driver.is_pictured and key != API_VERSIONS and key not in PEER_ROUTES:
+                # The controller has not said yet what there is: clients had better ask another broker.
+                exchange.close()
+                return None
+            served = served or PEER_ROUTES.get(key)
         if served is None:
             self._hang_up(exchange, f"API key {key} is not served")
             return None

@@ -55,11 +55,11 @@ replica.selector.class                       string   null - medium read-only wo
     Kafka's name for the rule by which consumers are sent to replicas in their rack; without one they read from leaders.
 follower.fetch.last.tiered.offset.enable     boolean  false - medium cluster-wide none:tiering
     Whether a new follower starts after the last offset in tiered storage.
-auto.leader.rebalance.enable                 boolean  true - high read-only none:cluster
+auto.leader.rebalance.enable                 boolean  true - high read-only works
     Whether leadership returns to the preferred replicas automatically.
-leader.imbalance.per.broker.percentage       int      10 - high read-only none:cluster
+leader.imbalance.per.broker.percentage       int      10 - high read-only works
     Percentage of partitions not led by their preferred replica above which leaders are rebalanced.
-leader.imbalance.check.interval.seconds      long     300 >=1 high read-only none:cluster
+leader.imbalance.check.interval.seconds      long     300 >=1 high read-only works
     How often the leader balance is checked.
 unclean.leader.election.interval.ms          long     300000 >=1 medium internal none:cluster
     How often partitions without a leader are checked for an unclean election.

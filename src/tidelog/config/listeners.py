@@ -113,9 +113,15 @@ def check_listeners(config: BrokerConfig) -> None:
         if endpoint.host in WILDCARD_ADDRESSES:
             _check_wildcard(config, endpoint)
     inter_broker = inter_broker_listener(config)
-    if inter_broker not in {endpoint.name for endpoint in advertised} and config.is_set("inter.broker.listener.name"):
-        message = f"inter.broker.listener.name is {inter_broker}, which is not in advertised.listeners"
-        raise _wrong(config, "inter.broker.listener.name", message)
+    name, offered = "inter.broker.listener.name", [endpoint.name for endpoint in advertised]
+    if inter_broker not in offered:
+        if config.is_set(name):
+            raise _wrong(config, name, f"{name} is {inter_broker}, which is not in advertised.listeners")
+        if config.get("zookeeper.connect"):
+            message = (
+                f"the other brokers would look for a listener {inter_broker}, which is not in advertised.listeners"
+            )
+            raise _wrong(config, name, message, f"set {name} to one of {', '.join(offered)}")
 
 
 def _check_wildcard(config: BrokerConfig, endpoint: ListenerEndpoint) -> None:

@@ -264,7 +264,7 @@ class Controller:
         if not self.is_active:
             return None
         draft = Draft(self.image)
-        # First and alone: whoever is told of a partition's first leader knows the id of its topic.
+        # First and alone: other work may write the topic's node as well, and a plan writes a node once.
         self._work_on_ids(draft)
         if not draft.size:
             self._work_on_deletions(draft)

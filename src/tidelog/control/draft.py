@@ -56,10 +56,8 @@ class Draft:
         return self._partitions.get(partition.topic, {}).get(partition.partition_index, partition)
 
     def _write_partitions(self, topic: Topic, changed: dict[int, Partition]) -> None:
+        """States first: where a plan is cut in two, no state may name replicas that the topic does not have."""
         before = topic.partitions
-        if any(_assignment(p) != _assignment(before[index]) for index, p in changed.items()):
-            after = [changed.get(p.partition_index, p) for p in before]
-            self.put(SetData(nodes.topic_path(topic.name), encode_topic(topic.topic_id, after), topic.version))
         fresh = [p for p in changed.values() if before[p.partition_index].partition_epoch == NO_STATE]
         self.create_states(topic.name, fresh, topic.has_partitions_node, topic.bare)
         for index, partition in sorted(changed.items()):
@@ -68,6 +66,9 @@ class Draft:
             if before[index].partition_epoch != NO_STATE:
                 data = self._encode_state(partition)
                 self.put(SetData(nodes.state_path(topic.name, index), data, before[index].partition_epoch))
+        if any(_assignment(p) != _assignment(before[index]) for index, p in changed.items()):
+            after = [changed.get(p.partition_index, p) for p in before]
+            self.put(SetData(nodes.topic_path(topic.name), encode_topic(topic.topic_id, after), topic.version))
 
     def create_states(
         self, topic: str, partitions: Sequence[Partition], has_partitions_node: bool, bare: set[int]

@@ -92,9 +92,9 @@ class Driver:
         #: the controller epoch for which loading the whole image began, and for which it was loaded
         self._loaded_epoch = -1
         self._ruled_epoch = -1
-        #: whether the image was ever whole: loaded, or heard of; and who waits until that is carried out
+        #: whether the image was ever whole, loaded or heard of; whether that is carried out; and who waits for it
         self.has_picture = False
-        self._is_pictured = False
+        self.is_pictured = False
         self._on_picture: list[Then] = []
         #: whether /brokers/ids/N is of this session
         self._is_registered = False
@@ -146,13 +146,13 @@ class Driver:
 
     def when_pictured(self, then: Then) -> None:
         """Calls `then` once the whole of the cluster is known and carried out on this broker."""
-        if self._is_pictured:
+        if self.is_pictured:
             then()
         else:
             self._on_picture.append(then)
 
     def _pictured(self) -> None:
-        self._is_pictured = True
+        self.is_pictured = True
         waiting, self._on_picture = self._on_picture, []
         for then in waiting:
             then()
@@ -214,11 +214,18 @@ class Driver:
         def refuse(code: ErrorCode, message: str | None = None) -> None:
             self._finish(done, plan.refuse(ApiError(code, message)))
 
+        parts = deque(plan.in_transactions(self._controller.settings.max_ops))
+
+        def submit() -> None:
+            self._store.submit(parts[0], submitted)
+
         def submitted(result: SubmitResult) -> None:
             if isinstance(result, Committed):
-                self._carry_out(
-                    self._committed(plan, result), lambda: self._work(lambda: self._finish(done, plan.reply))
-                )
+                events = self._committed(plan._replace(ops=parts.popleft()), result)
+                if parts:
+                    self._carry_out(events, submit)
+                else:
+                    self._carry_out(events, lambda: self._work(lambda: self._finish(done, plan.reply)))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
                 refuse(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -239,7 +246,7 @@ class Driver:
             else:
                 self._run(decide, done, refresh, attempt + 1)
 
-        self._store.submit(plan.ops, submitted)
+        submit()
 
     def _planned(self, decide: Callable[[], P]) -> P:
         try:

@@ -73,7 +73,7 @@ class Leadership:
             return True
         is_active = self._is_active
         if len(p.isr) == 1:
-            return not is_active(p.leader)
+            return not is_active(p.leader) or self._has_returned(p)
         brokers, written = self._image.brokers, p.state_zxid
         return any(not is_active(replica) or brokers[replica].epoch > written for replica in p.isr)
 
@@ -84,7 +84,16 @@ class Leadership:
             return first_state(partition, self._is_active)
         members, may_lead = self._members(partition)
         election = Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE
-        return change_partition(partition, may_lead, election, isr=members)
+        after = change_partition(partition, may_lead, election, isr=members)
+        if self._has_returned(partition):
+            after = after or partition._replace(partition_epoch=partition.partition_epoch + 1)
+            after = after._replace(leader_epoch=partition.leader_epoch + 1)
+        return after
+
+    def _has_returned(self, p: Partition) -> bool:
+        """Whether its leader registered again since the state was written, and must lead in a new epoch."""
+        leader = self._image.brokers.get(p.leader)
+        return self._settings.renews_returned_leaders and leader is not None and leader.epoch > p.state_zxid
 
     def _members(self, partition: Partition) -> tuple[tuple[int, ...], Callable[[int], bool]]:
         """Who remains of the ISR, by the best of these that leaves anyone, and who may lead it:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from tidelog.control.errors import ApiError
-from tidelog.metadata.store import Op
+from tidelog.metadata.store import Check, Op, SetData
 
 R = TypeVar("R")
 
@@ -34,3 +34,14 @@ class Plan(NamedTuple, Generic[R]):
     reply: R
     #: the answer where they are not: the same shape, with this error in each place
     refuse: Callable[[ApiError], R]
+
+    def in_transactions(self, max_ops: int | None) -> list[list[Op]]:
+        """The operations as lists that a store takes. Only changes of nodes that exist are parted, such as the states
+        of thousands of partitions that get other leaders: each stands for itself, and what is missing after a failure
+        is planned again. Whatever creates or deletes nodes has been kept short by whoever planned it."""
+        ops = self.ops
+        if max_ops is None or len(ops) <= 2 * max_ops or not isinstance(ops[0], Check):
+            return [ops]
+        if not all(isinstance(op, SetData) for op in ops[1:]):
+            return [ops]
+        return [[ops[0], *ops[at : at + max_ops]] for at in range(1, len(ops), max_ops)]

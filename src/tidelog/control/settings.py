@@ -13,6 +13,9 @@ class ControllerSettings:
     unclean_leader_election_enable: bool = False
     #: above this share of a broker's preferred leaderships that others hold, the leaders are moved back
     leader_imbalance_per_broker_percentage: int = 10
+    #: A leader that registered again since it was elected gets a new leader epoch: what its log lost can be told from
+    #: what is written in its place. A broker that is alone knows whether it stopped cleanly, and asks where needed.
+    renews_returned_leaders: bool = False
     #: A plan with more operations than this is split, and the rest becomes work. None: the store takes any number, as
     #: the embedded one does; ZooKeeper takes a megabyte.
     max_ops: int | None = None

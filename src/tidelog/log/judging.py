@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.log.directory_names import DELETE
 from tidelog.log.directory_set import DIRECTORY_SET, listed
+from tidelog.log.errors import LogError
 
 if TYPE_CHECKING:
     from tidelog.log.directory_set import Placement
@@ -20,16 +21,19 @@ def judge(dirs: LogDirs, placement: Placement) -> list[str]:
     """Takes out of service what does not belong here; returns what an operator should know."""
     notices = []
     for key, log in list(dirs.logs.items()):
-        fate = dirs.fate(log, placement)
-        if fate == DELETE:
-            notices.append(f"{log.path} is removed: its topic was deleted")
-            dirs.delete(key)
-        elif fate is not None:
-            notices.append(f"{log.path} is set aside: it is no longer assigned to this broker")
-            dirs.cancel_move(key)
-            dirs.mark_stray(key)
-    for key in [key for key, log in dirs.futures.items() if dirs.fate(log, placement) is not None]:
-        dirs.cancel_move(key)
+        fate, path = dirs.fate(log, placement), log.path
+        if fate is None:
+            continue
+        try:
+            if fate == DELETE:
+                dirs.delete(key)
+                notices.append(f"{path} is removed: its topic was deleted")
+            else:
+                dirs.cancel_move(key)
+                dirs.mark_stray(key)
+                notices.append(f"{path} is set aside: it is no longer assigned to this broker")
+        except LogError as error:
+            notices.append(f"{path} does not belong to this broker, and could not be taken out of service: {error}")
     absent = placement.topic_ids.keys() - dirs.logs.keys() - dirs.offline
     if not absent:
         dirs.forget_missing()

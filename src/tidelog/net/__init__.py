@@ -1,7 +1,9 @@
-"""Is: the event loop, sockets and connections: frames in, ordered replies out, `sendfile` for file slices.
+"""Is: the event loop, sockets and connections: frames in, ordered replies out, `sendfile` for file slices; and links to
+other brokers: requests out, their answers in.
 
-Takes: listeners, limits, a dispatch function. Gives: one call of it per whole frame.
-Never: decodes what is inside a frame.
+Takes: listeners, limits, a dispatch function; addresses and requests. Gives: one call of it per whole frame; one answer
+or failure per request.
+Never: decodes what is inside a request, or decides what an answer means.
 """
 
 from tidelog.net.connection import Connection

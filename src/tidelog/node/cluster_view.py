@@ -34,6 +34,8 @@ Item = TypeVar("Item")
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
 MAX_LOG_CONFIGS: Final = 1_000
 NO_EPOCH: Final = -1
+#: of one transaction on a shared store: ZooKeeper takes a megabyte, and an operation rarely has more than 500 bytes
+MAX_OPS: Final = 1_000
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
@@ -58,9 +60,14 @@ class Asker(Protocol):
 
 
 class ClusterView:
-    def __init__(self, config: BrokerConfig, store: MetadataStore, host: Host, random: Random) -> None:
+    """`is_shared`: other brokers, and people, use the store as well."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MetadataStore, host: Host, random: Random, is_shared: bool = False
+    ) -> None:
         self.id = config.broker_id
         self.config = config
+        self.is_shared = is_shared
         self._host = host
         self.new_id: Callable[[], bytes] = lambda: random.randbytes(16)
         self.controller = Controller(
@@ -77,6 +84,7 @@ class ClusterView:
         self.driver = Driver(
             self.controller, store, host.clock.wall_ms, lambda events: self.on_events(events), self._store_failed
         )
+        self.driver.is_shared = is_shared
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         #: while the logs are opened: the configurations of topics, which the image does not know yet
@@ -91,6 +99,8 @@ class ClusterView:
             delete_topic_enable=values.delete_topic_enable,
             unclean_leader_election_enable=values.unclean_leader_election_enable,
             leader_imbalance_per_broker_percentage=values.leader_imbalance_per_broker_percentage,
+            renews_returned_leaders=self.is_shared,
+            max_ops=MAX_OPS if self.is_shared else None,
         )
 
     def _refresh_settings(self) -> None:

@@ -36,20 +36,21 @@ SEQUENCE: Final = "/brokers/seqid"
 
 def find_cluster(
     store: MetadataStore,
-    known: str | None,
-    new_id: Callable[[], bytes],
-    done: Callable[[str | StoreRefusal], None],
+    new_id: Callable[[], bytes] | None,
+    done: Callable[[str | StoreRefusal | None], None],
 ) -> None:
-    """`done` gets the id of the cluster that lives on the store. If there is none, this broker founds it: as `known`,
-    the cluster that its log directories belong to, or under a new id."""
+    """`done` gets the id of the cluster that lives on the store. If there is none, this broker founds it under a new
+    id; without `new_id` it may not, and `done` gets None."""
 
     def decide(node: ExistsResult) -> None:
         if isinstance(node, StoreRefusal):
             done(node)
         elif node is not None:
             done(nodes.decode_cluster_id(node.data))
+        elif new_id is None:
+            done(None)
         else:
-            cluster_id = known or nodes.to_base64(draw_id(new_id))
+            cluster_id = nodes.to_base64(draw_id(new_id))
             create = Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(cluster_id))
             _write(store, [create], created)
 

@@ -17,6 +17,8 @@ from tidelog.wire.errors import ErrorCode
 
 #: between two attempts to register
 RETRY_MS: Final = 250
+#: after which a broker that is told nothing says so
+PATIENCE_MS: Final = 10_000
 #: the store takes a little longer than the time-out of a session to give it up
 GRACE: Final = 1.5
 
@@ -48,7 +50,19 @@ class JoiningCluster:
             elif error.is_failure:
                 done(error)
             else:
-                self._cluster.driver.when_pictured(lambda: done(error))
+                wondering = self._host.timer.add(self._now_ms() + PATIENCE_MS, wonder)
+
+                def told() -> None:
+                    wondering.cancel()
+                    done(error)
+
+                self._cluster.driver.when_pictured(told)
+
+        def wonder() -> None:
+            self._host.notice(
+                f"broker {self._cluster.id} is registered and waits for the controller, broker "
+                f"{self._cluster.controller_id}, to tell it what to serve. Can that broker connect to this one?"
+            )
 
         attempt()
 

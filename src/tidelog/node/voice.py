@@ -36,8 +36,6 @@ MOST_CHANGES: Final = 2_000
 #: changes that wait for one broker; beyond, the whole picture is shorter
 FAR_BEHIND: Final = 50_000
 
-Said = messages.PublishMetadataRequest.NodeChange
-
 
 class Utterance(NamedTuple):
     """Something to tell one broker. `parts` 0: a difference. `ordinal` counts what was ever put into its queue."""
@@ -130,7 +128,8 @@ class ToldBroker:
             self._sequence += 1
         self._is_sending = True
         said = self._current
-        request = messages.PublishMetadataRequest(
+        kind = messages.PublishMetadataRequest
+        request = kind(
             controller_id=self._voice.broker_id,
             controller_epoch=self._controller_epoch,
             broker_epoch=self.broker_epoch,
@@ -138,7 +137,8 @@ class ToldBroker:
             part=said.part,
             parts=said.parts,
             changes=[
-                Said(path=c.path, data=c.data, version=c.version, czxid=c.czxid, mzxid=c.mzxid) for c in said.changes
+                kind.NodeChange(path=c.path, data=c.data, version=c.version, czxid=c.czxid, mzxid=c.mzxid)
+                for c in said.changes
             ],
         )
         self._link.send(
@@ -173,8 +173,8 @@ class ToldBroker:
         if code == ErrorCode.NONE:
             if self._current is said:
                 self._current = None
-            self._acknowledged(said.ordinal)
             self._speak()
+            self._acknowledged(said.ordinal)
         elif code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._voice.deposed()
         elif code == ErrorCode.STALE_BROKER_EPOCH:
@@ -213,6 +213,7 @@ class Voice:
         self.broker_id = cluster.id
         self.timeout_ms: int = cluster.config.values.controller_socket_timeout_ms
         self._audience: dict[int, ToldBroker] = {}
+        self._picture: list[Sequence[NodeChange]] | None = None
         #: the controller epoch that is spoken for, -1 while another broker is the controller
         self._epoch = -1
         #: told of each message that could not be delivered: broker id, its epoch, why. A process that is dead refuses
@@ -220,6 +221,7 @@ class Voice:
 
     def image_changed(self, changes: Sequence[NodeChange] | None) -> None:
         """`changes` None: anything may have changed."""
+        self._picture = None
         if not self._cluster.driver.rules:
             self.close()
             return
@@ -235,6 +237,7 @@ class Voice:
                     told.start_anew()
                 else:
                     told.tell(changes)
+        self._picture = None
 
     def _follow_registrations(self) -> None:
         brokers = self._cluster.image.brokers
@@ -253,7 +256,10 @@ class Voice:
                 self._audience[broker.broker_id] = ToldBroker(self, broker, address, link, self._epoch)
 
     def picture(self) -> list[Sequence[NodeChange]]:
-        return in_pieces(changes_of_image(self._cluster.image), PART_BYTES)
+        """The whole image; drawn once for all who are told it before it changes."""
+        if self._picture is None:
+            self._picture = in_pieces(changes_of_image(self._cluster.image), PART_BYTES)
+        return self._picture
 
     def when_heard(self, then: Callable[[], None]) -> None:
         """Calls `then` once, when the brokers that can be reached know everything, or after a short while."""

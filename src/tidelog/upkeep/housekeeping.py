@@ -56,6 +56,9 @@ class Housekeeping:
         )
         self._every("flush", self._flush_interval_ms, self.flush_due)
         self._every("disks", lambda: DISK_CHECK_MS, self.watch_disks)
+        if self._cluster.is_shared and values.auto_leader_rebalance_enable:
+            interval_ms = 1000 * values.leader_imbalance_check_interval_seconds
+            self._every("leaders", lambda: interval_ms, self.balance_leaders)
         self._every("producers", lambda: values.producer_id_expiration_check_interval_ms, self.expire_producers)
 
     def stop(self) -> None:
@@ -83,6 +86,11 @@ class Housekeeping:
         """Something was left to do that need not wait for its time: sealed segments to sync, files to remove."""
         self.flush()
         self.delete_later()
+
+    def balance_leaders(self) -> None:
+        """On the controller: preferred replicas lead again, where too many of a broker's do not."""
+        if self._cluster.controller.is_active:
+            self._cluster.decide(lambda controller: controller.balance_leaders(), lambda reply: None)
 
     # --- retention and deletions --------------------------------------------------------------------
 

@@ -181,6 +181,8 @@ class PendingFetch:
                 reads.append((wanted, None, None, self._missing(wanted)))
                 answer_now = True
                 continue
+            if wanted.is_settled and self._has_nothing_new(partition, wanted):
+                continue
             try:
                 most_bytes = min(wanted.max_bytes, remaining)
                 if self.follower is not None:
@@ -208,6 +210,7 @@ class PendingFetch:
                 answer_now = True
                 continue
             reads.append((wanted, partition, read, 0))
+            wanted.is_settled = read.slice is None and not read.is_word and self.context.incremental
             if read.slice is not None:
                 size = read.slice.size_bytes
                 found += size
@@ -215,6 +218,20 @@ class PendingFetch:
             elif read.diverging_epoch is not None:
                 answer_now = True
         self.remaining, self.found, self.answer_now = remaining, found, answer_now
+
+    def _has_nothing_new(self, partition: Partition, wanted: FetchPartition) -> bool:
+        """Whether a follower stands at the end of the log, in sync, and knows all that could be told."""
+        follower, log = self.follower, partition.log
+        if (
+            follower is None
+            or wanted.fetch_offset != log.log_end_offset
+            or wanted.told_high_watermark != partition.high_watermark
+            or wanted.told_log_start_offset != log.log_start_offset
+            or wanted.current_leader_epoch != partition.leader_epoch
+            or not partition.is_leader
+        ):
+            return False
+        return not self.is_new or partition.record_idle_fetch(follower.replica, follower.broker_epoch, self.now_ms)
 
     def _hear_of(self, partition: Partition, wanted: FetchPartition) -> None:
         """Takes note of how far a follower is, unless its log is not the beginning of this one."""

@@ -318,6 +318,24 @@ class Partition:
         follower.log_start_offset = log_start_offset
         return self.advance_high_watermark() or starts_later
 
+    def record_idle_fetch(self, replica: int, broker_epoch: int, now_ms: int) -> bool:
+        """As `record_follower_fetch`, of a member of the ISR that has fetched all there is and stands where it stood.
+
+        False where that is not so: then everything has to be looked at. A follower asks for thousands of partitions
+        at a time, and most of them have nothing new.
+        """
+        in_sync = self.in_sync
+        follower = in_sync.followers.get(replica)
+        if (
+            follower is None
+            or follower.log_end_offset != self.log.log_end_offset
+            or follower.broker_epoch != broker_epoch
+            or replica not in in_sync.maximal
+        ):
+            return False
+        follower.last_caught_up_ms = follower.last_fetch_ms = now_ms
+        return True
+
     # --- the ISR --------------------------------------------------------------------------------------
 
     def propose_expansion(

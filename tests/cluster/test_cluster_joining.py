@@ -49,7 +49,8 @@ def test_only_the_controller_reads_the_tree_and_watches_more_than_the_election(
     for node in cluster.nodes.values():
         watched = set(node.broker.cluster.driver._watches)
         assert ("/" in read.get(node.store.session_id, ())) is node.is_controller
-        assert (watched == {"/controller"}) is not node.is_controller
+        own = {"/controller", f"/brokers/ids/{node.id}"}
+        assert (watched == own) is not node.is_controller
     cluster.check()
 
 

@@ -28,7 +28,7 @@ from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
 from tidelog.metadata.watches import Watches
 from tidelog.net.memory_network import MemoryNetwork, Weather
 from tidelog.net.requester import PeerRequester
-from tidelog.peers.requester import NEWEST, Answered, Failure, Link, PeerAddress, Requester
+from tidelog.peers.requester import NEWEST, Answered, Failure, Link, LinkOptions, PeerAddress, Requester
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer, TimerTask
 from tidelog.wire import messages
@@ -342,3 +342,25 @@ class BrokerCluster:
         asked = min(self.nodes) if broker_id is None else broker_id
         (result,) = self.ask(asked, request(topics=[wanted], timeout_ms=30_000)).topics
         return result
+
+
+class WithoutFetching:
+    """A broker's way to others on which followers ask in vain: for tests that say themselves who is in sync."""
+
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+
+    def link(self, peer: PeerAddress, purpose: str, options: LinkOptions = LinkOptions()) -> Link:  # noqa: B008
+        return SilentLink(peer) if purpose.startswith("fetcher") else self._requester.link(peer, purpose, options)
+
+
+class SilentLink:
+    def __init__(self, peer: PeerAddress) -> None:
+        self.peer = peer
+        self.unanswered = 0
+
+    def send(self, api_key: int, asked: Any, done: Any, timeout_ms: int, at_most: int = NEWEST) -> None:
+        self.unanswered += 1
+
+    def close(self) -> None:
+        pass

@@ -280,7 +280,7 @@ class Broker:
         if self.voice is None:
             done()
         else:
-            LeavingCluster(self.controller, self.config, self.host).leave(done)
+            LeavingCluster(self.cluster, self.controller, self.host).leave(done)
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""

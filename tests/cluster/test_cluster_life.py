@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_cluster import BrokerCluster
+from broker_cluster import BrokerCluster, WithoutFetching
 from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.net.memory_network import Weather
 from tidelog.wire import messages
@@ -122,7 +122,7 @@ def test_without_a_controller_a_request_is_refused_in_the_end() -> None:
 
 
 def test_a_leader_changes_its_isr_wherever_the_controller_is_and_hears_what_is_wrong() -> None:
-    cluster = BrokerCluster(3)
+    cluster = BrokerCluster(3, wrap_requester=lambda node, requester: WithoutFetching(requester))
     cluster.create("t", 3, 3)
     topic = cluster.stored.topics["t"]
 

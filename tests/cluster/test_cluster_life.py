@@ -141,7 +141,6 @@ def test_a_leader_changes_its_isr_wherever_the_controller_is_and_hears_what_is_w
         assert ask(p.leader, change).error.code is ErrorCode.INVALID_UPDATE_VERSION
         assert ask(p.leader, change._replace(leader_epoch=-1)).error.code is ErrorCode.FENCED_LEADER_EPOCH
         assert ask(p.leader, change._replace(topic_id=bytes(16))).error.code is ErrorCode.UNKNOWN_TOPIC_ID
-        cluster.bring_in_sync()
         present = cluster.stored.topics["t"].partitions[p.partition_index].partition_epoch
         other = next(r for r in p.replicas if r != p.leader)
         stale = change._replace(partition_epoch=present, new_isr=[(p.leader, -1), (other, 1)])
@@ -247,11 +246,22 @@ def test_a_clean_stop_moves_leaders_away_first() -> None:
     cluster.check()
 
 
+def test_the_last_broker_stops_without_waiting_for_anybody() -> None:
+    cluster = BrokerCluster(2)
+    cluster.create("t", 1, 2)
+    cluster.kill(1 - cluster.leader("t", 0))
+    cluster.agree()
+    (last,) = cluster.nodes.values()
+    cluster.stop(last.id)
+    assert not any("handed over" in notice for notice in last.notices)
+    cluster.check()
+
+
 def test_a_stop_waits_for_replicas_and_gives_up_in_the_end() -> None:
-    cluster = BrokerCluster(2, settings={"controlled.shutdown.retry.backoff.ms": "1000"})
+    cluster = BrokerCluster(3, settings={"controlled.shutdown.retry.backoff.ms": "1000"})
     cluster.create("t", 1, 2)
     leader = cluster.leader("t", 0)
-    cluster.kill(1 - leader)
+    cluster.kill(next(r for r in cluster.stored.topics["t"].partitions[0].replicas if r != leader))
     cluster.run_until(lambda: len(cluster.stored.topics["t"].partitions[0].isr) == 1)
     before_ms = cluster.clock.now_ms
     node = cluster.nodes[leader]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from tidelog.log.log_dirs import LogDirs
+from tidelog.log.directories.log_dirs import LogDirs
 
 from tidelog.control.errors import NO_ERROR, ApiError
 from tidelog.control.leadership import IsrChange, IsrResult

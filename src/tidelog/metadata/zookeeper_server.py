@@ -95,6 +95,11 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """How the process ended, negative for a signal; None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def pid(self) -> int:
         if self._process is None:
             raise ZooKeeperFailed("ZooKeeper was not started")

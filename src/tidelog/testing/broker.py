@@ -91,6 +91,11 @@ class RunningBroker:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, negative for a signal; None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> RunningBroker:
         """Starts the broker and returns when it is ready; on the port that it had, if it ran before."""
         self.launch()

@@ -139,10 +139,16 @@ class RunningCluster:
 
     def stop(self) -> None:
         """Stops the brokers one after another, so that each hands its leaders over, and ZooKeeper last."""
+        failures: list[BrokerFailed] = []
         for broker_id, broker in reversed(self.brokers.items()):
-            _as_broker(broker_id, broker.stop)
+            try:
+                _as_broker(broker_id, broker.stop)
+            except BrokerFailed as failure:
+                failures.append(failure)
         if self.zookeeper is not None:
             self.zookeeper.stop()
+        if failures:
+            raise failures[0]
 
     def kill(self) -> None:
         """Ends everything at once, as a power failure would."""

@@ -58,8 +58,8 @@ class SimulatedClient:
         self.process, self.host = world.host(name, clock, self.random)
         self._requester = PeerRequester(-1, self.host, world.network.dialler(name), self.random)
         self._links: dict[int, PeerLink] = {}
-        #: who leads what, as far as is known
-        self.leaders: dict[Place, int] = {}
+        #: the leader epoch of each partition and who leads in it, as far as is known
+        self._leaders: dict[Place, tuple[int, int]] = {}
         self._refreshing: dict[str, list[Callable[[], None]]] = {}
         self.is_stopped = False
 
@@ -113,10 +113,19 @@ class SimulatedClient:
             for found in outcome.message.topics:
                 if not found.error_code:
                     for partition in found.partitions:
-                        self.leaders[Place(topic, partition.partition_index)] = partition.leader_id
+                        self._learn(Place(topic, partition.partition_index), partition)
         for then in self._refreshing.pop(topic):
             then()
 
+    def _learn(self, place: Place, told: messages.MetadataResponse.MetadataResponsePartition) -> None:
+        """A broker that is behind tells of an earlier leader: nobody goes back to that one."""
+        if told.leader_epoch >= self.leader_epoch(place):
+            self._leaders[place] = told.leader_epoch, told.leader_id
+
     def leader(self, place: Place) -> int | None:
-        leader = self.leaders.get(place, -1)
+        _, leader = self._leaders.get(place, (-1, -1))
         return None if leader < 0 else leader
+
+    def leader_epoch(self, place: Place) -> int:
+        epoch, _ = self._leaders.get(place, (-1, -1))
+        return epoch

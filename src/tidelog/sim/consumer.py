@@ -40,7 +40,10 @@ class Reader(SimulatedClient):
             return
         request = messages.FetchRequest
         wanted = request.FetchPartition(
-            partition=place.partition, fetch_offset=self.positions[place], partition_max_bytes=MAX_BYTES
+            partition=place.partition,
+            current_leader_epoch=self.leader_epoch(place),
+            fetch_offset=self.positions[place],
+            partition_max_bytes=MAX_BYTES,
         )
         self.ask(
             leader,

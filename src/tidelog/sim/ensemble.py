@@ -46,7 +46,9 @@ class SimulatedEnsemble:
         self.time = time
         self.timer = timer
         self._random = random
+        #: those that the servers know, and those whose owner does not know yet that they have ended
         self._sessions: dict[int, SimulatedStore] = {}
+        self._orphans: list[SimulatedStore] = []
         self._next_session = 1
 
     def connect(self, machine: str, process: Process, timeout_ms: int) -> SimulatedStore:
@@ -79,6 +81,7 @@ class SimulatedEnsemble:
         ops: list[Op] = [Delete(path) for path in self.tree.ephemerals(store.session_id)]
         store.is_given_up = True
         self.commit(ops, store.session_id)
+        self._orphans.append(store)
         store.learn_end()
 
     def go_down(self) -> None:
@@ -88,7 +91,8 @@ class SimulatedEnsemble:
 
     def come_up(self) -> None:
         self.is_down = False
-        for store in list(self._sessions.values()):
+        orphans, self._orphans = self._orphans, []
+        for store in [*self._sessions.values(), *orphans]:
             store.find_connection()
 
 

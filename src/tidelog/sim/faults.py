@@ -184,7 +184,7 @@ class Injector:
             world.ensemble.go_down()
             return world.ensemble.come_up
         elif fault.kind == "session expires":
-            if target.store is None:
+            if target.store is None or world.ensemble.is_down:
                 return None
             world.ensemble.expire(target.store)
         elif fault.kind == "bad weather":

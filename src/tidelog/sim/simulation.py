@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from tidelog.peers.requester import Answered, Failure
@@ -33,11 +34,23 @@ class Terms:
     """What a run is made of, apart from its seed."""
 
     brokers: int = 3
-    length_ms: int = 30_000
-    most_faults: int = 12
+    length_ms: int = 20_000
+    most_faults: int = 14
     partitions: int = 3
     producers: int = 2
     readers: int = 1
+
+    @classmethod
+    def drawn(cls, random: Random) -> Terms:
+        """Runs differ in more than their faults."""
+        return cls(
+            brokers=random.choice((3, 3, 3, 4)),
+            length_ms=random.choice((8_000, 15_000, 30_000)),
+            most_faults=random.choice((4, 10, 20, 40)),
+            partitions=random.randint(1, 4),
+            producers=random.randint(1, 3),
+            readers=1,
+        )
 
 
 @dataclass(slots=True)
@@ -59,7 +72,7 @@ class Outcome:
 
 class Simulation:
     def __init__(self, seed: int, terms: Terms | None = None, faults: Sequence[Fault] | None = None) -> None:
-        self.terms = terms = terms or Terms()
+        self.terms = terms = terms or Terms.drawn(Random(f"terms {seed}"))
         self.world = world = World(seed, terms.brokers)
         plan = world.random("plan")
         self.faults = plan_of(plan, terms.length_ms, terms.most_faults) if faults is None else list(faults)
@@ -96,7 +109,7 @@ class Simulation:
         places = self._create(TOPIC, terms.partitions)
         random = world.random("clients")
         producers = [
-            IdempotentProducer(world, self.oracle, f"p{n}", places, random.choice((5, 20, 100)), random.randint(1, 5))
+            IdempotentProducer(world, self.oracle, f"p{n}", places, random.choice((30, 100, 300)), random.randint(1, 5))
             for n in range(terms.producers)
         ]
         readers = [Reader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]

@@ -167,3 +167,29 @@ def test_what_is_asked_wrongly_is_refused(run: Shell, admin: Client, tmp_path: P
     assert "is not JSON" in run("cluster", "reassign", "--plan", str(file), code=2).stderr
     outcome = run("cluster", "reassign", "asked", "--replicas", "77", "--yes", code=1)
     assert "77" in outcome.stderr
+
+
+def test_the_doctor_advises_on_replicas_and_looks_at_zookeeper(
+    run: Shell, admin: Client, cluster: RunningCluster
+) -> None:
+    for name, replicas, needed in (("sound", 3, 2), ("tight", 2, 2), ("short", 2, 3), ("single", 1, 1), ("weak", 3, 1)):
+        admin.admin.create_topic(name, 1, replicas, {"min.insync.replicas": str(needed)})
+    findings = run.json("doctor", "--zookeeper", f"{cluster.connect}", code=1)
+    advised = {
+        f["found"].rpartition(": ")[2]: (f["state"], f["advice"]) for f in findings if f["check"] == "replication"
+    }
+    assert {name: state for name, (state, _) in advised.items()} == {
+        "short": "bad",
+        "tight": "note",
+        "single": "note",
+        "weak": "note",
+    }
+    assert all("min.insync.replicas" in advice for _, advice in advised.values())
+    asked = [finding for finding in findings if finding["check"] == "zookeeper.connect"]
+    assert [finding["state"] for finding in asked] == ["ok"] and "standalone" in asked[0]["found"]
+
+
+def test_the_doctor_names_a_zookeeper_that_is_not_there(alone: Shell) -> None:
+    told = alone("doctor", "--zookeeper", "127.0.0.1:1,127.0.0.1:2", code=3).stdout
+    assert "127.0.0.1:1 cannot be reached: Connection refused" in told and "run one, or three" in told
+    assert "is not host:port" in alone("doctor", "--zookeeper", "zk:x", code=3).stdout

@@ -197,3 +197,14 @@ def test_the_file_that_comes_with_kafka_3_is_refused_for_its_zookeeper_alone() -
     assert "Remove these settings to run a single broker" in told
     del texts["zookeeper.connect"]
     assert refusal(texts) is None
+
+
+def test_a_lag_in_messages_is_refused_with_the_reason_wherever_it_is_set() -> None:
+    told = refusal({"replica.lag.max.messages": "4000"})
+    assert told is not None and "a burst of messages took healthy followers out of the ISR" in told
+    assert "server.properties:1" in told and "replica.lag.time.max.ms" in told
+    environ = {"KAFKA_REPLICA_LAG_MAX_MESSAGES": "4000"}
+    assert "KAFKA_REPLICA_LAG_MAX_MESSAGES" in (refusal({}, environ=environ) or "")
+    with pytest.raises(ConfigError, match=r"there is no replica\.lag\.max\.messages") as caught:
+        load(flags=["replica.lag.max.messages=4000"])
+    assert caught.value.hint is not None and "replica.lag.time.max.ms" in caught.value.hint

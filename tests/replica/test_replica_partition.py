@@ -80,6 +80,15 @@ def test_the_high_watermark_stays_while_fewer_than_min_insync_replicas_are_in_sy
     assert partition.high_watermark == 3
 
 
+def test_the_high_watermark_does_not_move_when_the_isr_shrinks_below_the_minimum() -> None:
+    partition = leader(isr=(1, 2), min_insync=2)
+    append(partition, 3)
+    proposal = partition.propose_shrinkage(LAG_MS + 1, LAG_MS, LOCAL_EPOCH)
+    assert proposal is not None
+    assert not partition.settle_isr(proposal, 5, 8, (1,))
+    assert partition.high_watermark == 0
+
+
 def test_the_high_watermark_waits_for_both_the_old_and_the_proposed_isr() -> None:
     partition = leader(isr=(1, 2))
     append(partition, 4)

@@ -175,6 +175,16 @@ class MemoryDisk:
         """A file is about to be cut: a crash may find it as it is now."""
         self._journal.append((inode, bytes(inode.data), inode.synced))
 
+    def outlive(self) -> None:
+        """The process that used it is dead, its machine is not: whatever it wrote is there for the next one."""
+        self.locked.clear()
+        self.files = Residents(self.files.limit)
+        self.maps = Residents(self.maps.limit)
+        for inode in self._names.values():
+            if inode is not None:
+                # A new content object: views into the old one belong to the life that ended.
+                inode.data = bytearray(inode.data)
+
     def crash(self, random: Random) -> None:
         """The power goes: only what was synced, and a random part of the rest, is found afterwards."""
         reached = random.randint(0, len(self._journal))
@@ -189,13 +199,11 @@ class MemoryDisk:
         self._names = dict(self._durable)
         self.unsynced_dirs.clear()
         self._failures.clear()
-        self.locked.clear()
         for inode in self._names.values():
             if inode is not None:
-                survived = _survivor(inode, random)
-                # A new content object: views into the old one belong to the life that ended.
-                inode.data = bytearray(survived)
-                inode.synced = survived
+                inode.synced = _survivor(inode, random)
+                inode.data = bytearray(inode.synced)
+        self.outlive()
 
     def _change(self, change: dict[str, Any]) -> None:
         _apply(self._names, change)

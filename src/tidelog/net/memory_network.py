@@ -81,6 +81,7 @@ class MemoryNetwork:
         self._listening: dict[tuple[str, int], Listening] = {}
         self._channels: dict[MemoryChannel, None] = {}  # those that live, in the order in which they were made
         self._cuts: dict[tuple[str, str], None] = {}
+        self._paused: dict[str, None] = {}
         self._ports = _EPHEMERAL_PORT
 
     def listen(
@@ -95,6 +96,7 @@ class MemoryNetwork:
     def stop(self, machine: str) -> None:
         """The process there is dead: its machine refuses connections, and those that it had are reset."""
         self._listening = {at: serving for at, serving in self._listening.items() if at[0] != machine}
+        self._paused.pop(machine, None)
         for channel in list(self._channels):
             if machine in channel.machines:
                 channel.reset(by=machine)
@@ -111,6 +113,17 @@ class MemoryNetwork:
                 if (direction.source, direction.target) == (source, target):
                     self.soon(direction.arrive_held)
 
+    def pause(self, machine: str) -> None:
+        """The process there stands still: what reaches its machine waits there, until `resume`."""
+        self._paused[machine] = None
+
+    def resume(self, machine: str) -> None:
+        self._paused.pop(machine, None)
+        for channel in list(self._channels):
+            for direction in (channel.there, channel.back):
+                if direction.target == machine:
+                    self.soon(direction.arrive_held)
+
     def break_connections(self, one: str, other: str) -> None:
         """Every connection between the two is lost, for both of them; what was under way is not delivered."""
         for channel in list(self._channels):
@@ -121,7 +134,7 @@ class MemoryNetwork:
     # -- for what travels ---------------------------------------------------------------------------------------
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts
+        return (source, target) in self._cuts or target in self._paused
 
     def at(self, address: tuple[str, int]) -> Listening | None:
         return self._listening.get(address)
@@ -363,6 +376,9 @@ class MemoryConnection:
 
     def __repr__(self) -> str:
         return f"<connection from {self.peer[0]}:{self.peer[1]} on {self.listener_name}>"
+
+    def remark(self, kind: str, why: str) -> None:
+        self._at.host.notice(f"closing {self!r}: {why}")
 
     def receive(self, frame: bytearray) -> None:
         if not self.closed:

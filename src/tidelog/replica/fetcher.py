@@ -299,6 +299,7 @@ class Fetcher:
         if data.records:
             info = partition.append_as_follower(data.records, now_ms)
             flush_due = info.flush_due
+            partition.traffic.replication_bytes_in += len(data.records)
             if self._terms.is_throttled(partition):
                 self._terms.throttle.record(len(data.records), self._host.clock.monotonic_ms())
         following.is_in_sync = partition.log.log_end_offset >= data.high_watermark

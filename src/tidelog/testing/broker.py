@@ -34,7 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+), data (.+)\)\s*")
+READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+)(?:, http (\S+))?, data (.+)\)\s*")
 SERVE = (sys.executable, "-m", "tidelog.cli.main", "serve")
 _TAIL_LINES = 40
 _TAIL_BYTES = 65536
@@ -67,6 +67,8 @@ class RunningBroker:
         self.port = port
         self.broker_id = -1
         self.cluster_id = ""
+        #: where its metrics are, as host:port; with tidelog.http.port only
+        self.http: str | None = None
         self._command = tuple(command)
         self._environment = environment
         self._timeout_s = timeout_s
@@ -244,6 +246,7 @@ class RunningBroker:
         self.port = int(match[2])
         self.broker_id = int(match[3])
         self.cluster_id = match[4].decode()
+        self.http = match[5].decode() if match[5] else None
 
     def _signal(self, number: signal.Signals) -> None:
         if self.running:  # otherwise the number may belong to somebody else by now

@@ -1,0 +1,162 @@
+"""What must hold inside the brokers, at every moment: looked at after each step.
+
+one leader     in a leader epoch only one broker ever leads a partition
+offsets        log start <= last stable offset <= high watermark <= log end
+epochs         leader, partition and controller epochs never fall, in the store and on a broker
+ISR            is a part of the replicas, and has the leader
+kept           a leader has everything that was acknowledged
+one controller in a controller epoch only one broker ever decides
+identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
+"""
+
+from __future__ import annotations
+
+from tidelog.replica.partition import Partition
+from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.violation import Violation
+from tidelog.sim.world import SimulatedBroker, World
+from tidelog.wire.batch import iter_headers
+
+READ_BYTES = 1 << 20
+
+
+class Invariants:
+    def __init__(self, world: World, oracle: Oracle) -> None:
+        self._world = world
+        self._oracle = oracle
+        #: (topic id, partition, leader epoch) -> the broker that led
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._controllers: dict[int, int] = {}
+        #: per broker, life and partition: (leader epoch, partition epoch) as last seen
+        self._epochs: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}
+        #: in the store
+        self._stored: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self._seen_zxid = -1
+        world.ensemble.on_commit = lambda ops, result, session: self._note_commit()
+        self._must_look = True
+
+    def _note_commit(self) -> None:
+        self._must_look = True
+
+    def check(self) -> None:
+        for site in self._world.brokers.values():
+            if site.broker is not None and site.is_running:
+                self._check_broker(site)
+        if self._must_look:
+            self._must_look = False
+            self._check_store()
+
+    # --- a broker -----------------------------------------------------------------------------------------
+
+    def _check_broker(self, site: SimulatedBroker) -> None:
+        broker = site.broker
+        assert broker is not None
+        controller = broker.cluster.controller
+        if controller.is_active and broker.cluster.driver.rules:
+            epoch = controller.image.controller_epoch
+            known = self._controllers.setdefault(epoch, site.id)
+            if known != site.id:
+                raise Violation("one controller", f"brokers {known} and {site.id} decide in controller epoch {epoch}")
+        for partition in broker.data.replicas.partitions.values():
+            self._check_partition(site, partition)
+
+    def _check_partition(self, site: SimulatedBroker, partition: Partition) -> None:
+        log = partition.log
+        high_watermark = partition.high_watermark
+        if not log.log_start_offset <= partition.last_stable_offset <= high_watermark <= log.log_end_offset:
+            raise Violation(
+                "offsets",
+                f"{partition!r} on broker {site.id}: start {log.log_start_offset}, stable "
+                f"{partition.last_stable_offset}, committed {high_watermark}, end {log.log_end_offset}",
+            )
+        key = site.id, site.lives, partition.topic_id, partition.index
+        epochs = partition.leader_epoch, partition.partition_epoch
+        known = self._epochs.get(key)
+        if known == epochs:
+            return
+        if known is not None and epochs < known:
+            raise Violation("epochs", f"{partition!r} on broker {site.id} had the epochs {known}")
+        self._epochs[key] = epochs
+        if partition.is_leader:
+            self._check_leader(site, partition)
+        if known is None or known[0] != epochs[0]:
+            self._world.trace.add(
+                site.machine,
+                f"{'leads' if partition.is_leader else f'follows {partition.leader_id} in'} {partition!r} "
+                f"isr {list(partition.isr)}",
+            )
+
+    def _check_leader(self, site: SimulatedBroker, partition: Partition) -> None:
+        led = partition.topic_id, partition.index, partition.leader_epoch
+        known = self._leaders.setdefault(led, site.id)
+        if known != site.id:
+            raise Violation("one leader", f"brokers {known} and {site.id} lead {partition!r}")
+        if not set(partition.isr) <= set(partition.replicas) or site.id not in partition.isr:
+            raise Violation("ISR", f"{partition!r} on broker {site.id}: {partition.isr} of {partition.replicas}")
+        truth = self._oracle.places.get(Place(partition.topic, partition.index))
+        if truth is not None and partition.log.log_end_offset < truth.acknowledged_end:
+            raise Violation(
+                "kept",
+                f"broker {site.id} leads {partition!r}, where everything below {truth.acknowledged_end} was "
+                "acknowledged",
+            )
+
+    # --- the store ----------------------------------------------------------------------------------------
+
+    def _check_store(self) -> None:
+        image = self._world.stored()
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                key = topic.topic_id, state.partition_index
+                epochs = state.leader_epoch, state.partition_epoch
+                known = self._stored.get(key, (-1, -1))
+                if epochs[0] < known[0] or epochs[1] < known[1]:
+                    raise Violation("epochs", f"{topic.name}-{state.partition_index} has {epochs} after {known}")
+                self._stored[key] = epochs
+                if not set(state.isr) <= set(state.replicas):
+                    raise Violation("ISR", f"{topic.name}-{state.partition_index}: {state.isr} of {state.replicas}")
+
+    # --- replicas -----------------------------------------------------------------------------------------
+
+    def check_replicas(self) -> None:
+        """Every two replicas have the same batches below both of their high watermarks."""
+        found: dict[tuple[bytes, int], list[tuple[int, Partition]]] = {}
+        for site in self._world.brokers.values():
+            if site.broker is not None:
+                for partition in site.broker.data.replicas.partitions.values():
+                    found.setdefault((partition.topic_id, partition.index), []).append((site.id, partition))
+        for replicas in found.values():
+            first_id, first = replicas[0]
+            for other_id, other in replicas[1:]:
+                self._compare(first_id, first, other_id, other)
+
+    def _compare(self, first_id: int, first: Partition, other_id: int, other: Partition) -> None:
+        start = max(first.log.log_start_offset, other.log.log_start_offset)
+        end = min(first.high_watermark, other.high_watermark)
+        one, two = _batches(first, start, end), _batches(other, start, end)
+        if (
+            one == two
+            or first.log.config.cleanup_policy != ("delete",)
+            and "compact" in str(first.log.config.cleanup_policy)
+        ):
+            return
+        at = next((offset for offset in sorted(one.keys() | two.keys()) if one.get(offset) != two.get(offset)), -1)
+        raise Violation(
+            "identical", f"{first!r} on broker {first_id} and {other!r} on broker {other_id} differ at offset {at}"
+        )
+
+
+def _batches(partition: Partition, start: int, end: int) -> dict[int, bytes]:
+    """Base offset -> bytes of each batch that lies within."""
+    found: dict[int, bytes] = {}
+    offset = start
+    while offset < end:
+        piece = partition.log.read(offset, READ_BYTES, end, True)
+        data = b"" if piece is None else piece.read()
+        if not data:
+            break
+        for at, header in iter_headers(data):
+            if header.last_offset >= start and header.last_offset < end:
+                found[header.base_offset] = data[at : at + header.size_bytes]
+            offset = header.last_offset + 1
+    return found

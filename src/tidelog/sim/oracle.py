@@ -1,0 +1,111 @@
+"""What clients were promised, and whether it is kept: the judge of a simulation, which sees what clients see.
+
+acknowledged   what was acknowledged is there, at the offset that was told
+once           no record is there twice
+sent           what is there was sent
+dense          offsets have no gaps
+order          the records of one producer are in the order in which it sent them
+agreement      all readers see the same record at the same offset
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from tidelog.sim.violation import Violation
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PlaceTruth:
+    """What is known of one partition."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        #: by value: everything that was ever sent there
+        self.sent: set[bytes] = set()
+        #: offset -> value, of what was acknowledged
+        self.acknowledged: dict[int, bytes] = {}
+        #: acknowledged as known already: the offset was not told
+        self.acknowledged_somewhere: set[bytes] = set()
+        #: offset -> value, as readers have seen it
+        self.seen: dict[int, bytes] = {}
+        self.offset_of: dict[bytes, int] = {}
+        #: the end of what was acknowledged
+        self.acknowledged_end = 0
+
+    def acknowledge(self, first_offset: int, values: list[bytes]) -> None:
+        if first_offset < 0:
+            self.acknowledged_somewhere.update(values)
+            return
+        for offset, value in enumerate(values, first_offset):
+            known = self.acknowledged.setdefault(offset, value)
+            if known != value:
+                raise Violation(
+                    "acknowledged", f"offset {offset} of {self.place} was given to {known!r} and to {value!r}"
+                )
+            self._is_at(offset, value)
+        self.acknowledged_end = max(self.acknowledged_end, first_offset + len(values))
+
+    def see(self, offset: int, value: bytes) -> None:
+        known = self.seen.setdefault(offset, value)
+        if known != value:
+            raise Violation("agreement", f"offset {offset} of {self.place} was read as {known!r} and as {value!r}")
+        if value not in self.sent:
+            raise Violation("sent", f"{value!r} at offset {offset} of {self.place} was never sent")
+        promised = self.acknowledged.get(offset, value)
+        if promised != value:
+            raise Violation(
+                "acknowledged", f"{promised!r} was acknowledged at offset {offset} of {self.place}, where {value!r} is"
+            )
+        self._is_at(offset, value)
+
+    def _is_at(self, offset: int, value: bytes) -> None:
+        known = self.offset_of.setdefault(value, offset)
+        if known != offset:
+            raise Violation("once", f"{value!r} is at offsets {known} and {offset} of {self.place}")
+
+    def judge(self) -> None:
+        """At the end, when everything was read."""
+        for offset, value in self.acknowledged.items():
+            if self.seen.get(offset) != value:
+                found = self.seen.get(offset)
+                raise Violation(
+                    "acknowledged",
+                    f"{value!r} was acknowledged at offset {offset} of {self.place}, where {found!r} is",
+                )
+        for value in self.acknowledged_somewhere:
+            if value not in self.offset_of:
+                raise Violation("acknowledged", f"{value!r} was acknowledged in {self.place}, and is nowhere")
+        numbers: dict[bytes, int] = {}
+        for at, offset in enumerate(sorted(self.seen)):
+            if at != offset:
+                raise Violation("dense", f"there is no offset {at} in {self.place}, but an offset {offset}")
+            producer, _, number = self.seen[offset].partition(b":")
+            if int(number) <= numbers.get(producer, -1):
+                raise Violation("order", f"{self.seen[offset]!r} is behind number {numbers[producer]} in {self.place}")
+            numbers[producer] = int(number)
+
+
+class Oracle:
+    def __init__(self) -> None:
+        self.places: dict[Place, PlaceTruth] = {}
+        #: operations of clients, by their name and how they ended
+        self.operations: Counter[str] = Counter()
+
+    def __getitem__(self, place: Place) -> PlaceTruth:
+        found = self.places.get(place)
+        if found is None:
+            found = self.places[place] = PlaceTruth(place)
+        return found
+
+    def judge(self) -> None:
+        for truth in self.places.values():
+            truth.judge()

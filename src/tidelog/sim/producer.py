@@ -1,0 +1,179 @@
+"""A simulated idempotent producer: acks=all, several batches on their way, each repeated until it is acknowledged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from tidelog.peers.requester import Answered, Failure
+from tidelog.sim.client import RETRIABLE, SimulatedClient
+from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.violation import Violation
+from tidelog.sim.world import World
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+from tidelog.wire.records import build_batch
+
+#: names, not topic ids
+PRODUCE_VERSION = 12
+REQUEST_TIMEOUT_MS = 4_000
+MOST_IN_FLIGHT = 5
+#: batches that wait for one partition; more are not made
+MOST_UNACKNOWLEDGED = 12
+NO_OFFSET = -1
+
+
+class Batch:
+    __slots__ = ("is_sent", "sequence", "tries", "values")
+
+    def __init__(self, sequence: int, values: list[bytes]) -> None:
+        self.sequence = sequence
+        self.values = values
+        self.is_sent = False
+        self.tries = 0
+
+
+class Lane:
+    """One partition: batches are sent in order, and after an error again from the first."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.next_sequence = 0
+        self.unacknowledged: deque[Batch] = deque()
+        self.in_flight = 0
+        self.is_waiting = False
+
+
+class IdempotentProducer(SimulatedClient):
+    def __init__(
+        self, world: World, oracle: Oracle, name: str, places: Sequence[Place], pause_ms: int, in_flight: int
+    ) -> None:
+        super().__init__(world, oracle, name)
+        self._lanes = [Lane(place) for place in places]
+        self._pause_ms = pause_ms
+        self._in_flight = in_flight
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._number = 0
+        self._initialize()
+
+    @property
+    def unacknowledged(self) -> int:
+        return sum(len(lane.unacknowledged) for lane in self._lanes)
+
+    def _initialize(self) -> None:
+        request = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+
+        def answered(outcome: Answered[messages.InitProducerIdResponse] | Failure) -> None:
+            if isinstance(outcome, Failure) or outcome.message.error_code:
+                self.soon(50, 200, self._initialize)
+                return
+            self._producer_id = outcome.message.producer_id
+            self._producer_epoch = outcome.message.producer_epoch
+            self._write()
+
+        self.ask(self.any_broker(), request, answered, REQUEST_TIMEOUT_MS)
+
+    # --- making -------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        if self.is_stopped:
+            return
+        lane = self.random.choice(self._lanes)
+        if len(lane.unacknowledged) < MOST_UNACKNOWLEDGED:
+            values = []
+            for _ in range(self.random.randint(1, 4)):
+                values.append(f"{self.name}:{self._number}".encode())
+                self._number += 1
+            lane.unacknowledged.append(Batch(lane.next_sequence, values))
+            lane.next_sequence += len(values)
+            self.oracle[lane.place].sent.update(values)
+            self._pump(lane)
+        self.soon(1, 2 * self._pause_ms, self._write)
+
+    # --- sending ------------------------------------------------------------------------------------------
+
+    def _pump(self, lane: Lane) -> None:
+        if lane.is_waiting:
+            return
+        leader = self.leader(lane.place)
+        if leader is None:
+            if lane.unacknowledged:
+                self._try_again(lane)
+            return
+        for batch in lane.unacknowledged:
+            if lane.in_flight >= self._in_flight:
+                return
+            if not batch.is_sent:
+                self._send(lane, batch, leader)
+
+    def _send(self, lane: Lane, batch: Batch, leader: int) -> None:
+        batch.is_sent = True
+        batch.tries += 1
+        lane.in_flight += 1
+        now_ms = self.host.clock.wall_ms()
+        records = build_batch(
+            [(now_ms, None, value, None) for value in batch.values],
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=batch.sequence,
+        )
+        request = messages.ProduceRequest
+        partition = request.PartitionProduceData(index=lane.place.partition, records=records)
+        wanted = request(
+            acks=-1,
+            timeout_ms=REQUEST_TIMEOUT_MS // 2,
+            topic_data=[request.TopicProduceData(name=lane.place.topic, partition_data=[partition])],
+        )
+        self.ask(
+            leader, wanted, lambda outcome: self._answered(lane, batch, outcome), REQUEST_TIMEOUT_MS, PRODUCE_VERSION
+        )
+
+    def _answered(self, lane: Lane, batch: Batch, outcome: Answered[messages.ProduceResponse] | Failure) -> None:
+        lane.in_flight -= 1
+        if isinstance(outcome, Failure):
+            self.count("produce", outcome.kind.value)
+            self._try_again(lane)
+            return
+        (topic,) = outcome.message.responses
+        (partition,) = topic.partition_responses
+        code = partition.error_code
+        self.count("produce", ErrorCode(code).name)
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            lane.unacknowledged.remove(batch)
+            offset = partition.base_offset if code == ErrorCode.NONE else NO_OFFSET
+            self.oracle[lane.place].acknowledge(offset, batch.values)
+            if lane.is_waiting and not lane.in_flight:
+                return
+            self._pump(lane)
+        elif code in RETRIABLE:
+            self._try_again(lane)
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.unacknowledged[0] is not batch:
+            # One before it was not written: both are sent again.
+            self._try_again(lane)
+        else:
+            raise Violation(
+                "sequence",
+                f"{self.name} is answered {ErrorCode(code).name} for sequence {batch.sequence} in {lane.place}, "
+                f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
+            )
+
+    def _try_again(self, lane: Lane) -> None:
+        """Looks for the leader; then, when nothing is on its way any more, sends from the first batch on."""
+        if lane.is_waiting:
+            return
+        lane.is_waiting = True
+
+        def found() -> None:
+            self.soon(20, 150, go_on)
+
+        def go_on() -> None:
+            if lane.in_flight:
+                self.soon(10, 50, go_on)
+                return
+            lane.is_waiting = False
+            for batch in lane.unacknowledged:
+                batch.is_sent = False
+            self._pump(lane)
+
+        self.refresh(lane.place.topic, found)

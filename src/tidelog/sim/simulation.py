@@ -1,0 +1,214 @@
+"""One run: a cluster starts, clients write and read, things go wrong; then everything heals, and the oracle judges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tidelog.peers.requester import Answered, Failure
+from tidelog.sim.client import SimulatedClient
+from tidelog.sim.consumer import Reader
+from tidelog.sim.faults import Fault, Injector, plan_of
+from tidelog.sim.invariants import Invariants
+from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.producer import IdempotentProducer
+from tidelog.sim.violation import Violation
+from tidelog.sim.world import World
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+#: until the brokers are ready, and until topics are created
+START_MS: Final = 60_000
+#: until everything has recovered at the end
+RECOVERY_MS: Final = 120_000
+#: between two comparisons of the replicas
+COMPARE_MS: Final = 5_000
+TOPIC: Final = "main"
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a run is made of, apart from its seed."""
+
+    brokers: int = 3
+    length_ms: int = 20_000
+    most_faults: int = 14
+    partitions: int = 3
+    producers: int = 2
+    readers: int = 1
+
+    @classmethod
+    def drawn(cls, random: Random) -> Terms:
+        """Runs differ in more than their faults."""
+        return cls(
+            brokers=random.choice((3, 3, 3, 4)),
+            length_ms=random.choice((8_000, 15_000, 30_000)),
+            most_faults=random.choice((4, 10, 20, 40)),
+            partitions=random.randint(1, 4),
+            producers=random.randint(1, 3),
+            readers=1,
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    seed: int
+    violation: Violation | None
+    faults: list[Fault]
+    simulated_ms: int
+    steps: int
+    injected: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
+    trace: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        return self.violation is None
+
+
+class Simulation:
+    def __init__(self, seed: int, terms: Terms | None = None, faults: Sequence[Fault] | None = None) -> None:
+        self.terms = terms = terms or Terms.drawn(Random(f"terms {seed}"))
+        self.world = world = World(seed, terms.brokers)
+        plan = world.random("plan")
+        self.faults = plan_of(plan, terms.length_ms, terms.most_faults) if faults is None else list(faults)
+        self.oracle = Oracle()
+        self.invariants = Invariants(world, self.oracle)
+        self.injector: Injector | None = None
+        self._compared_ms = 0
+
+    def run(self) -> Outcome:
+        world = self.world
+        began_ms = world.time.now_ms
+        try:
+            self._live()
+        except Violation as violation:
+            world.broken(violation)
+        injector = self.injector
+        return Outcome(
+            world.seed,
+            world.violation,
+            self.faults,
+            world.time.now_ms - began_ms,
+            world.steps,
+            Counter() if injector is None else injector.injected + world.network.injected,
+            Counter() if injector is None else injector.left_out,
+            self.oracle.operations,
+            world.trace.text(),
+        )
+
+    def _live(self) -> None:
+        world, terms = self.world, self.terms
+        for site in world.brokers.values():
+            site.start()
+        self._until("start", START_MS, lambda: all(site.is_ready for site in world.brokers.values()))
+        places = self._create(TOPIC, terms.partitions)
+        random = world.random("clients")
+        producers = [
+            IdempotentProducer(world, self.oracle, f"p{n}", places, random.choice((30, 100, 300)), random.randint(1, 5))
+            for n in range(terms.producers)
+        ]
+        readers = [Reader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
+        self.injector = Injector(world, self.faults)
+        self._let(terms.length_ms)
+        for producer in producers:
+            producer.is_stopped = True
+        world.trace.add("fault", "everything heals")
+        self.injector.heal()
+        self._until("writes end", RECOVERY_MS, lambda: not any(producer.unacknowledged for producer in producers))
+        self._until("replicas recover", RECOVERY_MS, self._is_whole)
+        self._until("reads end", RECOVERY_MS, lambda: self._are_read(readers))
+        self.invariants.check_replicas()
+        self.oracle.judge()
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _step(self, end_ms: int) -> bool:
+        world = self.world
+        more = world.step(end_ms)
+        if world.violation is not None:
+            raise world.violation
+        if world.unforeseen:
+            who, what, error = world.unforeseen[0]
+            raise Violation("foreseen", f"{who}: {what}: {error!r}") from error
+        self.invariants.check()
+        if world.time.now_ms >= self._compared_ms + COMPARE_MS:
+            self._compared_ms = world.time.now_ms
+            self.invariants.check_replicas()
+        return more
+
+    def _let(self, span_ms: int) -> None:
+        end_ms = self.world.time.now_ms + span_ms
+        while self._step(end_ms):
+            pass
+
+    def _until(self, what: str, most_ms: int, condition: Callable[[], bool]) -> None:
+        end_ms = self.world.time.now_ms + most_ms
+        while not condition():
+            if not self._step(end_ms):
+                raise Violation("recovery", f"after {most_ms} ms without a fault this has not come about: {what}")
+
+    # --- what is waited for ---------------------------------------------------------------------------------
+
+    def _create(self, topic: str, partitions: int) -> list[Place]:
+        client = SimulatedClient(self.world, self.oracle, "admin")
+        done: list[int] = []
+        request = messages.CreateTopicsRequest
+        wanted = request.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+
+        def ask() -> None:
+            client.ask(client.any_broker(), request(topics=[wanted], timeout_ms=5_000), answered, 10_000)
+
+        def answered(outcome: Answered[messages.CreateTopicsResponse] | Failure) -> None:
+            if isinstance(outcome, Failure):
+                client.after(100, ask)
+                return
+            code = outcome.message.topics[0].error_code
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                done.append(code)
+            else:
+                client.after(100, ask)
+
+        ask()
+        self._until("topic creation", START_MS, lambda: bool(done))
+        return [Place(topic, index) for index in range(partitions)]
+
+    def _is_whole(self) -> bool:
+        """Every replica is in its ISR and has everything."""
+        world = self.world
+        if not all(site.is_ready for site in world.brokers.values()):
+            return False
+        image = world.stored()
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                if set(state.isr) != set(state.replicas):
+                    return False
+                ends = set()
+                for broker_id in state.replicas:
+                    broker = world.brokers[broker_id].broker
+                    assert broker is not None
+                    partition = broker.data.replicas.partitions.get((topic.name, state.partition_index))
+                    if partition is None:
+                        return False
+                    ends |= {partition.high_watermark, partition.log.log_end_offset}
+                if len(ends) != 1:
+                    return False
+        return all(site.broker is not None and site.broker.cluster.image == image for site in world.brokers.values())
+
+    def _are_read(self, readers: Sequence[Reader]) -> bool:
+        for reader in readers:
+            for place, position in reader.positions.items():
+                for site in self.world.brokers.values():
+                    assert site.broker is not None
+                    partition = site.broker.data.replicas.partitions.get((place.topic, place.partition))
+                    if partition is not None and position < partition.log.log_end_offset:
+                        return False
+        return True
+
+
+def simulate(seed: int, terms: Terms | None = None, faults: Sequence[Fault] | None = None) -> Outcome:
+    return Simulation(seed, terms, faults).run()

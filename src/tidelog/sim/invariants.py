@@ -1,12 +1,12 @@
 """What must hold inside the brokers, at every moment: looked at after each step.
 
-    one leader     in a leader epoch only one broker ever leads a partition
-    offsets        log start <= last stable offset <= high watermark <= log end
-    epochs         leader, partition and controller epochs never fall, in the store and on a broker
-    ISR            is a part of the replicas, and has the leader
-    kept           a leader has everything that was acknowledged
-    one controller in a controller epoch only one broker ever decides
-    identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
+one leader     in a leader epoch only one broker ever leads a partition
+offsets        log start <= last stable offset <= high watermark <= log end
+epochs         leader, partition and controller epochs never fall, in the store and on a broker
+ISR            is a part of the replicas, and has the leader
+kept           a leader has everything that was acknowledged
+one controller in a controller epoch only one broker ever decides
+identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
 """
 
 from __future__ import annotations
@@ -134,8 +134,10 @@ class Invariants:
         start = max(first.log.log_start_offset, other.log.log_start_offset)
         end = min(first.high_watermark, other.high_watermark)
         one, two = _batches(first, start, end), _batches(other, start, end)
-        if one == two or first.log.config.cleanup_policy != ("delete",) and "compact" in str(
-            first.log.config.cleanup_policy
+        if (
+            one == two
+            or first.log.config.cleanup_policy != ("delete",)
+            and "compact" in str(first.log.config.cleanup_policy)
         ):
             return
         at = next((offset for offset in sorted(one.keys() | two.keys()) if one.get(offset) != two.get(offset)), -1)

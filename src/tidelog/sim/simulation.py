@@ -197,9 +197,7 @@ class Simulation:
                     ends |= {partition.high_watermark, partition.log.log_end_offset}
                 if len(ends) != 1:
                     return False
-        return all(
-            site.broker is not None and site.broker.cluster.image == image for site in world.brokers.values()
-        )
+        return all(site.broker is not None and site.broker.cluster.image == image for site in world.brokers.values())
 
     def _are_read(self, readers: Sequence[Reader]) -> bool:
         for reader in readers:

@@ -22,14 +22,13 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.errors import ApiError
 from tidelog.control.image import Image, changes_of_tree
-from tidelog.control.leadership import IsrChange
 from tidelog.control.nodes import Endpoint
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
 from tidelog.metadata.watches import Watches
 from tidelog.net.memory_network import MemoryNetwork, Weather
 from tidelog.net.requester import PeerRequester
-from tidelog.peers.requester import NEWEST, Answered, Failure, Link, PeerAddress, Requester
+from tidelog.peers.requester import NEWEST, Answered, Failure, Link, LinkOptions, PeerAddress, Requester
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer, TimerTask
 from tidelog.wire import messages
@@ -233,6 +232,13 @@ class BrokerCluster:
             self.expire(node)
         return node
 
+    def lose(self, broker_id: int) -> Node:
+        """The machine is gone: nobody there refuses connections, and its session lives on until `expire` is called."""
+        node = self.kill(broker_id, expire=False)
+        for other in self.nodes.values():
+            self.network.cut(other.machine, node.machine)
+        return node
+
     def expire(self, node: Node) -> None:
         self.ensemble.expire(node.store)
 
@@ -286,24 +292,18 @@ class BrokerCluster:
         self.run_until(self.is_agreed)
 
     def bring_in_sync(self) -> None:
-        """Waits until all live replicas are in their ISR. Their leaders are made to say so: what tests of the
-        controller need of followers is not that they copy, but that they count."""
-        while change := self._next_expansion():
-            leader, wanted = change
-            results: list[object] = []
-            self.nodes[leader].broker.controller.alter_partition([wanted], results.append)
-            self.run_until(lambda results=results: bool(results))  # type: ignore[misc]
-        self.agree()
+        """Waits until all live replicas are in their ISR, and everybody knows."""
 
-    def _next_expansion(self) -> tuple[int, IsrChange] | None:
-        stored = self.stored
-        for topic in stored.topics.values():
-            for p in topic.partitions:
-                isr = [(r, stored.brokers[r].epoch) for r in p.replicas if r in stored.brokers]
-                if p.leader in self.nodes and len(isr) > len(p.isr):
-                    epochs = p.leader_epoch, p.partition_epoch
-                    return p.leader, IsrChange(topic.topic_id, p.partition_index, *epochs, isr)
-        return None
+        def is_in_sync() -> bool:
+            stored = self.stored
+            return all(
+                set(p.isr) == {r for r in p.replicas if r in stored.brokers} and not p.adding
+                for topic in stored.topics.values()
+                for p in topic.partitions
+            )
+
+        self.run_until(is_in_sync)
+        self.agree()
 
     # --- asking -------------------------------------------------------------------------------------
 
@@ -342,3 +342,25 @@ class BrokerCluster:
         asked = min(self.nodes) if broker_id is None else broker_id
         (result,) = self.ask(asked, request(topics=[wanted], timeout_ms=30_000)).topics
         return result
+
+
+class WithoutFetching:
+    """A broker's way to others on which followers ask in vain: for tests that say themselves who is in sync."""
+
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+
+    def link(self, peer: PeerAddress, purpose: str, options: LinkOptions = LinkOptions()) -> Link:  # noqa: B008
+        return SilentLink(peer) if purpose.startswith("fetcher") else self._requester.link(peer, purpose, options)
+
+
+class SilentLink:
+    def __init__(self, peer: PeerAddress) -> None:
+        self.peer = peer
+        self.unanswered = 0
+
+    def send(self, api_key: int, asked: Any, done: Any, timeout_ms: int, at_most: int = NEWEST) -> None:
+        self.unanswered += 1
+
+    def close(self) -> None:
+        pass

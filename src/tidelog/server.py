@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tidelog.control.errors import ApiError
     from tidelog.metadata.zookeeper import ZooKeeperStore
     from tidelog.metadata.zookeeper_session import Connection
+    from tidelog.metrics.http_server import HttpServer
 
 DRAIN_MS: Final = 10_000
 #: how long a broker that stops waits for ZooKeeper to end its session
@@ -116,7 +117,11 @@ class BrokerServer:
             is_alone=self._zookeeper is None,
             open_store=self._open_zookeeper if self._zookeeper else None,
         )
-        self.sockets = Sockets(self.loop, limits_of(config), Dispatcher(self.broker.doors), self.journal.warning)
+        dispatcher = Dispatcher(self.broker.doors)
+        self.sockets = Sockets(self.loop, limits_of(config), dispatcher, self.journal.warning)
+        self._http = self._make_http(dispatcher)
+        #: where metrics and the like are served, if they are
+        self.http_address: tuple[str, int] | None = None
         self.broker.on_fatal = self._fail
         self.broker.log_level.on_change = self.journal.set_level
         config.on_change(_limit_names(config), lambda names: self._limit())
@@ -238,6 +243,7 @@ class BrokerServer:
                 raise StartFailed(f"cannot listen on {where}: {error.strerror}. {_how_to_listen(error)}") from error
             bound[listener.name] = port
             self.addresses.append((host, port))
+        self._listen_http()
         outcome: list[ApiError] = []
         self.broker.join(self._endpoints(bound), outcome.append)
         if self._zookeeper:
@@ -262,6 +268,34 @@ class BrokerServer:
             point_to_store(self._store_directory, working)
         except OSError as error:
             self.journal.warning(f"{error.filename} cannot be read to find the metadata: {error.strerror}")
+
+    def _make_http(self, dispatcher: Dispatcher) -> HttpServer | None:
+        if self.config.get("tidelog.http.port") is None:
+            return None
+        # Late: most brokers of tests, and those that nobody watches, start without it.
+        from tidelog.metrics.collector import Collector
+        from tidelog.metrics.endpoints import Endpoints
+        from tidelog.metrics.http_server import HttpServer
+
+        collector = Collector(self.broker, dispatcher, self.sockets, lambda: self._stopping)
+        return HttpServer(self.loop, Endpoints(self.broker, collector, self._why_not_ready).answer)
+
+    def _listen_http(self) -> None:
+        if self._http is None:
+            return
+        host, port = self.config.get("tidelog.http.host"), self.config.get("tidelog.http.port")
+        try:
+            self.http_address = self._http.listen(host, port)
+        except OSError as error:
+            hint = "Choose another with --http-port, or 0 for any free port"
+            raise StartFailed(f"cannot serve metrics on {host or '*'}:{port}: {error.strerror}. {hint}") from error
+
+    def _why_not_ready(self) -> str | None:
+        if self._stopping:
+            return "the broker is stopping"
+        if not self._started or self.broker.cluster.broker_epoch < 0:
+            return "the broker is not registered with the cluster"
+        return None
 
     def _why_not_joined(self, outcome: list[ApiError]) -> str:
         if outcome and outcome[0].code == ErrorCode.KAFKA_STORAGE_ERROR and self._zookeeper is None:
@@ -312,6 +346,8 @@ class BrokerServer:
     def _close(self) -> None:
         self._started = False
         self.requester.close()
+        if self._http is not None:
+            self._http.close()
         self.broker.close()
         self._close_store()
         self.loop.close()
@@ -333,7 +369,8 @@ class BrokerServer:
         shown = f"[{host}]" if ":" in host else host
         data = ",".join(os.path.abspath(path) for path in self.config.log_dirs)
         cluster = self.broker.cluster
-        return f"tidelog ready on {shown}:{port} (broker {cluster.id}, cluster {cluster.cluster_id}, data {data})"
+        http = "" if self.http_address is None else f", http {self.http_address[0]}:{self.http_address[1]}"
+        return f"tidelog ready on {shown}:{port} (broker {cluster.id}, cluster {cluster.cluster_id}{http}, data {data})"
 
 
 def _limit_names(config: BrokerConfig) -> list[str]:

@@ -5,7 +5,8 @@ what it must print (both streams), nothing where nothing follows. `…` stands f
 its line for any lines; how many spaces lie between words is not compared. Commands of one page share a directory and,
 once the page has said `tidelog serve`, its broker. The ```python blocks of such a page are run as well: as a test where
 they define one, else as a program. A ```toml block that begins with the name of a file, `# orders.toml`, is written to
-that file. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is used.
+that file. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is used;
+so it is for the port of the metrics, 9404.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVE = "tidelog serve"
 STARTS_SPARK = re.compile(r"SparkSession|\$ tidelog pipeline run")
 NAMED_FILE = re.compile(r"# [\w.-]+\.toml")
+HTTP_PORT = 9404
 ANY_PORT = {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0", "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
@@ -88,6 +90,7 @@ class Session:
         }
         self._broker: subprocess.Popen[str] | None = None
         self._port = 9092
+        self._http_port = HTTP_PORT
 
     def run(self, step: Step) -> str:
         """What a step prints, as the page would have it."""
@@ -99,11 +102,13 @@ class Session:
             return ""
         if step.text.startswith(SERVE):
             return self._shown(self._serve(step.text))
-        done = self._finished(["bash", "-c", step.text])
+        command = step.text.replace(f"127.0.0.1:{HTTP_PORT}", f"127.0.0.1:{self._http_port}")
+        done = self._finished(["bash", "-c", command])
         return self._shown(done)
 
     def _serve(self, command: str) -> str:
         assert self._broker is None, "a page has one broker"
+        command = command.replace(f"--http-port {HTTP_PORT}", "--http-port 0")
         self._broker = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
             stdout=subprocess.PIPE,
@@ -115,6 +120,7 @@ class Session:
         assert self._broker.stdout is not None
         ready = self._broker.stdout.readline()
         self._port = int(re.findall(r"127\.0\.0\.1:(\d+)", ready)[0])
+        self._http_port = int(found[1]) if (found := re.search(r"http 127\.0\.0\.1:(\d+)", ready)) else HTTP_PORT
         self._environment["TIDELOG_BOOTSTRAP"] = f"127.0.0.1:{self._port}"
         return ready
 
@@ -151,6 +157,7 @@ class Session:
         return text.replace("localhost:9092", f"127.0.0.1:{self._port}")
 
     def _shown(self, text: str) -> str:
+        text = text.replace(f"http 127.0.0.1:{self._http_port}", f"http 127.0.0.1:{HTTP_PORT}")
         return text.replace(f"127.0.0.1:{self._port}", "127.0.0.1:9092")
 
     def close(self) -> None:

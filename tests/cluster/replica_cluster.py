@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_cluster import BrokerCluster, Node
 from tidelog.control.leadership import IsrChange, IsrResult
+from tidelog.control.reassignment import WantedReassignment
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.node.voice import PURPOSE
 from tidelog.peers.requester import NEWEST, Answered, Failure, FailureKind, Link, LinkOptions, PeerAddress, Requester
@@ -33,6 +34,10 @@ class Asked:
     @property
     def is_answered(self) -> bool:
         return bool(self._outcome)
+
+    @property
+    def outcome(self) -> Answered[Any] | Failure:
+        return self._outcome[0]
 
     @property
     def answer(self) -> Any:
@@ -170,6 +175,13 @@ class ReplicaCluster(BrokerCluster):
         wanted = [request.ReassignableTopic(name="t", partitions=[place])]
         answer = self.ask(self.controller.id, request(topics=wanted, timeout_ms=30_000))
         assert answer.responses[0].partitions[0].error_code == 0, answer
+
+    def reassign_unheard(self, replicas: Sequence[int]) -> None:
+        """The same, without waiting for the answer."""
+        wanted = [WantedReassignment("t", 0, tuple(replicas))]
+        self.controller.broker.cluster.decide(
+            lambda room: room.alter_partition_reassignments(wanted), lambda results: None
+        )
 
     def elect_preferred(self, topic: str = "t") -> None:
         request = messages.ElectLeadersRequest

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from broker_cluster import BrokerCluster
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.errors import ApiError
 from tidelog.log.memory_disk import MemoryDisk
-from tidelog.metadata.memory import MemoryEnsemble
+from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
+from tidelog.metadata.store import TreeResult
 from tidelog.node.founding import choose_broker_id
+from tidelog.peers.requester import Failure, FailureKind
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -22,6 +28,29 @@ def test_three_brokers_that_start_on_an_empty_store_all_serve_one_cluster() -> N
         told = cluster.ask(broker_id, messages.MetadataRequest(topics=[]))
         assert sorted(node.node_id for node in told.brokers) == [0, 1, 2]
         assert told.controller_id == cluster.controller.id
+    cluster.check()
+
+
+def test_only_the_controller_reads_the_tree_and_watches_more_than_the_election(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: dict[int, set[str]] = {}
+    tree = MemoryStore.tree
+
+    def recorded(store: MemoryStore, path: str, done: Callable[[TreeResult], None]) -> None:
+        read.setdefault(store.session_id, set()).add(path)
+        tree(store, path, done)
+
+    monkeypatch.setattr(MemoryStore, "tree", recorded)
+    cluster = BrokerCluster(3)
+    cluster.create("t", 3, 3)
+    cluster.kill(cluster.followers[0].id)
+    cluster.agree()
+    for node in cluster.nodes.values():
+        watched = set(node.broker.cluster.driver._watches)
+        assert ("/" in read.get(node.store.session_id, ())) is node.is_controller
+        own = {"/controller", f"/brokers/ids/{node.id}"}
+        assert (watched == own) is not node.is_controller
     cluster.check()
 
 
@@ -112,3 +141,21 @@ def test_a_broker_without_an_id_takes_one_from_the_store_and_keeps_it() -> None:
     chosen: list[object] = []
     choose_broker_id(empty, BrokerConfig(load(flags=["log.dirs=/data"])), disk, chosen.append)
     assert chosen == [1001]
+
+
+def test_a_broker_that_the_controller_cannot_reach_says_so_and_serves_nobody_yet() -> None:
+    cluster = BrokerCluster(2)
+    cluster.create("t")
+    controller = cluster.controller.machine
+    cluster.network.cut(controller, "b2")
+    node = cluster.begin(2)
+    cluster.run(11_000)
+    assert not node.is_ready
+    assert any("waits for the controller" in notice for notice in node.notices)
+    outcome = cluster.send(2, messages.MetadataRequest(topics=None))
+    cluster.run_until(lambda: bool(outcome))
+    assert isinstance(outcome[0], Failure) and outcome[0].kind is FailureKind.DISCONNECTED
+    cluster.network.mend(controller, "b2")
+    cluster.run_until(lambda: node.is_ready)
+    assert [topic.name for topic in cluster.ask(2, messages.MetadataRequest(topics=None)).topics] == ["t"]
+    cluster.check()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_cluster import BrokerCluster
+from broker_cluster import BrokerCluster, WithoutFetching
 from tidelog.control.leadership import IsrChange, IsrResult
+from tidelog.net.memory_network import Weather
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
@@ -96,7 +97,7 @@ def test_the_loggers_of_a_broker_are_its_own_though_the_rest_is_relayed() -> Non
 
 def test_a_request_waits_for_a_controller_while_there_is_none() -> None:
     cluster = BrokerCluster(3)
-    dead = cluster.kill(cluster.controller.id, expire=False)
+    dead = cluster.lose(cluster.controller.id)
     asked = min(cluster.nodes)
     request = messages.CreateTopicsRequest
     outcome = cluster.send(
@@ -112,7 +113,7 @@ def test_a_request_waits_for_a_controller_while_there_is_none() -> None:
 
 def test_without_a_controller_a_request_is_refused_in_the_end() -> None:
     cluster = BrokerCluster(2, settings={"controller.socket.timeout.ms": "3000"})
-    cluster.kill(cluster.controller.id, expire=False)
+    cluster.lose(cluster.controller.id)
     (answer,) = cluster.ask(
         min(cluster.nodes),
         messages.CreateTopicsRequest(topics=[messages.CreateTopicsRequest.CreatableTopic(name="t")]),
@@ -121,7 +122,7 @@ def test_without_a_controller_a_request_is_refused_in_the_end() -> None:
 
 
 def test_a_leader_changes_its_isr_wherever_the_controller_is_and_hears_what_is_wrong() -> None:
-    cluster = BrokerCluster(3)
+    cluster = BrokerCluster(3, wrap_requester=lambda node, requester: WithoutFetching(requester))
     cluster.create("t", 3, 3)
     topic = cluster.stored.topics["t"]
 
@@ -140,24 +141,32 @@ def test_a_leader_changes_its_isr_wherever_the_controller_is_and_hears_what_is_w
         assert ask(p.leader, change).error.code is ErrorCode.INVALID_UPDATE_VERSION
         assert ask(p.leader, change._replace(leader_epoch=-1)).error.code is ErrorCode.FENCED_LEADER_EPOCH
         assert ask(p.leader, change._replace(topic_id=bytes(16))).error.code is ErrorCode.UNKNOWN_TOPIC_ID
-        stale = change._replace(partition_epoch=p.partition_epoch + 1, new_isr=[(p.leader, -1), (p.replicas[1], 1)])
-        if p.replicas[1] != p.leader:
-            assert ask(p.leader, stale).error.code is ErrorCode.INELIGIBLE_REPLICA
+        present = cluster.stored.topics["t"].partitions[p.partition_index].partition_epoch
+        other = next(r for r in p.replicas if r != p.leader)
+        stale = change._replace(partition_epoch=present, new_isr=[(p.leader, -1), (other, 1)])
+        assert ask(p.leader, stale).error.code is ErrorCode.INELIGIBLE_REPLICA
     cluster.check()
 
 
-def test_producer_ids_of_two_brokers_never_meet() -> None:
-    cluster = BrokerCluster(3)
+@pytest.mark.parametrize("seed", range(3))
+def test_producer_ids_of_two_brokers_never_meet_whatever_is_lost(seed: int) -> None:
+    weather = Weather(longest_ms=40, lost_share=0.05, breaking_share=0.05)
+    cluster = BrokerCluster(3, seed, weather=weather)
     taken: list[int] = []
-    for node in cluster.nodes.values():
-        ids = node.broker.producer_ids
-        for _ in range(1_500):
-            while (taking := ids.take()) is None:
-                ready: list[bool] = []
-                ids.when_ready(lambda ready=ready: ready.append(True))
-                cluster.run_until(lambda ready=ready: bool(ready))
-            taken.append(taking)
-    assert len(set(taken)) == len(taken)
+    for round_ in range(3):
+        for node in list(cluster.nodes.values()):
+            ids = node.broker.producer_ids
+            for _ in range(1_100 if node in cluster.nodes.values() else 0):
+                while (taking := ids.take()) is None:
+                    ready: list[bool] = []
+                    ids.when_ready(lambda ready=ready: ready.append(True))
+                    if round_ == 1 and node is not cluster.controller and len(cluster.nodes) == 3:
+                        cluster.kill(cluster.controller.id)
+                    cluster.run_until(lambda ready=ready: bool(ready))
+                taken.append(taking)
+        for broker_id in {0, 1, 2} - cluster.nodes.keys():
+            cluster.start(broker_id)
+    assert len(set(taken)) == len(taken) > 8_000
     cluster.check()
 
 
@@ -237,11 +246,22 @@ def test_a_clean_stop_moves_leaders_away_first() -> None:
     cluster.check()
 
 
+def test_the_last_broker_stops_without_waiting_for_anybody() -> None:
+    cluster = BrokerCluster(2)
+    cluster.create("t", 1, 2)
+    cluster.kill(1 - cluster.leader("t", 0))
+    cluster.agree()
+    (last,) = cluster.nodes.values()
+    cluster.stop(last.id)
+    assert not any("handed over" in notice for notice in last.notices)
+    cluster.check()
+
+
 def test_a_stop_waits_for_replicas_and_gives_up_in_the_end() -> None:
-    cluster = BrokerCluster(2, settings={"controlled.shutdown.retry.backoff.ms": "1000"})
+    cluster = BrokerCluster(3, settings={"controlled.shutdown.retry.backoff.ms": "1000"})
     cluster.create("t", 1, 2)
     leader = cluster.leader("t", 0)
-    cluster.kill(1 - leader)
+    cluster.kill(next(r for r in cluster.stored.topics["t"].partitions[0].replicas if r != leader))
     cluster.run_until(lambda: len(cluster.stored.topics["t"].partitions[0].isr) == 1)
     before_ms = cluster.clock.now_ms
     node = cluster.nodes[leader]
@@ -265,13 +285,13 @@ def test_preferred_replicas_lead_again_after_a_while() -> None:
 
 def test_replicas_move_on_demand_and_the_move_can_be_seen_and_cancelled_anywhere() -> None:
     cluster = BrokerCluster(3)
-    cluster.create("t", 1, 1)
-    leader = cluster.leader("t", 0)
-    target = (leader + 1) % 3
+    cluster.create("t", 3, 1)
+    leader, target = (node.id for node in cluster.followers)
+    index = next(p.partition_index for p in cluster.stored.topics["t"].partitions if p.leader == leader)
 
     def ask(replicas: list[int] | None) -> int:
         request = messages.AlterPartitionReassignmentsRequest
-        partition = request.ReassignablePartition(partition_index=0, replicas=replicas)
+        partition = request.ReassignablePartition(partition_index=index, replicas=replicas)
         topics = [request.ReassignableTopic(name="t", partitions=[partition])]
         (topic,) = cluster.ask(cluster.followers[0].id, request(topics=topics, timeout_ms=1_000)).responses
         return topic.partitions[0].error_code
@@ -280,6 +300,8 @@ def test_replicas_move_on_demand_and_the_move_can_be_seen_and_cancelled_anywhere
         listed = cluster.ask(broker_id, messages.ListPartitionReassignmentsRequest(topics=None)).topics
         return [p.adding_replicas for topic in listed for p in topic.partitions]
 
+    machines = cluster.nodes[target].machine, cluster.nodes[leader].machine
+    cluster.network.cut(*machines)  # so that it cannot catch up
     assert ask([target]) == 0
     cluster.agree()
     assert all(moves(broker_id) == [[target]] for broker_id in cluster.nodes)
@@ -287,9 +309,10 @@ def test_replicas_move_on_demand_and_the_move_can_be_seen_and_cancelled_anywhere
     assert ask(None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     cluster.agree()
     assert all(moves(broker_id) == [] for broker_id in cluster.nodes)
+    cluster.network.mend(*machines)
     assert ask([target]) == 0
     cluster.agree()
     cluster.bring_in_sync()
-    (partition,) = cluster.stored.topics["t"].partitions
+    partition = cluster.stored.topics["t"].partitions[index]
     assert (partition.replicas, partition.leader) == ((target,), target)
     cluster.check()

@@ -74,3 +74,17 @@ def test_moves_and_elections_that_somebody_writes_are_carried_out_and_taken_away
     cluster.agree()
     assert cluster.ensemble.tree.get("/admin/preferred_replica_election") is None
     cluster.check()
+
+
+def test_a_configuration_that_cannot_be_read_sets_nothing_and_stops_no_controller() -> None:
+    cluster = BrokerCluster(3)
+    for data in (b"{", b"[]", b'{"config":7}'):
+        cluster.create("t", 1, 3, retention_ms="9")
+        write(cluster, SetData(nodes.config_path("topics", "t"), data))
+        before = cluster.controller.id
+        cluster.kill(before)
+        cluster.run_until(lambda: any(node.is_controller for node in cluster.nodes.values()))
+        cluster.agree()
+        assert cluster.controller.image.config(ConfigResource(ResourceType.TOPIC, "t")) == {}
+        cluster.start(before)
+    cluster.check()

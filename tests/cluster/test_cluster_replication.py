@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from replica_cluster import ReplicaCluster, batch, content, values
 
+from tidelog.control.events import PartitionChanged
+from tidelog.log.producers import NOT_REQUIRED
 from tidelog.wire.errors import ErrorCode
 
 
@@ -321,28 +323,33 @@ def test_the_leader_itself_can_be_moved(cluster: ReplicaCluster) -> None:
 def test_a_replica_that_is_assigned_again_by_the_time_it_would_be_removed_stays(cluster: ReplicaCluster) -> None:
     cluster.topic(replicas=(1, 2))
     cluster.write("t", 5)
-    cluster.deaf = {2}
-    cluster.reassign(1, 3)
-    cluster.run_until(lambda: cluster.isr() == (1, 3))
-    cluster.reassign(1, 2)
-    cluster.run(100)
-    cluster.deaf = set()
-    cluster.run_until(lambda: cluster.isr() == (1, 2))
+    node = cluster[2].node
+    topic = node.image.topics["t"]
+    (assigned,) = topic.partitions
+    gone = PartitionChanged(topic, assigned, assigned._replace(replicas=(1, 3), isr=(1, 3)))
+    node.broker.assignments.carry_out([gone])
     assert len(cluster.contents("t", 1, 2)) == 1
-    assert not [entry for entry in cluster[2].disk.list("/data") if "delete" in entry.name]
 
 
+@pytest.mark.parametrize("is_dead", [True, False])
 def test_a_topic_that_was_deleted_and_created_again_behind_a_brokers_back_starts_empty_there(
-    new_cluster: Callable[..., ReplicaCluster],
+    new_cluster: Callable[..., ReplicaCluster], is_dead: bool
 ) -> None:
     cluster = new_cluster(2)
     cluster.topic(replicas=(1, 2))
     cluster.write("t", batch(5, b"old"))
     assert cluster.controller.id == 1
-    cluster.deaf = {2}
+    if is_dead:
+        cluster[2].kill()
+    else:
+        cluster.deaf = {2}
     cluster.delete_topic("t")
-    cluster.topic(replicas=(1, 2))
+    cluster.topic(replicas=(1,) if is_dead else (1, 2))
     cluster.deaf = set()
+    if is_dead:
+        cluster[2].start()
+        cluster.reassign(1, 2)
+        cluster.run_until(lambda: cluster.isr() == (1, 2))
     cluster.write("t", batch(1, b"new"))
     assert values(cluster[2].partition()) == [b"new"]
     assert len(cluster.contents("t", 1, 2)) == 1
@@ -433,6 +440,18 @@ def test_a_new_partition_does_not_wait_for_the_fetch_that_is_parked(cluster: Rep
     assert cluster.clock.now_ms - began_ms < 50, "a fetch is parked for 500 ms"
 
 
+def test_a_follower_of_an_idle_partition_is_not_taken_for_a_laggard_when_something_is_written(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic()
+    cluster.write("t")
+    cluster.run(10_000)
+    partition, data = cluster[1].partition(), cluster[1].node.broker.data
+    partition.append(memoryview(bytearray(batch())), 1, cluster.clock.wall_ms())
+    data.shrink_isrs()
+    assert partition.in_sync.pending is None
+
+
 def test_a_hundred_partitions_travel_in_a_fetch_and_those_that_have_nothing_new_are_not_named(
     new_cluster: Callable[..., ReplicaCluster],
 ) -> None:
@@ -449,8 +468,35 @@ def test_a_hundred_partitions_travel_in_a_fetch_and_those_that_have_nothing_new_
 
     sessions.begin = counted  # type: ignore[method-assign]
     led = next(p for p in cluster[1].node.broker.data.replicas.partitions.values() if p.is_leader)
-    led.append(memoryview(bytearray(batch())), 1, 0)
+    led.append(memoryview(bytearray(batch())), 1, cluster.clock.wall_ms())
     cluster[1].node.broker.data.appended(led)
     cluster.run(300)
     assert led.high_watermark == 1
     assert max(sizes) == 1, sizes
+
+
+# --- what the broker writes itself
+
+
+class Ending:
+    """A transaction that a coordinator ends."""
+
+    producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = 9, 0, 0, True, 0
+
+
+def test_a_transaction_marker_counts_when_the_isr_has_it(cluster: ReplicaCluster) -> None:
+    cluster.topic(replicas=(1, 2))
+    written = bytes(batch(1, b"in a transaction", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
+    partition = cluster[1].partition()
+    partition.append(memoryview(bytearray(written)), -1, cluster.clock.wall_ms(), guard=NOT_REQUIRED)
+    cluster[1].node.broker.data.appended(partition)
+    cluster.run(50)
+    cluster.separate(1, 2)
+    done: list[ErrorCode] = []
+    cluster[1].node.broker.markers.write("t", 0, Ending(), done.append)
+    cluster.run(300)
+    assert not done and partition.last_stable_offset == 0
+    cluster.join(1, 2)
+    cluster.run_until(lambda: bool(done))
+    assert done == [ErrorCode.NONE]
+    assert partition.last_stable_offset == 2

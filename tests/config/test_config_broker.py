@@ -151,7 +151,7 @@ def test_what_is_dynamic_may_be_altered(texts: dict[str, str], per_broker: bool)
 
 def test_what_is_dynamic_in_kafka_and_has_no_effect_here_may_be_altered_and_is_told() -> None:
     texts = {
-        "leader.replication.throttled.rate": "1000",
+        "background.threads": "9",
         "listener.name.x.num.network.threads": "5",
         "num.io.threads": "9",
     }

@@ -8,10 +8,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.definitions import BROKER_KEYS
 from tidelog.config.errors import ConfigError
 from tidelog.config.sources import load
 from tidelog.config.unkept import refuse_unkept
+from tidelog.config.zookeeper_settings import zookeeper_settings
 from tidelog.server import configure
 
 # What Apache Kafka 3 brings as config/server.properties, without the comments.
@@ -98,7 +100,6 @@ def test_a_listener_that_is_to_be_secured_stops_the_start_and_is_not_replaced(
         ("listener.name.plaintext.num.network.threads", "5"),
         ("listener.name.plaintext.socket.send.buffer.bytes", "5"),
         ("listener.name.outside.max.connections", "5"),
-        ("zookeeper.connect", "zk:2181/kafka"),
         ("process.roles", "broker"),
         ("process.roles", "controller"),
         ("controller.quorum.voters", "1@kafka-1:9093,2@kafka-2:9093"),
@@ -132,7 +133,6 @@ def test_every_security_setting_of_the_table_stops_the_start() -> None:
         ("KAFKA_AUTHORIZER_CLASS_NAME", "acme.Authorizer"),
         ("KAFKA_SUPER_USERS", "User:admin"),
         ("KAFKA_OPTS", "-Xmx1g -Djava.security.auth.login.config=/etc/kafka/jaas.conf"),
-        ("KAFKA_ZOOKEEPER_CONNECT", "zk:2181"),
     ],
 )
 def test_a_variable_of_the_environment_stops_the_start_as_well(variable: str, text: str) -> None:
@@ -158,6 +158,7 @@ def test_a_variable_of_the_environment_stops_the_start_as_well(variable: str, te
         {"remote.log.storage.system.enable": "False"},
         {"process.roles": "controller, broker", "node.id": "3", "controller.quorum.voters": "3@kafka:9093"},
         {"zookeeper.connect": ""},
+        {"zookeeper.connect": "zk:2181/kafka"},
     ],
     ids=str,
 )
@@ -166,7 +167,7 @@ def test_what_asks_for_nothing_does_not_stop_the_start(texts: dict[str, str]) ->
 
 
 def test_all_that_is_refused_is_told_at_once() -> None:
-    told = refusal({"listeners": "SASL_SSL://:9093", "super.users": "User:a", "zookeeper.connect": "zk:2181"})
+    told = refusal({"listeners": "SASL_SSL://:9093", "super.users": "User:a", "process.roles": "broker"})
     assert told is not None
     assert [f"server.properties:{line}: " in told for line in (1, 2, 3)] == [True] * 3
     assert told.count("Remove these settings") == 2
@@ -190,10 +191,8 @@ def test_a_replaced_plaintext_listener_is_told() -> None:
     ]
 
 
-def test_the_file_that_comes_with_kafka_3_is_refused_for_its_zookeeper_alone() -> None:
+def test_the_file_that_comes_with_kafka_3_starts_a_broker_on_its_zookeeper() -> None:
     texts = dict(line.split("=", 1) for line in KAFKA_3.splitlines())
-    told = refusal(texts)
-    assert told is not None and told.count("server.properties:") == 1 and "zookeeper.connect asks for" in told
-    assert "Remove these settings to run a single broker" in told
-    del texts["zookeeper.connect"]
     assert refusal(texts) is None
+    settings = zookeeper_settings(BrokerConfig.of(texts))
+    assert settings is not None and (str(settings), settings.connection_timeout_ms) == ("localhost:2181", 18000)

@@ -7,18 +7,35 @@
         sync a a=x        => log: Stable gen 1 a=x; a: synced x
     ''')
 
-`Stage` plays the broker: it appends the records of a decision to a log, replays them, keeps the timers and delivers the
-replies. Member ids are the client's name and a counter (`a-1`); in outcomes a member is written by its client's name.
-An outcome lists the records that were appended (`log:`) and the replies, in order, or says `nothing`.
+`Stage` plays the broker: it puts requests to the room as the handlers of `api` do, appends the records of a decision to
+a log, replays them, keeps the timers and delivers the replies, in the version of the request. Member ids are the
+client's name and a counter (`a-1`); in outcomes a member is written by its client's name. An outcome lists the records
+that were appended (`log:`) and the replies, in order, or says `nothing`.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import Any
 
+from tidelog.api import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+    txn_offset_commit,
+)
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, SetTimer
-from tidelog.deciding.turn import RequestContext
+from tidelog.deciding.turn import Refusal
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups, _clean
 from tidelog.group.records import RecordType, decode_key, decode_value
@@ -29,6 +46,7 @@ from tidelog.wire.codec import response_codec, stored_codec
 from tidelog.wire.errors import ErrorCode
 
 WALL = 1_700_000_000_000
+HOST = "/127.0.0.1"
 API_KEYS = {
     "OffsetCommitResponse": 8,
     "OffsetFetchResponse": 9,
@@ -64,13 +82,40 @@ def topic_id(name: str) -> bytes:
 
 
 class Ticket:
-    """One request of a client; it must be answered exactly once."""
+    """One request of a client; it must be answered exactly once. `shape` makes the response from an outcome."""
 
-    def __init__(self, client: str, version: int) -> None:
+    def __init__(self, client: str, version: int, shape: Callable[[Any], Any] | None = None) -> None:
         self.client = client
         self.version = version
+        self.shape = shape
         self.answers = 0
         self.answer: Any = None
+
+
+def in_terms_of_the_room(request: Any, version: int, client: str) -> tuple[Any, Callable[[Any], Any]]:
+    """What is asked, and what makes the response from the outcome: the handlers of `api`, without their broker."""
+    if isinstance(request, messages.JoinGroupRequest):
+        return join_group.asked(request, version, client, HOST), lambda o: join_group.answer(o, version)
+    if isinstance(request, messages.SyncGroupRequest):
+        return sync_group.asked(request, version), lambda o: sync_group.answer(o, version)
+    if isinstance(request, messages.HeartbeatRequest):
+        return heartbeat.asked(request), lambda o: heartbeat.answer(o, version)
+    if isinstance(request, messages.LeaveGroupRequest):
+        leaving = leave_group.asked(request, version)
+        return leaving, lambda o: leave_group.answer(o, leaving, version)
+    if isinstance(request, messages.ConsumerGroupHeartbeatRequest):
+        asked = consumer_group_heartbeat.asked(request, version, client, HOST)
+        return asked, lambda o: consumer_group_heartbeat.answer(o, version)
+    if isinstance(request, messages.OffsetCommitRequest):
+        return offset_commit.asked(request, version), lambda o: offset_commit.answer(o, request)
+    if isinstance(request, messages.TxnOffsetCommitRequest):
+        return txn_offset_commit.asked(request), lambda o: txn_offset_commit.answer(o, request, version)
+    if isinstance(request, messages.OffsetFetchRequest):
+        wanted = offset_fetch.asked(request, version)
+        return wanted, lambda o: offset_fetch.answer(o, wanted, version)
+    assert isinstance(request, messages.OffsetDeleteRequest)
+    deletion = offset_delete.asked(request)
+    return deletion, lambda o: offset_delete.answer(o, deletion)
 
 
 class Client:
@@ -155,14 +200,16 @@ class Stage:
             elif isinstance(timer, CancelTimer):
                 self.timers.pop(timer.key, None)
         for reply in decision.replies:
-            ticket = reply.ticket
-            ticket.answers += 1
-            ticket.answer = reply.message
-            assert ticket.answers == 1, f"{ticket.client} was answered twice"
-            self.last = reply.message
-            # Every answer must be one that its version can carry.
-            response_codec(API_KEYS[type(reply.message).__name__], ticket.version).encode(reply.message)
-            self.seen.append(f"{ticket.client}: {self.describe_reply(self.client(ticket.client), reply.message)}")
+            self.deliver(reply.ticket, reply.ticket.shape(reply.message))
+
+    def deliver(self, ticket: Ticket, message: Any) -> None:
+        ticket.answers += 1
+        ticket.answer = message
+        assert ticket.answers == 1, f"{ticket.client} was answered twice"
+        self.last = message
+        # Every answer must be one that its version can carry.
+        response_codec(API_KEYS[type(message).__name__], ticket.version).encode(message)
+        self.seen.append(f"{ticket.client}: {self.describe_reply(self.client(ticket.client), message)}")
 
     def advance(self, ms: int) -> None:
         until = self.now + ms
@@ -188,10 +235,18 @@ class Stage:
     def ask(self, method: str, client: str, request: Any, version: int) -> None:
         ticket = Ticket(client, version)
         self.tickets.append(ticket)
-        context = RequestContext(client, "/127.0.0.1", version)
-        decided = getattr(self.groups, method)(ticket, request, context, self.now, self.wall)
-        for decision in decided if isinstance(decided, list) else [decided]:
-            self.carry_out(decision)
+        try:
+            asked, ticket.shape = in_terms_of_the_room(request, version, client)
+        except Refusal as refusal:
+            self.deliver(ticket, sync_group.answer(refusal, version))
+            return
+        self.carry_out(getattr(self.groups, method)(ticket, asked, self.now, self.wall))
+
+    def tell(self, message: Any, version: int) -> None:
+        """The answer to a question that needs no decision."""
+        ticket = Ticket("-", version)
+        self.tickets.append(ticket)
+        self.deliver(ticket, message)
 
     def _tell_topics(self) -> None:
         changes: dict[str, Topic | None] = dict.fromkeys(self.groups._around.topics.by_name)
@@ -628,19 +683,19 @@ class Script(Stage):
 
     def do_describe(self, plain: list[str], named: dict[str, str]) -> None:
         request = messages.DescribeGroupsRequest(groups=plain or [self.group])
-        self.ask("describe_groups", "-", request, int(named.get("v", "6")))
+        version = int(named.get("v", "6"))
+        self.tell(describe_groups.described(request, version, self.groups), version)
 
     def do_list(self, plain: list[str], named: dict[str, str]) -> None:
         request = messages.ListGroupsRequest(
             states_filter=[s for s in named.get("states", "").split(",") if s],
             types_filter=[s for s in named.get("types", "").split(",") if s],
         )
-        self.ask("list_groups", "-", request, 5)
+        self.tell(list_groups.listed(request, self.groups), 5)
 
     def do_delete(self, plain: list[str], named: dict[str, str]) -> None:
-        request = messages.DeleteGroupsRequest(groups_names=plain or [self.group])
-        context = RequestContext("-", "/127.0.0.1", 2)
-        for decision in self.groups.delete_groups(Ticket("-", 2), request, context, self.now, self.wall):
+        ticket = Ticket("-", 2, lambda outcome: delete_groups.answer([outcome]))
+        for decision in self.groups.delete_groups(ticket, plain or [self.group], self.now, self.wall):
             for reply in decision.replies:
                 reply.ticket.answers = 0
             self.carry_out(decision)
@@ -679,7 +734,7 @@ class Script(Stage):
 
     def do_show(self, plain: list[str], named: dict[str, str]) -> None:
         request = messages.ConsumerGroupDescribeRequest(group_ids=plain or [self.group])
-        self.ask("consumer_group_describe", "-", request, 1)
+        self.tell(consumer_group_describe.described(request, self.groups), 1)
 
 
 def run(text: str, **settings: Any) -> Script:

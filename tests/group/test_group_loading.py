@@ -8,15 +8,26 @@ what each group reads: whenever the partition answers, it answers that. A histor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, SetTimer
-from tidelog.deciding.turn import RequestContext
+from tidelog.deciding.turn import Refusal
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups
-from tidelog.group.topics_image import Topic
-from tidelog.wire import messages
+from tidelog.group.offset_store import CommittedOffset
+from tidelog.group.requests import (
+    Membership,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+    TopicToCommit,
+    TxnOffsetCommit,
+    WantedOffsets,
+    WantedTopic,
+)
+from tidelog.group.topics_image import ZERO_UUID, Topic
 from tidelog.wire.errors import ErrorCode
 
 E = ErrorCode
@@ -130,9 +141,9 @@ class History:
         for decision in self.groups.on_topics_changed(changes, self.now_ms, 0):
             self.carry_out(decision)
 
-    def ask(self, method: str, request: Any, version: int) -> Any:
+    def ask(self, deciding: Callable[[Ticket, Any, int, int], Decision], asked: Any) -> Any:
         ticket = Ticket()
-        self.carry_out(getattr(self.groups, method)(ticket, request, RequestContext("", "", version), self.now_ms, 0))
+        self.carry_out(deciding(ticket, asked, self.now_ms, 0))
         return ticket.answer
 
     # --- what happens ---------------------------------------------------------------------------------
@@ -161,17 +172,13 @@ class History:
         if topic not in self.topics:
             return
         offset, producer_id = self.random.randrange(1000), self.random.choice([-1, *PRODUCERS])
-        of: Any = messages.OffsetCommitRequest if producer_id < 0 else messages.TxnOffsetCommitRequest
-        method = "offset_commit" if producer_id < 0 else "txn_offset_commit"
-        kind = getattr(of, of.__name__ + "Topic")
-        wanted = kind(
-            name=topic,
-            partitions=[getattr(of, of.__name__ + "Partition")(partition_index=partition, committed_offset=offset)],
-        )
-        request = of(group_id=group, topics=[wanted])
-        if producer_id >= 0:
-            request.producer_id, request.producer_epoch = producer_id, 0
-        code = self.ask(method, request, 5).topics[0].partitions[0].error_code
+        nobody = Membership(group, "", None, -1)
+        topics = [TopicToCommit(topic, ZERO_UUID, [OffsetToCommit(partition, offset)])]
+        if producer_id < 0:
+            outcome = self.ask(self.groups.offset_commit, OffsetCommit(nobody, topics))
+        else:
+            outcome = self.ask(self.groups.txn_offset_commit, TxnOffsetCommit(nobody, producer_id, 0, topics))
+        (code,) = [outcome.code] if isinstance(outcome, Refusal) else outcome.codes
         loading = self.read_to is not None
         assert (code == E.COORDINATOR_LOAD_IN_PROGRESS) == loading
         if code == E.NONE:
@@ -221,18 +228,15 @@ class History:
     def check(self) -> None:
         if self.read_to is not None or self.disk_full:
             return
-        of = messages.OffsetFetchRequest
         for group in GROUPS:
-            wanted = [
-                of.OffsetFetchRequestTopics(name=t, partition_indexes=list(range(PARTITIONS))) for t in self.topics
-            ]
-            request = of(groups=[of.OffsetFetchRequestGroup(group_id=group, topics=wanted)], require_stable=True)
-            (found,) = self.ask("offset_fetch", request, 8).groups
-            assert found.error_code == E.NONE
+            topics = [WantedTopic(name, ZERO_UUID, list(range(PARTITIONS))) for name in self.topics]
+            wanted = OffsetFetch([WantedOffsets(group, topics)], require_stable=True)
+            (found,) = self.ask(self.groups.offset_fetch, wanted).groups
+            assert found.code is E.NONE
             for topic in found.topics:
-                for p in topic.partitions:
-                    told = p.committed_offset if not p.error_code else E(p.error_code)
-                    place = (group, topic.name, p.partition_index)
+                for partition, committed in zip(topic.partitions, topic.offsets, strict=True):
+                    told = committed.offset if isinstance(committed, CommittedOffset) else committed or -1
+                    place = (group, topic.name, partition)
                     assert told == self.model.stable(place), place
                     self.answered += 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from group_script import PAIR, WALL, Ticket, run, topic_id
 
-from tidelog.deciding.turn import RequestContext
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_value, offset_key
+from tidelog.group.requests import OffsetFetch, WantedOffsets
 from tidelog.wire import messages
 from tidelog.wire.java_hash import java_hash
 
@@ -441,10 +441,8 @@ def test_a_group_lives_where_javas_hash_puts_it(group_id, java_hash_code):
 
 def test_a_fetch_of_stable_offsets_waits_for_the_commits_before_it():
     script = run("commit - t-0=5 => log: t-0=5; -: ok")
-    of = messages.OffsetFetchRequest
-    request = of(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=True)
-    context = RequestContext("-", "/", 9)
-    decision = script.groups.offset_fetch(Ticket("-", 9), request, context, 0, 0)
+    everything = [WantedOffsets("g", None)]
+    decision = script.groups.offset_fetch(Ticket("-", 9), OffsetFetch(everything, require_stable=True), 0, 0)
     assert decision.partition == script.groups.partition_for("g")
-    request.require_stable = False
-    assert script.groups.offset_fetch(Ticket("-", 9), request, context, 0, 0).partition == -1
+    decision = script.groups.offset_fetch(Ticket("-", 9), OffsetFetch(everything, require_stable=False), 0, 0)
+    assert decision.partition == -1

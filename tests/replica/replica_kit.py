@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.log.config import LogConfig
-from tidelog.log.log_dirs import LogDirs
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.replica.partition import Partition
 from tidelog.replica.replicas import Replicas

@@ -80,6 +80,15 @@ def test_the_high_watermark_stays_while_fewer_than_min_insync_replicas_are_in_sy
     assert partition.high_watermark == 3
 
 
+def test_the_high_watermark_does_not_move_when_the_isr_shrinks_below_the_minimum() -> None:
+    partition = leader(isr=(1, 2), min_insync=2)
+    append(partition, 3)
+    proposal = partition.propose_shrinkage(LAG_MS + 1, LAG_MS, LOCAL_EPOCH)
+    assert proposal is not None
+    assert not partition.settle_isr(proposal, 5, 8, (1,))
+    assert partition.high_watermark == 0
+
+
 def test_the_high_watermark_waits_for_both_the_old_and_the_proposed_isr() -> None:
     partition = leader(isr=(1, 2))
     append(partition, 4)
@@ -218,6 +227,22 @@ def test_the_controllers_older_word_does_not_undo_the_answer_to_a_proposal() -> 
     partition.settle_isr(proposal, 5, 8, (1, 2))
     partition.lead(5, 7, (1, 2, 3), (1,), 2)
     assert (partition.isr, partition.partition_epoch) == ((1, 2), 8)
+
+
+def test_being_told_again_of_the_present_state_does_not_end_a_proposal() -> None:
+    """The controller may have accepted it: then the high watermark must wait for the follower that joined."""
+    partition = leader(isr=(1, 2))
+    for broker in (2, 3):
+        partition.record_follower_fetch(broker, 0, 0, 1)
+    proposal = partition.propose_expansion(3, 1, LOCAL_EPOCH)
+    assert proposal is not None
+    partition.in_sync.followers[3].is_awaited = False
+    partition.lead(5, 7, (1, 2, 3), (1, 2), 2)
+    append(partition)
+    partition.record_follower_fetch(2, 1, 0, 2)
+    assert partition.high_watermark == 0
+    partition.settle_isr(proposal, 5, 8, (1, 2, 3))
+    assert partition.isr == (1, 2, 3)
 
 
 # --- leadership

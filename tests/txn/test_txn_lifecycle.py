@@ -187,14 +187,17 @@ def test_one_request_of_a_broker_serves_many_transactions():
 
 def test_in_one_partition_a_refused_transaction_keeps_its_error_when_the_others_cannot_be_stored():
     stage = with_producers(Stage(num_partitions=1), "a")
-    wanted = [asked_by_a_broker("a", 0, [T_0]), asked_by_a_broker("b", 9, [T_0])]
-    (decision,) = stage.transactions.add_partitions("ticket", wanted, stage.now, stage.wall)
-    instead = stage.transactions.append_failed(decision, ErrorCode.NOT_ENOUGH_REPLICAS, stage.now, stage.wall)
-    (reply,) = instead.replies
-    assert reply == (
-        "ticket",
-        {"a": {T_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}, "b": {T_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}},
+    of = messages.AddPartitionsToTxnRequest
+    topics = [of.AddPartitionsToTxnTopic(name="t", partitions=[0])]
+    request = of(
+        transactions=[
+            of.AddPartitionsToTxnTransaction(transactional_id="a", producer_id=0, producer_epoch=0, topics=topics),
+            of.AddPartitionsToTxnTransaction(transactional_id="b", producer_id=9, producer_epoch=0, topics=topics),
+        ]
     )
+    stage.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    stage.ask("broker", request, 5)
+    assert stage.seen[-1] == "broker: a COORDINATOR_NOT_AVAILABLE, b INVALID_PRODUCER_ID_MAPPING"
 
 
 # -- ends --------------------------------------------------------------------------------------------------------

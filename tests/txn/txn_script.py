@@ -215,17 +215,17 @@ class Stage:
         room, clocks = self.transactions, (self.now, self.wall)
         if isinstance(request, messages.InitProducerIdRequest):
             ticket = Ticket(client, version, init_producer_id.answer)
-            decisions = [room.initialise(ticket, init_producer_id.initialisation(request), *clocks)]
+            decisions = [room.initialise(ticket, init_producer_id.asked(request), *clocks)]
         elif isinstance(request, messages.AddPartitionsToTxnRequest):
             ticket = Ticket(client, version, add_partitions_to_txn.answer)
-            decisions = room.add_partitions(ticket, add_partitions_to_txn.additions(request, version), *clocks)
+            decisions = room.add_partitions(ticket, add_partitions_to_txn.asked(request, version), *clocks)
         elif isinstance(request, messages.AddOffsetsToTxnRequest):
             ticket = Ticket(client, version, add_offsets_to_txn.answer)
             at = TopicPartition("__consumer_offsets", offsets_partition)
-            decisions = room.add_partitions(ticket, [add_offsets_to_txn.addition(request, at)], *clocks)
+            decisions = room.add_partitions(ticket, [add_offsets_to_txn.asked(request, at)], *clocks)
         elif isinstance(request, messages.EndTxnRequest):
             ticket = Ticket(client, version, end_txn.answer)
-            decisions = [room.end(ticket, end_txn.transaction_end(request, version), *clocks)]
+            decisions = [room.end(ticket, end_txn.asked(request, version), *clocks)]
         else:
             self._ask_what_is(client, request, version)
             return

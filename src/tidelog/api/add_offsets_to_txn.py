@@ -22,12 +22,10 @@ FIRST_VERSION_WITH_FENCED: Final = 2
 def handle(body: messages.AddOffsetsToTxnRequest, request: Request) -> None:
     groups = request.doors.groups
     at = TopicPartition(groups.topic, groups.room.partition_for(body.group_id))
-    request.doors.transactions.add(
-        [addition(body, at)], lambda results: request.reply(answer(results, request.version))
-    )
+    request.doors.transactions.add([asked(body, at)], lambda results: request.reply(answer(results, request.version)))
 
 
-def addition(body: messages.AddOffsetsToTxnRequest, at: TopicPartition) -> Addition:
+def asked(body: messages.AddOffsetsToTxnRequest, at: TopicPartition) -> Addition:
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     return Addition(body.transactional_id, producer, frozenset({at}), client_version=0)
 

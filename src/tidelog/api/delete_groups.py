@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.grouping import context_of
 from tidelog.api.tickets import GatheringTicket
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.group.outcomes import GroupsDeleted
 
 
 def handle(body: messages.DeleteGroupsRequest, request: Request) -> messages.DeleteGroupsResponse | None:
     groups = request.doors.groups
-    gathering = GatheringTicket(request, _merged)
-    decisions = groups.room.delete_groups(gathering, body, context_of(request), *groups.now())
+    gathering = GatheringTicket(request, answer)
+    decisions = groups.room.delete_groups(gathering, body.groups_names, *groups.now())
     if not decisions:
         return messages.DeleteGroupsResponse()
     gathering.missing = len(decisions)
@@ -24,5 +24,12 @@ def handle(body: messages.DeleteGroupsRequest, request: Request) -> messages.Del
     return None
 
 
-def _merged(parts: list[messages.DeleteGroupsResponse]) -> messages.DeleteGroupsResponse:
-    return messages.DeleteGroupsResponse(results=[result for part in parts for result in part.results])
+def answer(parts: list[GroupsDeleted]) -> messages.DeleteGroupsResponse:
+    response = messages.DeleteGroupsResponse
+    return response(
+        results=[
+            response.DeletableGroupResult(group_id=group_id, error_code=code)
+            for part in parts
+            for group_id, code in part.results
+        ]
+    )

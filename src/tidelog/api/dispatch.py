@@ -17,6 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from struct import Struct
 from struct import error as StructError
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.parts import Answers, parts_of
@@ -24,6 +25,7 @@ from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.relaying import relaying
 from tidelog.api.request import Request
 from tidelog.api.routes import PEER_ROUTES, ROUTES
+from tidelog.net.meter import RequestMeter
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.codec import BytesLike, request_codec
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -72,8 +74,8 @@ MAX_ITEMS_OF: Final[dict[int, int]] = {
 #: of the request's own type, which the route chooses
 Handler = Callable[[Any, Request], "Message | None"]
 Decode = Callable[[BytesLike, int], tuple[Any, int]]
-#: decoder, handler, whether headers have tagged fields, the size up to which a request is short
-Route = tuple[Decode, Handler, bool, int]
+#: decoder, handler, whether headers have tagged fields, the size up to which a request is short, what counts it
+Route = tuple[Decode, Handler, bool, int, RequestMeter]
 #: api key, version, correlation id, length of the client id
 _START: Final = Struct(">hhih").unpack_from
 
@@ -81,18 +83,20 @@ _START: Final = Struct(">hhih").unpack_from
 class Dispatcher:
     """`dispatch` of net: one call a frame."""
 
-    __slots__ = ("_doors", "_routes")
+    __slots__ = ("_doors", "_routes", "meters")
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
         #: api key << 16 | version -> what answers it; filled on first use
         self._routes: dict[int, Route] = {}
+        #: by API key and version, of what was asked so far
+        self.meters: dict[tuple[int, int], RequestMeter] = {}
 
     def __call__(self, exchange: Exchange, frame: memoryview) -> None:
         """A request of a kind that was seen before takes the short way; anything unusual the careful one."""
         try:
             api_key, version, correlation_id, id_length = _START(frame, 0)
-            decode, handler, flexible, short_bytes = self._routes[api_key << 16 | version]
+            decode, handler, flexible, short_bytes, meter = self._routes[api_key << 16 | version]
             body_at = 10 + id_length
             if id_length < 0 or (flexible and frame[body_at]):
                 raise KeyError
@@ -102,7 +106,10 @@ class Dispatcher:
             return
         if flexible:
             body_at += 1
-        request = Request(self._doors, exchange, api_key, version, correlation_id, client_id)
+        meter.count = count = meter.count + 1
+        if not count & meter.mask:
+            exchange.meter, exchange.began_ns = meter, perf_counter_ns()
+        request = Request(self._doors, exchange, api_key, version, correlation_id, client_id, meter)
         if len(frame) > short_bytes:
             self._answer_long(request, frame, body_at, handler)
         else:
@@ -116,9 +123,12 @@ class Dispatcher:
             return
         route = self._find_route(exchange, header)
         if route is not None:
-            request = Request(
-                self._doors, exchange, header.api_key, header.api_version, header.correlation_id, header.client_id
-            )
+            meter = route[4]
+            meter.count = count = meter.count + 1
+            if not count & meter.mask:
+                exchange.meter, exchange.began_ns = meter, perf_counter_ns()
+            key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+            request = Request(self._doors, exchange, key, version, correlation_id, header.client_id, meter)
             if len(frame) > route[3]:
                 self._answer_long(request, frame, header.body_at, route[1])
             else:
@@ -194,8 +204,12 @@ class Dispatcher:
         if known is not None:
             return known
         served = ROUTES.get(key)
-        if served is None and not self._doors.controller.is_alone:
-            served = PEER_ROUTES.get(key)
+        if not self._doors.controller.is_alone:
+            if not self._doors.cluster.driver.is_pictured and key != API_VERSIONS and key not in PEER_ROUTES:
+                # The controller has not said yet what there is: clients had better ask another broker.
+                exchange.close()
+                return None
+            served = served or PEER_ROUTES.get(key)
         if served is None:
             exchange.hang_up(f"API key {key} is not served")
             return None
@@ -211,7 +225,10 @@ class Dispatcher:
         if served.relayed:
             handler = relaying(handler)
         codec = request_codec(key, version)
-        route = (codec.decode, handler, codec.flexible, LONG_BYTES_OF.get(key, LONG_BYTES))
+        meter = self.meters[key, version] = RequestMeter()
+        if key == ApiKey.FETCH:
+            meter.of_followers = RequestMeter()
+        route = (codec.decode, handler, codec.flexible, LONG_BYTES_OF.get(key, LONG_BYTES), meter)
         self._routes[key << 16 | version] = route
         return route
 

@@ -21,10 +21,10 @@ FIRST_VERSION_WITH_FENCED: Final = 2
 
 
 def handle(body: messages.EndTxnRequest, request: Request) -> None:
-    decide(request.doors.transactions.room.end, transaction_end(body, request.version), request, answer)
+    decide(request, request.doors.transactions.room.end, asked(body, request.version), answer)
 
 
-def transaction_end(body: messages.EndTxnRequest, version: int) -> TransactionEnd:
+def asked(body: messages.EndTxnRequest, version: int) -> TransactionEnd:
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_THAT_BUMPS else 0
     return TransactionEnd(body.transactional_id, producer, body.committed, client_version)

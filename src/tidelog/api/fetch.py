@@ -50,6 +50,8 @@ def handle(body: messages.FetchRequest, request: Request) -> messages.FetchRespo
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if request.version >= 15 and body.replica_state is not None:
         body.replica_id = body.replica_state.replica_id
+    if body.replica_id >= 0:
+        request.comes_from_follower()
     if body.isolation_level >> 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {body.isolation_level}")
     context = doors.data.fetch_sessions.begin(
@@ -179,6 +181,8 @@ class PendingFetch:
                 reads.append((wanted, None, None, self._missing(wanted)))
                 answer_now = True
                 continue
+            if wanted.is_settled and self._has_nothing_new(partition, wanted):
+                continue
             try:
                 most_bytes = min(wanted.max_bytes, remaining)
                 if self.follower is not None:
@@ -206,6 +210,7 @@ class PendingFetch:
                 answer_now = True
                 continue
             reads.append((wanted, partition, read, 0))
+            wanted.is_settled = read.slice is None and not read.is_word and self.context.incremental
             if read.slice is not None:
                 size = read.slice.size_bytes
                 found += size
@@ -213,6 +218,20 @@ class PendingFetch:
             elif read.diverging_epoch is not None:
                 answer_now = True
         self.remaining, self.found, self.answer_now = remaining, found, answer_now
+
+    def _has_nothing_new(self, partition: Partition, wanted: FetchPartition) -> bool:
+        """Whether a follower stands at the end of the log, in sync, and knows all that could be told."""
+        follower, log = self.follower, partition.log
+        if (
+            follower is None
+            or wanted.fetch_offset != log.log_end_offset
+            or wanted.told_high_watermark != partition.high_watermark
+            or wanted.told_log_start_offset != log.log_start_offset
+            or wanted.current_leader_epoch != partition.leader_epoch
+            or not partition.is_leader
+        ):
+            return False
+        return not self.is_new or partition.record_idle_fetch(follower.replica, follower.broker_epoch, self.now_ms)
 
     def _hear_of(self, partition: Partition, wanted: FetchPartition) -> None:
         """Takes note of how far a follower is, unless its log is not the beginning of this one."""
@@ -291,6 +310,8 @@ class PendingFetch:
     ) -> messages.FetchResponse.PartitionData:
         response = messages.FetchResponse
         if read is None:
+            self.request.meter.failed(error)
+            self.request.doors.data.replicas.traffic_of(wanted.topic).failed_fetches += 1
             data = response.PartitionData(
                 partition_index=wanted.index, error_code=error, high_watermark=-1, records=EMPTY_RECORDS
             )
@@ -312,6 +333,11 @@ class PendingFetch:
             aborted_transactions=None,
             records=EMPTY_RECORDS if read.slice is None else read.slice,
         )
+        if read.slice is not None and partition is not None:
+            if self.follower is not None:
+                partition.traffic.replication_bytes_out += read.slice.size_bytes
+            else:
+                partition.traffic.bytes_out += read.slice.size_bytes
         if read.diverging_epoch is not None:
             epoch, end_offset = read.diverging_epoch
             data.diverging_epoch = response.EpochEndOffset(epoch=epoch, end_offset=end_offset)

@@ -1,23 +1,30 @@
-"""What the handlers of group APIs share: who asks, and how a request reaches the coordinator.
+"""What the handlers of group APIs share: who asks, and the way to the coordinator and back.
 
-A request about groups is a decision of the group room. Where the offsets topic does not exist yet it is created first,
-as soon as somebody looks for a coordinator; before that every group is one that nobody has heard of.
+A request about groups is a decision of the group room. A handler puts what is asked into the room's terms, and what the
+room has decided into a response: what depends on the version of the API stands there, and nowhere else. Where the
+offsets topic does not exist yet it is created first, as soon as somebody looks for a coordinator; before that every
+group is one that nobody has heard of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.api.operations import GROUP_OPERATIONS
-from tidelog.deciding.turn import RequestContext
+from tidelog.api.tickets import AnsweringTicket
+from tidelog.group.requests import OffsetToCommit
+from tidelog.log.producers import NO_GUARD
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.deciding.decision import Decision, Ticket
+    from tidelog.wire.classes import Message
 
-Body = TypeVar("Body")
+Asked = TypeVar("Asked")
+Outcome = TypeVar("Outcome")
 Topic = TypeVar("Topic", bound="OfPartitions")
 Answer = TypeVar("Answer")
 
@@ -33,17 +40,25 @@ class OfTopics(Protocol[Topic]):
     topics: list[Topic]
 
 
+class OffsetOfPartition(Protocol):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
 class Described(Protocol):
     error_code: int
     authorized_operations: int
 
 
-def context_of(request: Request) -> RequestContext:
-    return RequestContext(request.client_id, "/" + request.exchange.connection.peer[0], request.version)
+def client_host(request: Request) -> str:
+    """In Kafka's form: a slash before the address."""
+    return "/" + request.exchange.connection.peer[0]
 
 
-#: a topic's name, those of its partitions that are answered, and the error code for them -> their answer
-TopicAnswer = Callable[[str, list[int], int], Answer]
+#: a topic's name, those of its partitions that are answered, and a code for each of them (or more) -> their answer
+TopicAnswer = Callable[[str, list[int], Iterable[ErrorCode]], Answer]
 
 
 def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswer[Answer]) -> list[Answer]:
@@ -59,7 +74,7 @@ def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswe
             else:
                 missing.append(partition.partition_index)
         if missing:
-            unknown.append(answer(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            unknown.append(answer(topic.name, missing, repeat(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             topic.partitions = present
         if topic.partitions:
             kept.append(topic)
@@ -67,10 +82,11 @@ def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswe
     return unknown
 
 
-def told(deciding: Callable[[Ticket, Body, RequestContext, int, int], Decision], body: Body, request: Request) -> Any:
-    """The response that a method of the group room gives at once."""
-    decision = deciding(request, body, context_of(request), *request.doors.groups.now())
-    return decision.replies[0].message
+def to_commit(partitions: Iterable[OffsetOfPartition]) -> list[OffsetToCommit]:
+    return [
+        OffsetToCommit(p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
+        for p in partitions
+    ]
 
 
 def tell_operations(groups: Iterable[Described]) -> None:
@@ -87,15 +103,16 @@ def require_consumer_protocol(request: Request) -> None:
 
 
 def decide(
-    deciding: Callable[[Ticket, Body, RequestContext, int, int], Decision],
-    body: Body,
     request: Request,
-    ticket: Ticket | None = None,
+    deciding: Callable[[Ticket, Asked, int, int], Decision],
+    asked: Asked,
+    answer: Callable[[Outcome, int], Message],
+    guard: int = NO_GUARD,
 ) -> None:
-    """Hands the request to a method of the group room; the answer comes through its ticket."""
-    ticket = ticket or request
+    """Asks a method of the group room; `answer` makes the response from its outcome and the version."""
     groups = request.doors.groups
-    groups.decide(deciding, ticket, body, context_of(request))
+    ticket: AnsweringTicket[Outcome] = AnsweringTicket(request, answer)
+    groups.carry_out(deciding(ticket, asked, *groups.now()), guard)
     if not request.exchange.answered:
         # A parked join or sync: if the client goes, its place in the group stays and the answer is dropped.
         request.exchange.on_abandoned = lambda: groups.room.cancel(ticket)

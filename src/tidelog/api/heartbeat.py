@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import decide
+from tidelog.group.requests import Membership
+from tidelog.wire import messages
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
-    from tidelog.wire import messages
+    from tidelog.wire.errors import ErrorCode
 
 
 def handle(body: messages.HeartbeatRequest, request: Request) -> None:
-    decide(request.doors.groups.room.heartbeat, body, request)
+    decide(request, request.doors.groups.room.heartbeat, asked(body), answer)
+
+
+def asked(body: messages.HeartbeatRequest) -> Membership:
+    return Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
+
+
+def answer(code: ErrorCode, version: int) -> messages.HeartbeatResponse:
+    return messages.HeartbeatResponse(error_code=code)

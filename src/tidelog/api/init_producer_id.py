@@ -23,12 +23,10 @@ FIRST_VERSION_WITH_FENCED: Final = 4
 
 def handle(body: messages.InitProducerIdRequest, request: Request) -> None:
     transactions = request.doors.transactions.room
-    request.doors.producer_ids.when_ready(
-        lambda: decide(transactions.initialise, initialisation(body), request, answer)
-    )
+    request.doors.producer_ids.when_ready(lambda: decide(request, transactions.initialise, asked(body), answer))
 
 
-def initialisation(body: messages.InitProducerIdRequest) -> Initialisation:
+def asked(body: messages.InitProducerIdRequest) -> Initialisation:
     held = ProducerIdentity(body.producer_id, body.producer_epoch)
     return Initialisation(body.transactional_id, body.transaction_timeout_ms, held)
 

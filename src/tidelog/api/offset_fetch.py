@@ -1,42 +1,120 @@
 """OffsetFetch, versions 1-10: where groups stand; several groups from version 8, topic ids from version 10.
 
-A topic id that nobody knows is answered with UNKNOWN_TOPIC_ID; a partition without a committed offset with -1.
+A topic id that nobody knows is answered with UNKNOWN_TOPIC_ID; a partition without a committed offset with -1. In
+version 1 only partitions have a place for an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from tidelog.api.grouping import context_of
-from tidelog.api.tickets import AmendingTicket
+from tidelog.api.grouping import decide
+from tidelog.group.offset_store import CommittedOffset
+from tidelog.group.outcomes import FetchedTopic
+from tidelog.group.requests import OffsetFetch, WantedOffsets, WantedTopic
+from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidelog.api.request import Request
+    from tidelog.group.outcomes import GroupOffsets, OffsetsFetched
 
     Answer = messages.OffsetFetchResponse.OffsetFetchResponseTopics
 
+P = TypeVar("P")
+
+FIRST_VERSION_WITH_ERROR: Final = 2
+FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
-    groups = request.doors.groups
     unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
-    ticket = request if not unknown else AmendingTicket(request, _adding(unknown))
-    groups.decide(groups.room.offset_fetch, ticket, body, context_of(request))
+    wanted = asked(body, request.version)
 
-
-def _adding(unknown: dict[str, list[Answer]]) -> Callable[[messages.OffsetFetchResponse], None]:
-    """An amendment: each group gets the topics that were answered here."""
-
-    def amend(message: messages.OffsetFetchResponse) -> None:
-        for group in message.groups:
+    def answer_all(outcome: OffsetsFetched, version: int) -> messages.OffsetFetchResponse:
+        response = answer(outcome, wanted, version)
+        for group in response.groups if unknown else ():
             if not group.error_code:
                 group.topics.extend(unknown.get(group.group_id, ()))
+        return response
 
-    return amend
+    decide(request, request.doors.groups.room.offset_fetch, wanted, answer_all)
+
+
+def asked(body: messages.OffsetFetchRequest, version: int) -> OffsetFetch:
+    if version < FIRST_VERSION_WITH_GROUPS:
+        topics = body.topics
+        named = None if topics is None else [WantedTopic(t.name, ZERO_UUID, t.partition_indexes) for t in topics]
+        return OffsetFetch([WantedOffsets(body.group_id, named)], body.require_stable)
+    with_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    return OffsetFetch([_wanted(group, with_ids) for group in body.groups], body.require_stable)
+
+
+def _wanted(group: messages.OffsetFetchRequest.OffsetFetchRequestGroup, with_ids: bool) -> WantedOffsets:
+    topics = group.topics
+    named = (
+        None
+        if topics is None
+        else [WantedTopic(t.name, t.topic_id if with_ids else ZERO_UUID, t.partition_indexes) for t in topics]
+    )
+    return WantedOffsets(group.group_id, named, group.member_id, group.member_epoch)
+
+
+def answer(outcome: OffsetsFetched, wanted: OffsetFetch, version: int) -> messages.OffsetFetchResponse:
+    response = messages.OffsetFetchResponse
+    if version >= FIRST_VERSION_WITH_GROUPS:
+        with_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        return response(groups=[_group(group, with_ids) for group in outcome.groups])
+    ((_, found, code),) = outcome.groups
+    if version < FIRST_VERSION_WITH_ERROR:
+        if code and not found:
+            found = _refused(wanted.groups[0].topics or [], code)
+        code = ErrorCode.NONE
+    of_topic, of_partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
+    topics = [of_topic(name=topic.name, partitions=_partitions(topic, of_partition)) for topic in found]
+    return response(topics=topics, error_code=code)
+
+
+def _refused(topics: list[WantedTopic], code: ErrorCode) -> list[FetchedTopic]:
+    return [FetchedTopic(*topic, [code] * len(topic.partitions)) for topic in topics]
+
+
+def _group(group: GroupOffsets, with_ids: bool) -> messages.OffsetFetchResponse.OffsetFetchResponseGroup:
+    response = messages.OffsetFetchResponse
+    of_group, of_topic = response.OffsetFetchResponseGroup, response.OffsetFetchResponseTopics
+    if group.code:
+        return of_group(group_id=group.group_id, error_code=group.code)
+    topics = [
+        of_topic(
+            name=topic.name,
+            topic_id=topic.topic_id if with_ids else ZERO_UUID,
+            partitions=_partitions(topic, response.OffsetFetchResponsePartitions),
+        )
+        for topic in group.topics
+    ]
+    return of_group(group_id=group.group_id, topics=topics)
+
+
+def _partitions(topic: FetchedTopic, of_partition: Callable[..., P]) -> list[P]:
+    """Version 8 put the structs of a partition into groups under another name."""
+    partitions = []
+    for index, committed in zip(topic.partitions, topic.offsets, strict=True):
+        if isinstance(committed, CommittedOffset):
+            told = of_partition(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+            )
+        else:
+            code = committed or ErrorCode.NONE
+            told = of_partition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+        partitions.append(told)
+    return partitions
 
 
 def _take_out_unknown(body: messages.OffsetFetchRequest, request: Request) -> dict[str, list[Answer]]:

@@ -122,6 +122,7 @@ class Answers(Request):
             request.version,
             request.correlation_id,
             request.client_id,
+            request.meter,
         )
         self._left = parts
         self._shared: dict[Hashable, Any] = {}

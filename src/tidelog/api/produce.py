@@ -401,6 +401,8 @@ class PendingProduce:
         self.failed = True
         response = messages.ProduceResponse
         code = error.code
+        self.request.meter.failed(code)
+        self.request.doors.data.replicas.traffic_of(name).failed_produces += 1
         refusal = response.PartitionProduceResponse(
             index=index,
             error_code=code,

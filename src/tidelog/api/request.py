@@ -7,6 +7,7 @@ A handler returns the response message, or None when the answer comes later (`Re
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from tidelog.wire.apis import ApiKey
@@ -15,6 +16,7 @@ from tidelog.wire.frame import Part, encode_response
 if TYPE_CHECKING:
     from tidelog.api.doors import Doors
     from tidelog.net.exchange import Exchange
+    from tidelog.net.meter import RequestMeter
     from tidelog.timer.slices import Job
     from tidelog.wire.classes import Message
 
@@ -24,10 +26,17 @@ P = ParamSpec("P")
 
 
 class Request:
-    __slots__ = ("api_key", "client_id", "correlation_id", "doors", "exchange", "version")
+    __slots__ = ("api_key", "client_id", "correlation_id", "doors", "exchange", "meter", "version")
 
     def __init__(
-        self, doors: Doors, exchange: Exchange, api_key: int, version: int, correlation_id: int, client_id: str | None
+        self,
+        doors: Doors,
+        exchange: Exchange,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        meter: RequestMeter,
     ) -> None:
         self.doors = doors
         self.exchange = exchange
@@ -35,6 +44,7 @@ class Request:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id or ""
+        self.meter = meter
 
     def __str__(self) -> str:
         return f"{ApiKey(self.api_key).name} v{self.version} from {self.client_id!r}"
@@ -73,7 +83,20 @@ class Request:
         if not self.exchange.answered:
             self.exchange.reply(parts)
 
+    def comes_from_follower(self) -> None:
+        """It is counted apart from what clients ask."""
+        own = self.meter.of_followers
+        if own is not None:
+            self.meter.count -= 1
+            own.count += 1
+            self.meter = own
+            self.exchange.meter = None if own.count & own.mask else own
+            self.exchange.began_ns = perf_counter_ns()
+
     def encode(self, message: Message) -> list[Part]:
+        code = getattr(message, "error_code", 0)
+        if code:
+            self.meter.failed(code)
         return encode_response(self.api_key, self.version, self.correlation_id, message)
 
     def no_reply(self) -> None:

@@ -1,69 +1,62 @@
-"""Tickets that stand between a coordinator and a request: they change or gather replies before the client gets one."""
+"""Tickets that stand between a coordinator and a request: they turn what it has decided into the client's answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from tidelog.wire.classes import Message
-
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.wire.classes import Message
 
 NO_TOPIC_ID: Final = bytes(16)
 
-M = TypeVar("M", bound=Message)
+Outcome = TypeVar("Outcome")
 
 
-class AmendingTicket(Generic[M]):
-    """Passes the coordinator's reply on after `amend` has changed it."""
+class AnsweringTicket(Generic[Outcome]):
+    """Answers with what `answer` makes of the coordinator's outcome, for the version of the request."""
 
-    __slots__ = ("_amend", "_request")
+    __slots__ = ("_answer", "_request")
 
-    def __init__(self, request: Request, amend: Callable[[M], None]) -> None:
+    def __init__(self, request: Request, answer: Callable[[Outcome, int], Message]) -> None:
         self._request = request
-        self._amend = amend
+        self._answer = answer
 
-    def reply(self, message: M) -> None:
-        self._amend(message)
-        self._request.reply(message)
+    def reply(self, outcome: Outcome) -> None:
+        request = self._request
+        request.reply(self._answer(outcome, request.version))
 
 
-class GatheringTicket(Generic[M]):
+class GatheringTicket(Generic[Outcome]):
     """Waits for the replies of `missing` coordinator partitions and answers with what `merge` makes of them."""
 
     __slots__ = ("_merge", "_parts", "_request", "missing")
 
-    def __init__(self, request: Request, merge: Callable[[list[M]], M]) -> None:
+    def __init__(self, request: Request, merge: Callable[[list[Outcome]], Message]) -> None:
         self._request = request
         self._merge = merge
-        self._parts: list[M] = []
+        self._parts: list[Outcome] = []
         #: set before the first decision is carried out
         self.missing = 0
 
-    def reply(self, message: M) -> None:
+    def reply(self, outcome: Outcome) -> None:
         assert self.missing > 0, "a coordinator partition has answered twice"
-        self._parts.append(message)
+        self._parts.append(outcome)
         self.missing -= 1
         if self.missing == 0:
             self._request.reply(self._merge(self._parts))
 
 
-def adding_topics(topics: Sequence[Any]) -> Callable[[Any], None]:
-    """An amendment: the topics that were answered here join those of the reply, unless it refuses the whole."""
-
-    def amend(message: Any) -> None:
-        if getattr(message, "error_code", 0):
-            return
-        by_topic = {_identity(topic): topic for topic in message.topics}
-        for topic in topics:
-            present = by_topic.get(_identity(topic))
-            if present is None:
-                message.topics.append(topic)
-            else:
-                present.partitions.extend(topic.partitions)
-
-    return amend
+def add_topics(message: Any, topics: Sequence[Any]) -> None:
+    """The topics that were answered elsewhere join those of the reply."""
+    by_topic = {_identity(topic): topic for topic in message.topics}
+    for topic in topics:
+        present = by_topic.get(_identity(topic))
+        if present is None:
+            message.topics.append(topic)
+        else:
+            present.partitions.extend(topic.partitions)
 
 
 def _identity(topic: Any) -> tuple[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.coordinator.transactions import CallbackTicket
+from tidelog.api.tickets import AnsweringTicket
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from tidelog.txn.turn import TxnDecision
     from tidelog.wire.classes import Message
 
-Wanted = TypeVar("Wanted")
+Asked = TypeVar("Asked")
 Outcome = TypeVar("Outcome")
 
 
 def decide(
-    deciding: Callable[[Ticket, Wanted, int, int], TxnDecision],
-    wanted: Wanted,
     request: Request,
+    deciding: Callable[[Ticket, Asked, int, int], TxnDecision],
+    asked: Asked,
     answer: Callable[[Outcome, int], Message],
 ) -> None:
-    """Asks the transaction room; `answer` makes a response of its outcome, for the version of the request."""
+    """Asks a method of the transaction room; `answer` makes the response from its outcome and the version."""
     transactions = request.doors.transactions
-    ticket = CallbackTicket(lambda outcome: request.reply(answer(outcome, request.version)))
-    transactions.carry_out(deciding(ticket, wanted, *transactions.now()))
+    ticket: AnsweringTicket[Outcome] = AnsweringTicket(request, answer)
+    transactions.carry_out(deciding(ticket, asked, *transactions.now()))
 
 
 def understood(code: ErrorCode, version: int, knows_fenced_since: int) -> ErrorCode:

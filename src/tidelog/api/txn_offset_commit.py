@@ -1,17 +1,21 @@
 """TxnOffsetCommit, versions 0-5: a group's positions as part of a transaction; visible when it commits.
 
 The offsets partition must belong to the transaction: a newer client (version 5) adds it by this very request, an older
-one has sent AddOffsetsToTxn, which is verified.
+one has sent AddOffsetsToTxn, which is verified. Producers before version 2 know no coordinator that loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import context_of, take_out_unknown
-from tidelog.api.tickets import AmendingTicket, adding_topics
+from tidelog.api.grouping import decide, take_out_unknown, to_commit
+from tidelog.api.tickets import add_topics
 from tidelog.coordinator.transactions import producer_error
+from tidelog.deciding.turn import Refusal
+from tidelog.group.requests import Membership, TopicToCommit, TxnOffsetCommit
+from tidelog.group.topics_image import ZERO_UUID
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
@@ -19,11 +23,13 @@ from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.group.outcomes import OffsetsCommitted
 
     Answer = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
 FIRST_VERSION_THAT_ADDS: Final = 5
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
+FIRST_VERSION_WITH_LOADING: Final = 2
 
 
 def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
@@ -64,7 +70,7 @@ def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
     doors.transactions.verify(body.transactional_id, body.producer_id, body.producer_epoch, [key], adds, verified)
 
 
-def _understood(code: ErrorCode, request: Request) -> int:
+def _understood(code: ErrorCode, request: Request) -> ErrorCode:
     error = producer_error(code, request.version >= FIRST_VERSION_WITH_ABORTABLE, True)
     if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -72,21 +78,53 @@ def _understood(code: ErrorCode, request: Request) -> int:
 
 
 def _commit(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], guard: int) -> None:
-    groups = request.doors.groups
-    ticket = AmendingTicket(request, adding_topics(unknown))
-    groups.decide(groups.room.txn_offset_commit, ticket, body, context_of(request), guard)
+    def answer_all(outcome: OffsetsCommitted | Refusal, version: int) -> messages.TxnOffsetCommitResponse:
+        response = answer(outcome, body, version)
+        add_topics(response, unknown)
+        return response
+
+    decide(request, request.doors.groups.room.txn_offset_commit, asked(body), answer_all, guard)
 
 
-def _refuse(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], code: int) -> None:
-    topics = [_answer(topic.name, [p.partition_index for p in topic.partitions], code) for topic in body.topics]
-    AmendingTicket(request, adding_topics(unknown)).reply(messages.TxnOffsetCommitResponse(topics=topics))
+def _refuse(body: messages.TxnOffsetCommitRequest, request: Request, unknown: list[Answer], code: ErrorCode) -> None:
+    response = _response(body, repeat(code))
+    add_topics(response, unknown)
+    request.reply(response)
 
 
-def _answer(topic: str, indexes: list[int], code: int) -> Answer:
+def asked(body: messages.TxnOffsetCommitRequest) -> TxnOffsetCommit:
+    return TxnOffsetCommit(
+        Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id),
+        body.producer_id,
+        body.producer_epoch,
+        [TopicToCommit(topic.name, ZERO_UUID, to_commit(topic.partitions)) for topic in body.topics],
+    )
+
+
+def answer(
+    outcome: OffsetsCommitted | Refusal, body: messages.TxnOffsetCommitRequest, version: int
+) -> messages.TxnOffsetCommitResponse:
+    if not isinstance(outcome, Refusal):
+        return _response(body, iter(outcome.codes))
+    code = outcome.code
+    if version < FIRST_VERSION_WITH_LOADING and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return _response(body, repeat(code))
+
+
+def _response(body: messages.TxnOffsetCommitRequest, codes: Iterable[ErrorCode]) -> messages.TxnOffsetCommitResponse:
+    return messages.TxnOffsetCommitResponse(
+        topics=[_answer(topic.name, [p.partition_index for p in topic.partitions], codes) for topic in body.topics]
+    )
+
+
+def _answer(topic: str, indexes: list[int], codes: Iterable[ErrorCode]) -> Answer:
+    """`codes` holds one for each of the partitions, and goes on after them."""
     response = messages.TxnOffsetCommitResponse
     return response.TxnOffsetCommitResponseTopic(
         name=topic,
         partitions=[
-            response.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code) for index in indexes
+            response.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+            for index, code in zip(indexes, codes, strict=False)
         ],
     )

@@ -64,12 +64,16 @@ json_line: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def show_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    cells = [[_text(_value(row, column)) for column in columns] for row in rows]
+    for line in table_lines(rows, columns):
+        click.echo(line)
+
+
+def table_lines(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
+    cells = [[_text(value_of(row, column)) for column in columns] for row in rows]
     titles = [column.title for column in columns]
     widths = [max(map(width, texts)) for texts in zip(titles, *cells, strict=True)]
-    click.echo(click.style(_line(titles, widths, columns), bold=True))
-    for texts in cells:
-        click.echo(_line(texts, widths, columns))
+    title = click.style(_line(titles, widths, columns), bold=True)
+    return [title, *(_line(texts, widths, columns) for texts in cells)]
 
 
 def show_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -80,7 +84,7 @@ def show_fields(fields: Iterable[tuple[str, Any]]) -> None:
         click.echo(f"{click.style(name, bold=True)}{' ' * (widest - width(name))}  {text}")
 
 
-def _value(row: Row, column: Column) -> Any:
+def value_of(row: Row, column: Column) -> Any:
     return row[column.value] if isinstance(column.value, str) else column.value(row)
 
 

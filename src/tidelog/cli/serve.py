@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     context_settings=dict(CONTEXT),
     epilog=examples(
         "tidelog serve --data-dir data",
-        "tidelog serve --data-dir /var/lib/tidelog --host 0.0.0.0",
+        "tidelog serve --data-dir /var/lib/tidelog --host 0.0.0.0 --http-port 9404",
         "tidelog serve --config server.properties -X log.retention.ms=3600000",
         "KAFKA_NUM_PARTITIONS=3 tidelog serve --port 0",
         "tidelog serve --zookeeper zk1:2181,zk2:2181,zk3:2181/kafka --host 10.0.0.5 -X broker.id=1",
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     help="Join the cluster on this ZooKeeper; sets zookeeper.connect.  [default: work alone]",
 )
 @click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Port for /metrics, /livez, /readyz and /version on 127.0.0.1; 0 for any free port.  [default: not served]",
+)
+@click.option(
     "--config", "files", multiple=True, metavar="FILE", help="server.properties or a TOML file; may be repeated."
 )
 @click.option("-X", "flags", multiple=True, metavar="KEY=VALUE", help="Broker setting; may be repeated.")
@@ -50,6 +55,7 @@ def command(
     host: str | None,
     port: int | None,
     zookeeper: str | None,
+    http_port: int | None,
     files: tuple[str, ...],
     flags: tuple[str, ...],
     output: str,
@@ -66,6 +72,8 @@ def command(
 
     if zookeeper is not None:
         flags = (*flags, f"zookeeper.connect={zookeeper}")
+    if http_port is not None:
+        flags += (f"tidelog.http.port={http_port}",)
     settings = load(files, os.environ, flags)
     config = configure(settings, data_dir, host, port)
     for warning in settings.warnings:
@@ -92,7 +100,14 @@ def _say_ready(server: BrokerServer, output: str) -> None:
     from tidelog.cli.output import json_line
 
     host, port = server.addresses[0]
-    about = {"host": host, "port": port, "broker": server.broker.id, "cluster": server.broker.cluster.cluster_id}
+    about: dict[str, object] = {
+        "host": host,
+        "port": port,
+        "broker": server.broker.id,
+        "cluster": server.broker.cluster.cluster_id,
+    }
+    if server.http_address is not None:
+        about["http"] = "{}:{}".format(*server.http_address)
     click.echo(json_line({"ready": True, **about, "data": [os.path.abspath(path) for path in server.config.log_dirs]}))
 
 

@@ -11,6 +11,7 @@ from tidelog.client.errors import ClientError, Refused, error_for
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -68,6 +69,32 @@ def list_offsets(
 
     cluster.retrying(attempt)
     return dict(sorted(found.items()))
+
+
+def end_offsets(cluster: Cluster, topics: Iterable[TopicInfo]) -> dict[TopicPartition, int]:
+    """The high watermarks of many topics, with one request to each leader; what a leader does not tell is left out."""
+    request = messages.ListOffsetsRequest
+    by_leader: dict[int, dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]]] = {}
+    for topic in topics:
+        for about in topic.partitions.values():
+            if about.leader >= 0:
+                wanted = request.ListOffsetsPartition(
+                    partition_index=about.partition, current_leader_epoch=-1, timestamp=_WORDS[LATEST]
+                )
+                by_leader.setdefault(about.leader, {}).setdefault(topic.name, []).append(wanted)
+    found: dict[TopicPartition, int] = {}
+    for leader, wanted_of in by_leader.items():
+        listed = [request.ListOffsetsTopic(name=name, partitions=wanted) for name, wanted in wanted_of.items()]
+        message = request(replica_id=-1, topics=listed, timeout_ms=int(cluster.request_timeout_s * 800))
+        try:
+            answer = cluster.broker(leader).call(ApiKey.LIST_OFFSETS, message)
+        except ClientError:
+            continue
+        for answered in answer.topics:
+            for result in answered.partitions:
+                if not result.error_code:
+                    found[TopicPartition(answered.name, result.partition_index)] = result.offset
+    return found
 
 
 def _ask(

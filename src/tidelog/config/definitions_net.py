@@ -1,6 +1,6 @@
 """Broker configuration of sockets, requests, quotas, metrics.
 
-definitions.py explains the columns. The last row is ours: names that Kafka does not have begin with `tidelog.`.
+definitions.py explains the columns. The last rows are ours: names that Kafka does not have begin with `tidelog.`.
 """
 
 TABLE = """
@@ -47,7 +47,7 @@ queued.max.requests                          int      500 >=1 high read-only non
     Number of requests that may wait before reading from sockets is paused.
 queued.max.request.bytes                     long     -1 - medium read-only works
     Bytes of requests that may wait before reading from sockets is paused; -1 for no limit.
-request.timeout.ms                           int      30000 - high read-only none:cluster
+request.timeout.ms                           int      30000 - high read-only works
     How long this broker waits for the response to a request that it sends.
 fetch.max.bytes                              int      57671680 >=1024 medium read-only works
     Largest fetch response, whatever the client asks for.
@@ -110,4 +110,8 @@ unstable.feature.versions.enable             boolean  false - high internal fixe
     Whether feature versions that are still in development are enabled.
 tidelog.max.decompressed.bytes               int      134217728 >=1 medium read-only works
     Maximum size of a batch after decompression; a larger batch is refused.
+tidelog.http.port                            int      null 0..65535 medium read-only works
+    Port for /metrics, /livez, /readyz and /version; 0 for any free port. Not served if not set.
+tidelog.http.host                            string   127.0.0.1 - medium read-only works
+    Address on which they are served; an empty one means every interface. Whoever reaches it can read them.
 """

@@ -31,7 +31,7 @@ REASONS: Final = {
     "codec": "offsets are stored uncompressed",
     "kraft": "there is no KRaft quorum; a broker keeps its own metadata",
     "linger": "all waiting writes are written in one batch",
-    "metrics": "metrics are not reported",
+    "metrics": "metrics are read from tidelog.http.port, and are not sent anywhere",
     "one-cleaner": "logs are compacted one at a time",
     "plug-ins": "plug-ins are not loaded",
     "queue": "requests do not wait in a queue between threads",
@@ -45,7 +45,6 @@ REASONS: Final = {
     "timers": "each transaction has its own timer",
     "two-phase": "transactions without a timeout are not supported",
     "unstable": "only released versions are supported",
-    "zookeeper": "there is no ZooKeeper; a broker keeps its own metadata",
 }
 
 #: what settings of the kind REFUSED ask for

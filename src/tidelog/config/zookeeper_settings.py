@@ -44,7 +44,7 @@ class ZooKeeperSettings:
 
 def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings | None:
     """None where no ZooKeeper is named: the broker then keeps its own metadata. May raise ConfigError."""
-    connect = (config.get(CONNECT) or "").strip()
+    connect = (config.get("zookeeper.connect") or "").strip()
     if not connect:
         return None
     servers, chroot = parse_connect(connect)

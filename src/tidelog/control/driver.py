@@ -97,9 +97,9 @@ class Driver:
         #: the controller epoch for which loading the whole image began, and for which it was loaded
         self._loaded_epoch = -1
         self._ruled_epoch = -1
-        #: whether the image was ever whole: loaded, or heard of; and who waits until that is carried out
+        #: whether the image was ever whole, loaded or heard of; whether that is carried out; and who waits for it
         self.has_picture = False
-        self._is_pictured = False
+        self.is_pictured = False
         self._on_picture: list[Then] = []
         #: the epoch of the registration that this session made, -1 while there is none; and with what it registers
         self._registered_epoch = NO_EPOCH
@@ -162,13 +162,13 @@ class Driver:
 
     def when_pictured(self, then: Then) -> None:
         """Calls `then` once the whole of the cluster is known and carried out on this broker."""
-        if self._is_pictured:
+        if self.is_pictured:
             then()
         else:
             self._on_picture.append(then)
 
     def _pictured(self) -> None:
-        self._is_pictured = True
+        self.is_pictured = True
         waiting, self._on_picture = self._on_picture, []
         for then in waiting:
             then()

@@ -30,6 +30,7 @@ from tidelog.control.events import (
 )
 from tidelog.control.model import (
     NO_CONTROLLER,
+    NO_LEADER,
     NO_STATE,
     RESOURCE_TYPES,
     Broker,
@@ -90,6 +91,9 @@ class Image:
     producer_id_version: int = NO_STATE
     #: which of PERSISTENT_PATHS exist
     persistent_paths: set[str] = field(default_factory=set)
+    #: leaders that were seen to be elected, and those of them that were not in sync: what happened, not what is
+    elections: int = field(default=0, compare=False)
+    unclean_elections: int = field(default=0, compare=False)
 
     # Reading
 
@@ -336,7 +340,13 @@ class _Application:
             # A partition of a new topic, or a new partition, has been told of already.
             if topic is not None and topic is before and index < count and topic.partitions[index] != partition:
                 told.append(PartitionChanged(topic, partition, topic.partitions[index]))
+                self._count_election(partition, topic.partitions[index])
         return told
+
+    def _count_election(self, before: Partition, after: Partition) -> None:
+        if after.leader not in (before.leader, NO_LEADER):
+            self._image.elections += 1
+            self._image.unclean_elections += after.leader not in before.isr
 
     def _drop_states(self) -> None:
         for topic, index in self._stateless:

@@ -246,9 +246,11 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    if not data:
+    """What cannot be read, as somebody may have written it by hand, sets nothing; so it is in Apache Kafka."""
+    try:
+        return {name: str(value) for name, value in json.loads(data).get("config", {}).items()}
+    except (ValueError, AttributeError):
         return {}
-    return {name: str(value) for name, value in json.loads(data).get("config", {}).items()}
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

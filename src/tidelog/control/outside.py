@@ -131,7 +131,7 @@ def read_configs(store: MetadataStore, done: Done) -> None:
             store.exists(f"/config/{entity}", partial(configured, f"/config/{entity}"))
 
     def configured(path: str, node: ExistsResult) -> None:
-        if not isinstance(node, StoreRefusal) and (node is None or _is_config(node.data)):
+        if not isinstance(node, StoreRefusal):
             changes[path] = change_of(path, node)
         finish_one()
 
@@ -147,14 +147,6 @@ def _entity(data: bytes) -> str | None:
         return None
     is_path = isinstance(entity, str) and all(entity.split("/")) and entity.count("/") in (1, 3)
     return entity if is_path else None
-
-
-def _is_config(data: bytes) -> bool:
-    try:
-        nodes.decode_config(data)
-    except MALFORMED:
-        return False
-    return True
 
 
 def decode_reassignment(data: bytes) -> list[WantedReassignment]:

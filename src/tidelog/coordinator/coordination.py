@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from tidelog.coordinator.loading import NO_PRODUCER, LoadedChunk, parse
-from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, Ticket, TimerKey
+from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, TimerKey
 from tidelog.deciding.room import Room
-from tidelog.deciding.turn import RequestContext
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, AppendOrigin
 from tidelog.node.data_plane import DataPlane
@@ -35,7 +34,6 @@ from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import build_batch
 
 D = TypeVar("D", bound=Decision)
-Body = TypeVar("Body")
 
 CHUNK_BYTES: Final = 1 << 20
 PATIENCE_MS: Final = 60_000
@@ -140,17 +138,6 @@ class Coordination(Generic[D]):
         self.carry_out(self._room.load_end(index, *self.now()))
 
     # --- decisions ----------------------------------------------------------------------------------
-
-    def decide(
-        self,
-        deciding: Callable[[Ticket, Body, RequestContext, int, int], D],
-        ticket: Ticket,
-        body: Body,
-        context: RequestContext,
-        guard: int = NO_GUARD,
-    ) -> None:
-        """Hands a request to a method of the room and carries out what it decides; the ticket gets the answer."""
-        self.carry_out(deciding(ticket, body, context, *self.now()), guard)
 
     def carry_out(self, decision: D, guard: int = NO_GUARD) -> None:
         """`guard` is what the verification of a transaction gave, where the records belong to one."""
@@ -257,6 +244,9 @@ class Coordination(Generic[D]):
 
     def _reply_when_committed(self, index: int, replies: list[Reply]) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
+        if index < 0:
+            _send(replies)
+            return
 
         def settled(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:

@@ -30,7 +30,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What is told to the request that came with `ticket`: an outcome of the room."""
+    """The answer to the request that came with `ticket`, in the terms of whoever handed the ticket in."""
 
     ticket: Ticket
     message: Any

@@ -39,5 +39,5 @@ class Room(Protocol[D]):
 
     def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> D: ...
 
-    def failed(self, outcome: Any, error: ErrorCode) -> Any:
-        """What a ticket is told in place of `outcome` where the records of the decision could not be stored."""
+    def failed(self, message: Any, error: ErrorCode) -> Any:
+        """What to reply instead of `message` where `error` befell the records that it tells of."""

@@ -13,22 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
 from tidelog.wire.errors import CodedError, ErrorCode
 
 
-class RequestContext(NamedTuple):
-    """Who asks: `client_host` in Kafka's form, a slash before the address (`/127.0.0.1`)."""
-
-    client_id: str
-    client_host: str
-    api_version: int
-
-
 class Refusal(CodedError):
-    """A request that the coordinator turns down; the room shapes it as an answer of the right API.
+    """A request that the coordinator turns down.
 
     `detail` is what the client is told beside the code, where there is more to say.
     """
@@ -60,8 +52,8 @@ class Turn(Decision):
     ordered: bool = False
     undo: list[Undo] = field(default_factory=list)
 
-    def reply(self, ticket: Ticket, outcome: Any) -> None:
-        self.replies.append(Reply(ticket, outcome))
+    def reply(self, ticket: Ticket, message: Any) -> None:
+        self.replies.append(Reply(ticket, message))
 
     def append(self, record: CoordinatorRecord) -> None:
         self.records.append(record)

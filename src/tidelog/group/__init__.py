@@ -1,5 +1,5 @@
 """Is: the group coordinator: classic and consumer (KIP-848) groups, and their committed offsets.
 
-Takes: requests with a ticket, fired timers, records to replay, the time. Gives: decisions (records, replies, timers).
-Never: reads a clock, a socket or a file; changes durable state outside `replay`.
+Takes: what is asked with a ticket, fired timers, records, the time. Gives: decisions (records, outcomes, timers).
+Never: reads a clock, a socket or a file; sees messages or versions of an API; changes durable state outside `replay`.
 """

@@ -1,70 +1,56 @@
-"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2 and ConsumerGroupDescribe 0-1.
-
-Authorized operations are the business of the API room: it fills them in.
-"""
+"""What administrators ask: to describe, list and delete groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tidelog.deciding.turn import Refusal, RequestContext, Turn
+from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import NOTHING, ConsumerGroup, ConsumerMember
 from tidelog.group.consumer_records import group_tombstones
+from tidelog.group.outcomes import (
+    ClassicDescription,
+    ClassicMemberDescription,
+    ConsumerDescription,
+    ConsumerMemberDescription,
+    DescribedPartitions,
+    GroupListing,
+)
 from tidelog.group.records import group_metadata_tombstone, offset_tombstone
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics_image import TopicsImage
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
-def describe_classic(
-    shard: Shard, group_id: str, context: RequestContext
-) -> messages.DescribeGroupsResponse.DescribedGroup:
-    of_group = messages.DescribeGroupsResponse.DescribedGroup
+def describe_classic(shard: Shard, group_id: str) -> ClassicDescription:
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
-        if context.api_version < 6:
-            return of_group(group_id=group_id, group_state=ClassicState.DEAD.value)
         reason = "not found" if group is None else "is not a classic group"
-        return of_group(
-            group_id=group_id,
-            group_state=ClassicState.DEAD.value,
-            error_code=int(ErrorCode.GROUP_ID_NOT_FOUND),
-            error_message=f"Group {group_id} {reason}.",
-        )
+        raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
     stable = group.state is ClassicState.STABLE
-    of_member = messages.DescribeGroupsResponse.DescribedGroupMember
-    return of_group(
-        group_id=group_id,
-        group_state=group.state_name,
+    return ClassicDescription(
+        state=group.state_name,
         protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if stable else "",
+        protocol_name=(group.protocol_name or "") if stable else "",
         members=[
-            of_member(
+            ClassicMemberDescription(
                 member_id=m.member_id,
                 group_instance_id=m.group_instance_id,
                 client_id=m.client_id,
                 client_host=m.client_host,
-                member_metadata=m.metadata(group.protocol_name) if stable else b"",
-                member_assignment=m.assignment,
+                metadata=m.metadata(group.protocol_name) if stable else b"",
+                assignment=m.assignment,
             )
             for m in group.members.values()
         ],
     )
 
 
-def listed(shard: Shard, states: set[str], types: set[str]) -> Iterator[messages.ListGroupsResponse.ListedGroup]:
+def listed(shard: Shard, states: set[str], types: set[str]) -> Iterator[GroupListing]:
     """`states` and `types` in lower case; empty means all."""
-    of_group = messages.ListGroupsResponse.ListedGroup
     for group in shard.groups.values():
         if (not states or group.state_name.lower() in states) and (not types or group.type in types):
-            yield of_group(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state_name,
-                group_type=group.type,
-            )
+            yield GroupListing(group.group_id, group.protocol_type or "", group.state_name, group.type)
 
 
 def delete(shard: Shard, turn: Turn, group_id: str) -> ErrorCode:
@@ -92,30 +78,27 @@ def bury(shard: Shard, turn: Turn, group: Group) -> None:
 # -- consumer groups ---------------------------------------------------------------------------------------------
 
 
-def describe_consumer(shard: Shard, group_id: str) -> messages.ConsumerGroupDescribeResponse.DescribedGroup:
+def describe_consumer(shard: Shard, group_id: str) -> ConsumerDescription:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         reason = "not found" if group is None else "is not a consumer group"
         raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
     image = shard.around.topics
-    return messages.ConsumerGroupDescribeResponse.DescribedGroup(
-        group_id=group_id,
-        group_state=group.state_name,
+    return ConsumerDescription(
+        state=group.state_name,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=group.preferred_assignor() or shard.config.consumer_assignors[0],
+        assignor=group.preferred_assignor() or shard.config.consumer_assignors[0],
         members=[_described_member(group, m, image) for m in group.members.values()],
     )
 
 
-def _described_member(
-    group: ConsumerGroup, member: ConsumerMember, image: TopicsImage
-) -> messages.ConsumerGroupDescribeResponse.Member:
+def _described_member(group: ConsumerGroup, member: ConsumerMember, image: TopicsImage) -> ConsumerMemberDescription:
     held: dict[bytes, list[int]] = {}
     for owned in (member.assigned, member.revoking):
         for topic_id, partitions in owned.items():
             held.setdefault(topic_id, []).extend(partitions)
-    return messages.ConsumerGroupDescribeResponse.Member(
+    return ConsumerMemberDescription(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -124,22 +107,15 @@ def _described_member(
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_assignment(held, image),
-        target_assignment=_assignment(group.target.get(member.member_id, NOTHING), image),
-        member_type=0 if member.uses_classic_protocol else 1,
+        assignment=_partitions(held, image),
+        target_assignment=_partitions(group.target.get(member.member_id, NOTHING), image),
+        uses_classic_protocol=member.uses_classic_protocol,
     )
 
 
-def _assignment(
-    partitions: Mapping[bytes, Iterable[int]], image: TopicsImage
-) -> messages.ConsumerGroupDescribeResponse.Assignment:
-    response = messages.ConsumerGroupDescribeResponse
-    return response.Assignment(
-        topic_partitions=[
-            response.TopicPartitions(
-                topic_id=topic_id, topic_name=image.by_id[topic_id].name, partitions=sorted(indexes)
-            )
-            for topic_id, indexes in partitions.items()
-            if topic_id in image.by_id
-        ]
-    )
+def _partitions(partitions: Mapping[bytes, Iterable[int]], image: TopicsImage) -> list[DescribedPartitions]:
+    return [
+        DescribedPartitions(topic_id, image.by_id[topic_id].name, sorted(indexes))
+        for topic_id, indexes in partitions.items()
+        if topic_id in image.by_id
+    ]

@@ -17,12 +17,16 @@ Stable and hands out the assignments, for a coordinator that loads it re-creates
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
+from tidelog.deciding.decision import Ticket
 from tidelog.deciding.turn import Refusal
 from tidelog.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Malformed, subscribed_topics
-from tidelog.group.parked_request import ParkedRequest
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+
+#: stands for the ticket of a JoinGroup or SyncGroup that waits for its group, but whose connection has gone
+ABANDONED: Final[Ticket] = object()
 
 
 class ClassicState(Enum):
@@ -34,6 +38,8 @@ class ClassicState(Enum):
 
 
 _S = ClassicState
+#: looked up once: every commit asks for it
+_EMPTY: Final = _S.EMPTY
 
 # To each state the states that lead to it.
 TRANSITIONS: dict[ClassicState, frozenset[ClassicState]] = {
@@ -83,8 +89,9 @@ class ClassicMember:
         # (name, metadata) in the order of the member's preference.
         self.protocols = protocols
         self.assignment = assignment
-        self.awaiting_join: ParkedRequest | None = None
-        self.awaiting_sync: ParkedRequest | None = None
+        # Tickets of what it waits for: None, or ABANDONED where nobody hears the answer.
+        self.awaiting_join: Ticket | None = None
+        self.awaiting_sync: Ticket | None = None
         # True until the first join is answered: such a member cannot heartbeat and may expire while it waits.
         self.is_new = False
 
@@ -176,7 +183,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is _S.EMPTY
+        return self.state is _EMPTY
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -271,18 +278,18 @@ class ClassicGroup:
             else:
                 self.supported.pop(name, None)
 
-    def park_join(self, member: ClassicMember, parked: ParkedRequest) -> ParkedRequest | None:
-        """Returns the request that waited before, which the new one replaces."""
-        before, member.awaiting_join = member.awaiting_join, parked
+    def park_join(self, member: ClassicMember, ticket: Ticket) -> Ticket | None:
+        """Returns the ticket of what waited before, which the new request replaces."""
+        before, member.awaiting_join = member.awaiting_join, ticket
         if before is None:
             self.awaiting_join_count += 1
         return before
 
-    def take_join(self, member: ClassicMember) -> ParkedRequest | None:
-        parked, member.awaiting_join = member.awaiting_join, None
-        if parked is not None:
+    def take_join(self, member: ClassicMember) -> Ticket | None:
+        ticket, member.awaiting_join = member.awaiting_join, None
+        if ticket is not None:
             self.awaiting_join_count -= 1
-        return parked
+        return ticket
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
         if group_instance_id is not None:

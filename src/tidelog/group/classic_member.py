@@ -1,12 +1,12 @@
-"""SyncGroup 0-5, Heartbeat 0-4 and LeaveGroup 0-5, for groups of the classic protocol."""
+"""What members of a classic group do once they have joined: sync, heartbeat, leave."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tidelog.deciding.decision import Ticket
-from tidelog.deciding.turn import Refusal, RequestContext, Turn
-from tidelog.group.classic_group import ClassicGroup, ClassicState
+from tidelog.deciding.turn import Refusal, Turn
+from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
 from tidelog.group.classic_rebalance import (
     abandon_sync,
     answer_sync,
@@ -16,28 +16,15 @@ from tidelog.group.classic_rebalance import (
     remove_member,
     synced,
 )
-from tidelog.group.parked_request import ParkedRequest
 from tidelog.group.records import group_metadata_record
+from tidelog.group.requests import MemberIdentity, Membership, Syncing
 from tidelog.group.shard import Shard
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
-if TYPE_CHECKING:
-    Identity = messages.LeaveGroupRequest.MemberIdentity
 
-
-def sync(
-    shard: Shard,
-    turn: Turn,
-    ticket: Ticket,
-    request: messages.SyncGroupRequest,
-    context: RequestContext,
-    group: ClassicGroup,
-) -> None:
-    member = group.validate_member(request.member_id, request.group_instance_id)
-    if request.generation_id != group.generation_id:
-        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
-    if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+def sync(shard: Shard, turn: Turn, group: ClassicGroup, ticket: Ticket, syncing: Syncing) -> None:
+    member = _member_of_generation(group, syncing.member)
+    if _differs(syncing.protocol_type, group.protocol_type) or _differs(syncing.protocol_name, group.protocol_name):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group.state is ClassicState.PREPARING_REBALANCE:
         raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -48,16 +35,23 @@ def sync(
         turn.reply(ticket, synced(group, member.assignment))
         turn.ordered = True
         return
-    park_sync(shard, turn, group, member, ParkedRequest(ticket, context.api_version))
+    park_sync(shard, turn, group, member, ticket)
     if member.member_id == group.leader_id:
-        _store_assignment(shard, turn, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
+        _store_assignment(shard, turn, group, syncing.assignments)
+
+
+def _member_of_generation(group: ClassicGroup, claimed: Membership) -> ClassicMember:
+    member = group.validate_member(claimed.member_id, claimed.group_instance_id)
+    if claimed.generation_id != group.generation_id:
+        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+    return member
 
 
 def _differs(given: str | None, known: str | None) -> bool:
     return given is not None and known is not None and given != known
 
 
-def _store_assignment(shard: Shard, turn: Turn, group: ClassicGroup, given: dict[str, bytes]) -> None:
+def _store_assignment(shard: Shard, turn: Turn, group: ClassicGroup, given: Mapping[str, bytes]) -> None:
     """The group is Stable when the record is replayed; the answers leave when it is committed."""
     assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
     turn.append(group_metadata_record(group, assignment, turn.wall_ms))
@@ -72,37 +66,15 @@ def _store_assignment(shard: Shard, turn: Turn, group: ClassicGroup, given: dict
     turn.undo.append(undo)
 
 
-def heartbeat(shard: Shard, turn: Turn, request: messages.HeartbeatRequest, group: ClassicGroup) -> ErrorCode:
-    member = group.validate_member(request.member_id, request.group_instance_id)
-    if request.generation_id != group.generation_id:
-        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+def heartbeat(shard: Shard, turn: Turn, group: ClassicGroup, claimed: Membership) -> ErrorCode:
+    member = _member_of_generation(group, claimed)
     shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
     if group.state is ClassicState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def leaving(request: messages.LeaveGroupRequest, context: RequestContext) -> list[Identity]:
-    """Whom a LeaveGroup names: one member up to version 2, a list after."""
-    if context.api_version <= 2:
-        return [messages.LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
-    return list(request.members)
-
-
-def left(identities: list[Identity], codes: list[ErrorCode], context: RequestContext) -> messages.LeaveGroupResponse:
-    """The answer: one code up to version 2, one for each member after."""
-    response = messages.LeaveGroupResponse
-    if context.api_version <= 2:
-        return response(error_code=int(codes[0]))
-    return response(
-        members=[
-            response.MemberResponse(member_id=i.member_id, group_instance_id=i.group_instance_id, error_code=int(code))
-            for i, code in zip(identities, codes, strict=True)
-        ]
-    )
-
-
-def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[Identity]) -> list[ErrorCode]:
+def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[MemberIdentity]) -> list[ErrorCode]:
     codes = [_leave_one(shard, turn, group, identity) for identity in identities]
     if ErrorCode.NONE in codes:
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
@@ -112,7 +84,7 @@ def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[Identi
     return codes
 
 
-def _leave_one(shard: Shard, turn: Turn, group: ClassicGroup, identity: Identity) -> ErrorCode:
+def _leave_one(shard: Shard, turn: Turn, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id:
         # An administrator removes a static member by its instance id alone.

@@ -8,106 +8,92 @@ ones stay until their session runs out.
 
 from __future__ import annotations
 
-from tidelog.deciding.turn import Turn
-from tidelog.group.classic_group import ClassicGroup, ClassicMember, ClassicState
-from tidelog.group.parked_request import ParkedRequest
+from tidelog.deciding.decision import Ticket
+from tidelog.deciding.turn import Refusal, Turn
+from tidelog.group.classic_group import ABANDONED, ClassicGroup, ClassicMember, ClassicState
+from tidelog.group.outcomes import Joined, JoinedMember, JoinRefusal, Synced
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
-from tidelog.wire import messages
-from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
-
-
-def join_failure(member_id: str, code: ErrorCode) -> messages.JoinGroupResponse:
-    return messages.JoinGroupResponse(member_id=member_id, error_code=int(code))
-
-
-def sync_failure(code: ErrorCode) -> messages.SyncGroupResponse:
-    return messages.SyncGroupResponse(error_code=int(code))
-
 
 # -- answering what waits ----------------------------------------------------------------------------------------
 
 
-def park_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: ParkedRequest) -> None:
-    before = group.park_join(member, parked)
+def park_join(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, ticket: Ticket) -> None:
+    before = group.park_join(member, ticket)
     if before is not None:
-        _release(shard, turn, before, join_failure(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
-    shard.parked[parked.ticket] = (group.group_id, member.member_id)
+        _release(shard, turn, before, JoinRefusal(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    shard.parked[ticket] = (group.group_id, member.member_id)
 
 
-def park_sync(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, parked: ParkedRequest) -> None:
-    before, member.awaiting_sync = member.awaiting_sync, parked
+def park_sync(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, ticket: Ticket) -> None:
+    before, member.awaiting_sync = member.awaiting_sync, ticket
     if before is not None:
-        _release(shard, turn, before, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
-    shard.parked[parked.ticket] = (group.group_id, member.member_id)
+        _release(shard, turn, before, Refusal(ErrorCode.REBALANCE_IN_PROGRESS))
+    shard.parked[ticket] = (group.group_id, member.member_id)
 
 
-def _release(shard: Shard, turn: Turn, parked: ParkedRequest, message: Message) -> None:
+def _release(shard: Shard, turn: Turn, ticket: Ticket, outcome: Joined | Synced | Refusal) -> None:
     """A request whose connection has gone keeps its member in the rebalance, but has nobody to answer."""
-    if parked.ticket is not None:
-        shard.parked.pop(parked.ticket, None)
-        turn.reply(parked.ticket, message)
+    if ticket is not ABANDONED:
+        shard.parked.pop(ticket, None)
+        turn.reply(ticket, outcome)
 
 
 def answer_join(
-    shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, message: messages.JoinGroupResponse
+    shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, outcome: Joined | JoinRefusal
 ) -> bool:
-    parked = group.take_join(member)
-    if parked is None:
+    ticket = group.take_join(member)
+    if ticket is None:
         return False
-    _release(shard, turn, parked, message)
+    _release(shard, turn, ticket, outcome)
     return True
 
 
-def answer_sync(shard: Shard, turn: Turn, member: ClassicMember, message: messages.SyncGroupResponse) -> bool:
-    parked, member.awaiting_sync = member.awaiting_sync, None
-    if parked is None:
+def answer_sync(shard: Shard, turn: Turn, member: ClassicMember, outcome: Synced | Refusal) -> bool:
+    ticket, member.awaiting_sync = member.awaiting_sync, None
+    if ticket is None:
         return False
-    _release(shard, turn, parked, message)
+    _release(shard, turn, ticket, outcome)
     return True
+
+
+def send_away(shard: Shard, turn: Turn, group: ClassicGroup, member: ClassicMember, code: ErrorCode) -> None:
+    """Whatever the member waits for does not come."""
+    answer_join(shard, turn, group, member, JoinRefusal(code, member.member_id))
+    answer_sync(shard, turn, member, Refusal(code))
 
 
 def remove_member(shard: Shard, turn: Turn, group: ClassicGroup, member_id: str) -> None:
     """Take a member out; whatever it waits for is answered, so that a live client comes back."""
     member = group.members.get(member_id)
     if member is not None:
-        answer_join(shard, turn, group, member, join_failure("", ErrorCode.UNKNOWN_MEMBER_ID))
-        answer_sync(shard, turn, member, sync_failure(ErrorCode.UNKNOWN_MEMBER_ID))
+        answer_join(shard, turn, group, member, JoinRefusal(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        answer_sync(shard, turn, member, Refusal(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member_id)
     shard.deadlines.cancel(turn, shard.key("session", group.group_id, member_id))
 
 
-def joined(
-    group: ClassicGroup, member: ClassicMember, api_version: int, skip_assignment: bool = False
-) -> messages.JoinGroupResponse:
-    """The answer to a join: the leader gets everybody's metadata."""
-    leads = member.member_id == group.leader_id
-    response = messages.JoinGroupResponse
-    return response(
-        member_id=member.member_id,
-        generation_id=group.generation_id,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name if api_version >= 7 else group.protocol_name or "",
-        leader=group.leader_id or "",
-        skip_assignment=skip_assignment,
-        members=[
-            response.JoinGroupResponseMember(
-                member_id=m.member_id,
-                group_instance_id=m.group_instance_id,
-                metadata=m.metadata(group.protocol_name),
-            )
+def joined(group: ClassicGroup, member: ClassicMember, skip_assignment: bool = False) -> Joined:
+    """The outcome of a join: the leader gets everybody's metadata."""
+    return Joined(
+        member.member_id,
+        group.generation_id,
+        group.protocol_type,
+        group.protocol_name,
+        group.leader_id or "",
+        tuple(
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(group.protocol_name))
             for m in group.members.values()
-        ]
-        if leads
-        else [],
+        )
+        if member.member_id == group.leader_id
+        else (),
+        skip_assignment,
     )
 
 
-def synced(group: ClassicGroup, assignment: bytes) -> messages.SyncGroupResponse:
-    return messages.SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
-    )
+def synced(group: ClassicGroup, assignment: bytes) -> Synced:
+    return Synced(group.protocol_type, group.protocol_name, assignment)
 
 
 # -- the phases --------------------------------------------------------------------------------------------------
@@ -145,7 +131,7 @@ def abandon_sync(shard: Shard, turn: Turn, group: ClassicGroup, code: ErrorCode)
     """The assignment under way will not come: who waits for it joins again."""
     for member in group.members.values():
         member.assignment = b""
-        if answer_sync(shard, turn, member, sync_failure(code)):
+        if answer_sync(shard, turn, member, Refusal(code)):
             shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
 
 
@@ -176,8 +162,7 @@ def complete_join(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
         return
     for member in group.members.values():
         if member.awaiting_join is not None:
-            message = joined(group, member, member.awaiting_join.api_version)
-            answer_join(shard, turn, group, member, message)
+            answer_join(shard, turn, group, member, joined(group, member))
         shard.touch_session(turn, group_id, member.member_id, member.session_timeout_ms)
         member.is_new = False
         group.pending_sync.add(member.member_id)

@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat 0-1: joining, staying and leaving a group of the consumer protocol (KIP-848).
+"""Joining, staying in and leaving a group of the consumer protocol (KIP-848), all by heartbeats.
 
-The member epoch of a request says what it is: 0 joins, -1 leaves, -2 leaves for a while (a static member that keeps
+The member epoch of a heartbeat says what it is: 0 joins, -1 leaves, -2 leaves for a while (a static member that keeps
 its place), anything else is a heartbeat of a member in that epoch. A member that is one epoch behind is let through if
 it owns nothing that it may not own: the answer that would have moved it was lost.
 """
@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidelog.deciding.turn import Refusal, RequestContext, Turn
+from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group import migration
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.config import NO_OVERRIDES, GroupConfig
-from tidelog.group.consumer_fence import fence
 from tidelog.group.consumer_group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -23,21 +22,21 @@ from tidelog.group.consumer_group import (
     ConsumerMember,
     MemberState,
 )
-from tidelog.group.consumer_members import check_instance, dynamic_member, static_member
+from tidelog.group.consumer_members import check_instance, dynamic_member, fence, static_member
 from tidelog.group.consumer_records import current_record
 from tidelog.group.consumer_update import Update, check_regex, resolve_regexes
-from tidelog.group.reconcile import Reported
+from tidelog.group.outcomes import MemberStanding
 from tidelog.group.records import group_metadata_tombstone
+from tidelog.group.requests import ConsumerHeartbeat
 from tidelog.group.shard import Shard
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
 
 
-def validate(request: messages.ConsumerGroupHeartbeatRequest, context: RequestContext, config: GroupConfig) -> None:
+def validate(request: ConsumerHeartbeat, config: GroupConfig) -> None:
     epoch = request.member_epoch
-    if (context.api_version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
+    if (request.brings_member_id or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
         raise Refusal(_E.INVALID_REQUEST, "MemberId can't be empty.")
     for name, value in (
         ("GroupId", request.group_id),
@@ -49,7 +48,7 @@ def validate(request: messages.ConsumerGroupHeartbeatRequest, context: RequestCo
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
             raise Refusal(_E.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
-        if request.topic_partitions is None or request.topic_partitions:
+        if request.owned is None or request.owned:
             raise Refusal(_E.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             message = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
@@ -66,24 +65,22 @@ def validate(request: messages.ConsumerGroupHeartbeatRequest, context: RequestCo
         check_regex(request.subscribed_topic_regex)
 
 
-def heartbeat(
-    shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> messages.ConsumerGroupHeartbeatResponse:
+def heartbeat(shard: Shard, turn: Turn, request: ConsumerHeartbeat) -> MemberStanding:
     if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
         return _leave(shard, turn, request)
     group = _group_of(shard, turn, request)
-    owned = _reported(request.topic_partitions)
+    owned = request.owned
     member_id = request.member_id or shard.around.new_uuid()
     if request.instance_id is None:
         member = dynamic_member(group, member_id, request.member_epoch, owned)
     else:
         member = static_member(turn, group, member_id, request.instance_id, request.member_epoch, owned)
-    update = Update(shard, turn, group, member, _with_request(member, request, context))
+    update = Update(shard, turn, group, member, _with_request(member, request))
     update.bump_epoch(update.names_changed or update.regex_resolved)
     epoch, target = update.retarget()
     moved = update.reconcile(epoch, target, owned, update.names_changed or update.regex_changed)
     shard.touch_session(turn, group.group_id, moved.member_id, session_timeout_ms(shard, group.group_id))
-    return _answer(shard, turn, request, member, moved)
+    return _standing(shard, turn, request, member, moved)
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:
@@ -91,13 +88,7 @@ def session_timeout_ms(shard: Shard, group_id: str) -> int:
     return shard.config.consumer_session_timeout_ms if timeout_ms is None else timeout_ms
 
 
-def _reported(topic_partitions: list[messages.ConsumerGroupHeartbeatRequest.TopicPartitions] | None) -> Reported:
-    if topic_partitions is None:
-        return None
-    return {entry.topic_id: set(entry.partitions) for entry in topic_partitions}
-
-
-def _group_of(shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+def _group_of(shard: Shard, turn: Turn, request: ConsumerHeartbeat) -> ConsumerGroup:
     """The group; a joining member makes a new one, or turns a classic group into one."""
     group_id, joins = request.group_id, request.member_epoch == 0
     group = shard.groups.get(group_id)
@@ -120,9 +111,7 @@ def _group_of(shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeat
 # -- the member as the request has it ------------------------------------------------------------------------------
 
 
-def _with_request(
-    member: ConsumerMember, request: messages.ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> ConsumerMember:
+def _with_request(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
     """Fields that a request leaves out stay; a heartbeat that brings nothing gives the very same member."""
     changes: dict[str, Any] = {}
     if request.instance_id is not None:
@@ -137,50 +126,36 @@ def _with_request(
         changes["subscribed_topic_regex"] = request.subscribed_topic_regex
     if request.server_assignor is not None:
         changes["server_assignor"] = request.server_assignor
-    if member.client_id != context.client_id or member.client_host != context.client_host:
-        changes["client_id"], changes["client_host"] = context.client_id, context.client_host
+    if member.client_id != request.client_id or member.client_host != request.client_host:
+        changes["client_id"], changes["client_host"] = request.client_id, request.client_host
     if member.classic is not None:
         changes["classic"] = None
     return replace(member, **changes) if changes else member
 
 
-def _answer(
-    shard: Shard,
-    turn: Turn,
-    request: messages.ConsumerGroupHeartbeatRequest,
-    before: ConsumerMember,
-    member: ConsumerMember,
-) -> messages.ConsumerGroupHeartbeatResponse:
+def _standing(
+    shard: Shard, turn: Turn, request: ConsumerHeartbeat, before: ConsumerMember, member: ConsumerMember
+) -> MemberStanding:
     interval_ms = shard.around.overrides.get(request.group_id, NO_OVERRIDES).heartbeat_interval_ms
-    response = messages.ConsumerGroupHeartbeatResponse
-    answer = response(
-        member_id=member.member_id,
-        member_epoch=member.member_epoch,
-        heartbeat_interval_ms=shard.config.consumer_heartbeat_interval_ms if interval_ms is None else interval_ms,
-    )
-    # A request that says everything wants to hear everything: the member cannot know what it missed.
+    if interval_ms is None:
+        interval_ms = shard.config.consumer_heartbeat_interval_ms
+    # A heartbeat that says everything wants to hear everything: the member cannot know what it missed.
     full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
-        and request.topic_partitions is not None
+        and request.owned is not None
     )
+    assigned = None
     if request.member_epoch == 0 or full or before.assigned != member.assigned:
         turn.ordered = True
-        answer.assignment = response.Assignment(
-            topic_partitions=[
-                response.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
-                for topic_id, partitions in member.assigned.items()
-            ]
-        )
-    return answer
+        assigned = member.assigned
+    return MemberStanding(member.member_id, member.member_epoch, interval_ms, assigned)
 
 
 # -- leaving, and what is due ------------------------------------------------------------------------------------
 
 
-def _leave(
-    shard: Shard, turn: Turn, request: messages.ConsumerGroupHeartbeatRequest
-) -> messages.ConsumerGroupHeartbeatResponse:
+def _leave(shard: Shard, turn: Turn, request: ConsumerHeartbeat) -> MemberStanding:
     group = shard.consumer(request.group_id)
     if group is None:
         raise Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
@@ -195,7 +170,7 @@ def _leave(
         turn.append(current_record(group.group_id, away))
     else:
         fence(shard, turn, group, [member])
-    return messages.ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    return MemberStanding(request.member_id, request.member_epoch)
 
 
 def due(shard: Shard, turn: Turn, group: ConsumerGroup, kind: str, member_id: str) -> None:

@@ -10,7 +10,11 @@ Nothing is applied: every step adds records, and replaying them makes the change
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.deciding.turn import Turn
+from tidelog.group.assignors import ASSIGNORS, MemberSpec
 from tidelog.group.config import METADATA_REFRESH_INTERVAL_MS, NO_OVERRIDES, REGEX_REFRESH_MIN_INTERVAL_MS
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
 from tidelog.group.consumer_records import (
@@ -20,10 +24,13 @@ from tidelog.group.consumer_records import (
     partition_metadata_tombstone,
     regex_record,
     regex_tombstone,
+    target_epoch_record,
+    target_record,
 )
-from tidelog.group.reconcile import Reconciliation, Reported
+from tidelog.group.reconcile import Reconciliation
+from tidelog.group.requests import Reported
 from tidelog.group.shard import Shard
-from tidelog.group.target import make_target
+from tidelog.group.topics_image import TopicsImage
 from tidelog.wire.errors import ErrorCode
 
 
@@ -119,7 +126,7 @@ class Update:
             return group.assignment_epoch, group.target.get(known, NOTHING)
         members = list(group.after(self.updated))
         assignor = group.preferred_assignor(members) or around.config.consumer_assignors[0]
-        records, mine = make_target(
+        records, mine = _make_target(
             group, self.updated, members, assignor, around.topics, self.epoch, self.turn.wall_ms
         )
         self.turn.records.extend(records)
@@ -149,6 +156,39 @@ class Update:
             self.shard.deadlines.set(self.turn, key, self.turn.now_ms + member.rebalance_timeout_ms)
         else:
             self.shard.deadlines.cancel(self.turn, key)
+
+
+def _make_target(
+    group: ConsumerGroup,
+    updated: ConsumerMember,
+    members: Iterable[ConsumerMember],
+    assignor: str,
+    image: TopicsImage,
+    epoch: int,
+    wall_ms: int,
+) -> tuple[list[CoordinatorRecord], Assignment]:
+    """The records, and what is meant for `updated`; a static member inherits from the one it replaces."""
+    inherits = group.static_members.get(updated.instance_id or "", updated.member_id)
+    specs: dict[str, MemberSpec] = {}
+    ids_by_names: dict[frozenset[str], frozenset[bytes]] = {}
+    for member in members:
+        names = group.topics_of(member)
+        if names not in ids_by_names:
+            ids_by_names[names] = frozenset(image.ids_of(names))
+        former = inherits if member is updated else member.member_id
+        specs[member.member_id] = MemberSpec(member.instance_id, ids_by_names[names], group.target.get(former, NOTHING))
+    counts = {topic_id: image.by_id[topic_id].partition_count for ids in ids_by_names.values() for topic_id in ids}
+    made = ASSIGNORS[assignor](specs, counts)
+    records: list[CoordinatorRecord] = []
+    mine: Assignment = NOTHING
+    for member_id in specs:
+        assignment = {t: frozenset(p) for t, p in made.get(member_id, {}).items()}
+        if member_id == updated.member_id:
+            mine = assignment
+        if group.target.get(member_id) != assignment:
+            records.append(target_record(group.group_id, member_id, assignment))
+    records.append(target_epoch_record(group.group_id, epoch, wall_ms))
+    return records, mine
 
 
 def check_regex(expression: str) -> None:

@@ -3,15 +3,17 @@
     groups = Groups(GroupConfig.from_properties(broker_config))
     groups.load_begin(7, leader_epoch); groups.replay(7, record, producer_id, offset) …
     groups.load_end(7, now_ms, wall_ms)
-    decision = groups.join(ticket, request, context, now_ms, wall_ms)
+    decision = groups.join(ticket, joining, now_ms, wall_ms)
 
 A decision is carried out before the next event is handed in: append its records as one batch (transactional where
 `producer_id` is set), hand each to `replay`, set its timers, and send its replies once the records are committed. A
 decision without records whose `partition` is not -1 has replies that tell of records appended before it: they leave
 when everything in that partition up to now is committed. If the append fails, `append_failed` gives the decision to
-carry out instead; if the commit takes too long, `failed(message, error)` shapes the answer.
+carry out instead; if the commit takes too long, `failed(outcome, error)` says what to answer.
 
-`now_ms` is monotonic time, `wall_ms` stamps records. A ticket is any hashable object; it gets exactly one reply.
+`now_ms` is monotonic time, `wall_ms` stamps records. A ticket is any hashable object; it gets exactly one outcome
+(`tidelog.group.outcomes`). What is asked comes as one of `tidelog.group.requests`, so that nothing here depends on the
+version of an API. Questions that change nothing are answered at once, without a decision.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Ticket, TimerKey
 from tidelog.deciding.shards import Shards
 from tidelog.deciding.storage_errors import translated
-from tidelog.deciding.turn import Refusal, RequestContext, Turn
+from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group import (
     admin,
     classic_member,
@@ -35,16 +37,34 @@ from tidelog.group import (
 )
 from tidelog.group import offset_fetch as fetching
 from tidelog.group import replay as replaying
-from tidelog.group.classic_group import ClassicGroup
-from tidelog.group.classic_join import Joining, join
+from tidelog.group.classic_group import ABANDONED, ClassicGroup
+from tidelog.group.classic_join import join
 from tidelog.group.config import RETRY_BACKOFF_MS, GroupConfig, GroupOverrides
 from tidelog.group.consumer_group import ConsumerGroup
-from tidelog.group.failure import failed
-from tidelog.group.parked_request import ParkedRequest
+from tidelog.group.outcomes import (
+    ClassicDescription,
+    ConsumerDescription,
+    GroupListing,
+    GroupsDeleted,
+    JoinRefusal,
+    MembersLeft,
+    OffsetsFetched,
+    Outcome,
+    failed,
+)
+from tidelog.group.requests import (
+    ConsumerHeartbeat,
+    Joining,
+    Leaving,
+    Membership,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Syncing,
+    TxnOffsetCommit,
+)
 from tidelog.group.shard import Group, GroupSurroundings, Shard
 from tidelog.group.topics_image import Topic
-from tidelog.wire import messages
-from tidelog.wire.classes import Message
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode
@@ -66,6 +86,10 @@ class Groups:
         self.partition_for = self._shards.partition_for
 
     # -- coming and going of partitions --------------------------------------------------------------------------
+
+    def loaded(self) -> list[Shard]:
+        """The partitions that this broker answers for, to be looked at."""
+        return self._shards.active()
 
     def load_begin(self, partition: int, leader_epoch: int) -> Decision:
         """Whoever waits here since an earlier time is sent away."""
@@ -114,7 +138,8 @@ class Groups:
             return turn
         for group in shard.groups.values():
             if isinstance(group, ClassicGroup):
-                _send_away(shard, turn, group, _E.NOT_COORDINATOR)
+                for member in group.members.values():
+                    classic_rebalance.send_away(shard, turn, group, member, _E.NOT_COORDINATOR)
         turn.timers.extend(CancelTimer(key) for key in shard.deadlines)
         return turn
 
@@ -134,9 +159,9 @@ class Groups:
         return shard.close(turn)
 
     @staticmethod
-    def failed(message: Message, error: ErrorCode) -> Message:
-        """The reply `message` turned into one of its API that tells of `error`."""
-        return failed(message, translated(error))
+    def failed(outcome: Outcome, error: ErrorCode) -> Outcome:
+        """What to tell instead of `outcome` where `error` befell its records."""
+        return failed(outcome, translated(error))
 
     def cancel(self, ticket: Ticket) -> None:
         """The connection has gone. Its member stays until its session runs out, as it would for a slow client."""
@@ -146,10 +171,10 @@ class Groups:
             if where is None or group is None or where[1] not in group.members:
                 continue
             member = group.members[where[1]]
-            if member.awaiting_join is not None and member.awaiting_join.ticket is ticket:
-                member.awaiting_join = ParkedRequest(None, member.awaiting_join.api_version)
-            if member.awaiting_sync is not None and member.awaiting_sync.ticket is ticket:
-                member.awaiting_sync = ParkedRequest(None, member.awaiting_sync.api_version)
+            if member.awaiting_join is ticket:
+                member.awaiting_join = ABANDONED
+            if member.awaiting_sync is ticket:
+                member.awaiting_sync = ABANDONED
 
     # -- settings, topics, time ----------------------------------------------------------------------------------
 
@@ -227,145 +252,112 @@ class Groups:
 
     # -- members of groups ---------------------------------------------------------------------------------------
 
-    def join(
-        self, ticket: Ticket, request: messages.JoinGroupRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
+    def join(self, ticket: Ticket, joining: Joining, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         config = self._around.config
         try:
-            if not request.group_id:
+            if not joining.group_id:
                 raise Refusal(_E.INVALID_GROUP_ID)
-            timeout_ms = request.session_timeout_ms
+            timeout_ms = joining.session_timeout_ms
             if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
                 raise Refusal(_E.INVALID_SESSION_TIMEOUT)
-            shard = self._shards.of(request.group_id)
-            joining = Joining(ticket, request, context)
-            group = shard.consumer(request.group_id)
+            shard = self._shards.of(joining.group_id)
+            group = shard.consumer(joining.group_id)
             if group is not None and not group.is_empty:
-                migration.join(shard, turn, group, joining)
+                turn.reply(ticket, migration.join(shard, turn, group, joining))
             else:
-                join(shard, turn, joining)
+                join(shard, turn, ticket, joining)
             return shard.close(turn)
+        except JoinRefusal as refusal:
+            return _refused(turn, ticket, refusal)
         except Refusal as refusal:
-            return _refused(turn, ticket, classic_rebalance.join_failure(request.member_id, refusal.code))
+            return _refused(turn, ticket, JoinRefusal(refusal.code, joining.member_id))
 
-    def sync(
-        self, ticket: Ticket, request: messages.SyncGroupRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
+    def sync(self, ticket: Ticket, syncing: Syncing, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-                raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
-            shard, group = self._members_group(request.group_id)
+            shard, group = self._members_group(syncing.member.group_id)
             if group.is_empty:
                 raise Refusal(_E.UNKNOWN_MEMBER_ID)
             if isinstance(group, ConsumerGroup):
-                migration.sync(shard, turn, ticket, request, group)
+                turn.reply(ticket, migration.sync(shard, turn, group, syncing))
             else:
-                classic_member.sync(shard, turn, ticket, request, context, group)
+                classic_member.sync(shard, turn, group, ticket, syncing)
             return shard.close(turn)
         except Refusal as refusal:
-            return _refused(turn, ticket, classic_rebalance.sync_failure(refusal.code))
+            return _refused(turn, ticket, refusal)
 
-    def heartbeat(
-        self, ticket: Ticket, request: messages.HeartbeatRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
+    def heartbeat(self, ticket: Ticket, claimed: Membership, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            shard, group = self._members_group(request.group_id)
+            shard, group = self._members_group(claimed.group_id)
             if isinstance(group, ConsumerGroup):
-                code = migration.heartbeat(shard, turn, request, group)
+                code = migration.heartbeat(shard, turn, group, claimed)
             else:
-                code = classic_member.heartbeat(shard, turn, request, group)
+                code = classic_member.heartbeat(shard, turn, group, claimed)
         except Refusal as refusal:
             # While the group loads its members cannot be told apart from strangers: they are kept waiting.
             code = _E.NONE if refusal.code is _E.COORDINATOR_LOAD_IN_PROGRESS else refusal.code
-        turn.reply(ticket, messages.HeartbeatResponse(error_code=int(code)))
+        turn.reply(ticket, code)
         return turn
 
-    def leave(
-        self, ticket: Ticket, request: messages.LeaveGroupRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
+    def leave(self, ticket: Ticket, leaving: Leaving, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
-        identities = classic_member.leaving(request, context)
         try:
-            shard, group = self._members_group(request.group_id)
+            shard, group = self._members_group(leaving.group_id)
             if isinstance(group, ConsumerGroup):
-                codes = migration.leave(shard, turn, group, identities)
+                codes = migration.leave(shard, turn, group, leaving.members)
             else:
-                codes = classic_member.leave(shard, turn, group, identities)
-            turn.reply(ticket, classic_member.left(identities, codes, context))
+                codes = classic_member.leave(shard, turn, group, leaving.members)
+            turn.reply(ticket, MembersLeft(codes))
             return shard.close(turn)
         except Refusal as refusal:
             if refusal.code is _E.UNKNOWN_MEMBER_ID:
-                codes = [refusal.code] * len(identities)
-                return _refused(turn, ticket, classic_member.left(identities, codes, context))
-            return _refused(turn, ticket, messages.LeaveGroupResponse(error_code=int(refusal.code)))
+                return _refused(turn, ticket, MembersLeft([refusal.code] * len(leaving.members)))
+            return _refused(turn, ticket, refusal)
 
     def consumer_group_heartbeat(
-        self,
-        ticket: Ticket,
-        request: messages.ConsumerGroupHeartbeatRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
+        self, ticket: Ticket, heartbeat: ConsumerHeartbeat, now_ms: int, wall_ms: int
     ) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            consumer_heartbeat.validate(request, context, self._around.config)
-            shard = self._shards.of(request.group_id)
-            turn.reply(ticket, consumer_heartbeat.heartbeat(shard, turn, request, context))
+            consumer_heartbeat.validate(heartbeat, self._around.config)
+            shard = self._shards.of(heartbeat.group_id)
+            turn.reply(ticket, consumer_heartbeat.heartbeat(shard, turn, heartbeat))
             return shard.close(turn)
         except Refusal as refusal:
-            failure = messages.ConsumerGroupHeartbeatResponse(
-                error_code=int(refusal.code), error_message=refusal.detail or refusal.code.message
-            )
-            return _refused(turn, ticket, failure)
+            return _refused(turn, ticket, Refusal(refusal.code, refusal.detail or refusal.code.message))
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
-    def offset_commit(
-        self, ticket: Ticket, request: messages.OffsetCommitRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
-        """For versions with topic ids the caller has set the names."""
+    def offset_commit(self, ticket: Ticket, request: OffsetCommit, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            shard = self._shards.of(request.group_id)
-            turn.reply(ticket, offset_commit.commit(shard, turn, request, context))
+            shard = self._shards.of(request.member.group_id)
+            turn.reply(ticket, offset_commit.commit(shard, turn, request))
             return shard.close(turn)
         except Refusal as refusal:
-            return _refused(turn, ticket, offset_commit.refused_commit(request, refusal.code))
+            return _refused(turn, ticket, refusal)
 
-    def txn_offset_commit(
-        self,
-        ticket: Ticket,
-        request: messages.TxnOffsetCommitRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
-    ) -> Decision:
+    def txn_offset_commit(self, ticket: Ticket, request: TxnOffsetCommit, now_ms: int, wall_ms: int) -> Decision:
         """The decision names the producer: its records are appended as part of the producer's transaction."""
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
-            if not request.group_id:
+            if not request.member.group_id:
                 raise Refusal(_E.INVALID_GROUP_ID)
-            shard = self._shards.of(request.group_id)
+            shard = self._shards.of(request.member.group_id)
             turn.reply(ticket, offset_commit.commit_in_transaction(shard, turn, request))
             return shard.close(turn)
         except Refusal as refusal:
-            return _refused(turn, ticket, offset_commit.refused_txn_commit(request, refusal.code, context))
+            return _refused(turn, ticket, refusal)
 
-    def offset_fetch(
-        self, ticket: Ticket, request: messages.OffsetFetchRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
-        """For versions with topic ids the caller has set the names."""
+    def offset_fetch(self, ticket: Ticket, request: OffsetFetch, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
-        turn.reply(ticket, fetching.answer(self._shards.of, turn, request, context))
+        groups = [fetching.attempt(self._shards.of, turn, wanted, request.require_stable) for wanted in request.groups]
+        turn.reply(ticket, OffsetsFetched(groups))
         return turn
 
-    def offset_delete(
-        self, ticket: Ticket, request: messages.OffsetDeleteRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
+    def offset_delete(self, ticket: Ticket, request: OffsetDelete, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
         try:
             if not request.group_id:
@@ -374,77 +366,46 @@ class Groups:
             turn.reply(ticket, offset_commit.delete_offsets(shard, turn, request))
             return shard.close(turn)
         except Refusal as refusal:
-            return _refused(turn, ticket, messages.OffsetDeleteResponse(error_code=int(refusal.code)))
+            return _refused(turn, ticket, refusal)
 
     # -- administration ------------------------------------------------------------------------------------------
 
-    def describe_groups(
-        self,
-        ticket: Ticket,
-        request: messages.DescribeGroupsRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
-    ) -> Decision:
-        of_group = messages.DescribeGroupsResponse.DescribedGroup
-        described = []
-        for group_id in request.groups:
-            try:
-                described.append(admin.describe_classic(self._shards.of(group_id), group_id, context))
-            except Refusal as refusal:
-                described.append(of_group(group_id=group_id, error_code=int(refusal.code)))
-        return _answered(now_ms, wall_ms, ticket, messages.DescribeGroupsResponse(groups=described))
+    def describe_classic(self, group_id: str) -> ClassicDescription:
+        """Raises Refusal."""
+        return admin.describe_classic(self._shards.of(group_id), group_id)
 
-    def consumer_group_describe(
-        self,
-        ticket: Ticket,
-        request: messages.ConsumerGroupDescribeRequest,
-        context: RequestContext,
-        now_ms: int,
-        wall_ms: int,
-    ) -> Decision:
-        of_group = messages.ConsumerGroupDescribeResponse.DescribedGroup
-        described = []
-        for group_id in request.group_ids:
-            try:
-                if not group_id:
-                    raise Refusal(_E.INVALID_GROUP_ID)
-                described.append(admin.describe_consumer(self._shards.of(group_id), group_id))
-            except Refusal as refusal:
-                code, message = int(refusal.code), refusal.detail
-                described.append(of_group(group_id=group_id, error_code=code, error_message=message))
-        return _answered(now_ms, wall_ms, ticket, messages.ConsumerGroupDescribeResponse(groups=described))
+    def describe_consumer(self, group_id: str) -> ConsumerDescription:
+        """Raises Refusal."""
+        if not group_id:
+            raise Refusal(_E.INVALID_GROUP_ID)
+        return admin.describe_consumer(self._shards.of(group_id), group_id)
 
-    def list_groups(
-        self, ticket: Ticket, request: messages.ListGroupsRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> Decision:
-        states = {state.lower().strip() for state in request.states_filter}
-        types = {kind.lower() for kind in request.types_filter}
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Those in one of the states and of one of the types; without any, all. Raises Refusal."""
+        in_states = {state.lower().strip() for state in states}
+        of_types = {kind.lower() for kind in types}
         if self._shards.some_load:
-            message = messages.ListGroupsResponse(error_code=int(_E.COORDINATOR_LOAD_IN_PROGRESS))
-        else:
-            found = [group for shard in self._shards.values() for group in admin.listed(shard, states, types)]
-            message = messages.ListGroupsResponse(groups=found)
-        return _answered(now_ms, wall_ms, ticket, message)
+            raise Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS)
+        return [group for shard in self._shards.values() for group in admin.listed(shard, in_states, of_types)]
 
-    def delete_groups(
-        self, ticket: Ticket, request: messages.DeleteGroupsRequest, context: RequestContext, now_ms: int, wall_ms: int
-    ) -> list[Decision]:
+    def delete_groups(self, ticket: Ticket, group_ids: Iterable[str], now_ms: int, wall_ms: int) -> list[Decision]:
         """One decision for each coordinator partition, each with a reply that holds the results of its groups."""
-        of_result = messages.DeleteGroupsResponse.DeletableGroupResult
-        turns: dict[int, Turn] = {}
-        for group_id in dict.fromkeys(request.groups_names):
-            turn = turns.setdefault(self.partition_for(group_id), Turn(now_ms=now_ms, wall_ms=wall_ms))
-            if not turn.replies:
-                turn.reply(ticket, messages.DeleteGroupsResponse())
+        turns: dict[int, tuple[Turn, GroupsDeleted]] = {}
+        for group_id in dict.fromkeys(group_ids):
+            partition = self.partition_for(group_id)
+            if partition not in turns:
+                turns[partition] = Turn(now_ms=now_ms, wall_ms=wall_ms), GroupsDeleted([])
+            turn, deleted = turns[partition]
             try:
                 shard = self._shards.of(group_id)
                 code = admin.delete(shard, turn, group_id)
                 shard.close(turn)
             except Refusal as refusal:
                 code = refusal.code
-            turn.replies[0].message.results.append(of_result(group_id=group_id, error_code=int(code)))
-        return list(turns.values())
+            deleted.results.append((group_id, code))
+        for turn, deleted in turns.values():
+            turn.reply(ticket, deleted)
+        return [turn for turn, _ in turns.values()]
 
     # -- finding the way -----------------------------------------------------------------------------------------
 
@@ -458,25 +419,14 @@ class Groups:
         return shard, group
 
 
-def _refused(turn: Turn, ticket: Ticket, message: Message) -> Turn:
+def _refused(turn: Turn, ticket: Ticket, outcome: Refusal | MembersLeft) -> Turn:
     """A refusal leaves no trace but its answer, and the timers that deciding has already moved."""
     turn.records.clear()
-    turn.reply(ticket, message)
+    if isinstance(outcome, Refusal):
+        # What is kept as an answer must not keep the frames that it was raised in.
+        outcome.__traceback__ = outcome.__context__ = None
+    turn.reply(ticket, outcome)
     return turn
-
-
-def _answered(now_ms: int, wall_ms: int, ticket: Ticket, message: Message) -> Turn:
-    turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
-    turn.reply(ticket, message)
-    return turn
-
-
-def _send_away(shard: Shard, turn: Turn, group: ClassicGroup, code: ErrorCode) -> None:
-    for member in group.members.values():
-        classic_rebalance.answer_join(
-            shard, turn, group, member, classic_rebalance.join_failure(member.member_id, code)
-        )
-        classic_rebalance.answer_sync(shard, turn, member, classic_rebalance.sync_failure(code))
 
 
 def _clean(shard: Shard, turn: Turn) -> None:

@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog.deciding.decision import Ticket
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group import consumer_protocol
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
-from tidelog.group.classic_join import Joining
-from tidelog.group.classic_rebalance import answer_join, answer_sync, join_failure, sync_failure
-from tidelog.group.consumer_fence import can_downgrade, downgrade, fence, forget_steps
+from tidelog.group.classic_rebalance import send_away
 from tidelog.group.consumer_group import (
     NOTHING,
     Assignment,
@@ -32,7 +29,14 @@ from tidelog.group.consumer_group import (
     ConsumerMember,
     MemberState,
 )
-from tidelog.group.consumer_members import check_instance, static_member
+from tidelog.group.consumer_members import (
+    can_downgrade,
+    check_instance,
+    downgrade,
+    fence,
+    forget_steps,
+    static_member,
+)
 from tidelog.group.consumer_records import (
     current_record,
     group_epoch_record,
@@ -41,7 +45,9 @@ from tidelog.group.consumer_records import (
     target_record,
 )
 from tidelog.group.consumer_update import Update
+from tidelog.group.outcomes import Joined, JoinRefusal, Synced
 from tidelog.group.records import group_metadata_tombstone
+from tidelog.group.requests import Joining, MemberIdentity, Membership, Syncing
 from tidelog.group.shard import Shard
 from tidelog.group.topics_image import TopicsImage
 from tidelog.wire import messages
@@ -71,9 +77,7 @@ def upgrade(shard: Shard, turn: Turn, classic: ClassicGroup) -> ConsumerGroup:
         message = f"Cannot upgrade classic group {classic.group_id} to consumer group because {why_not}."
         raise Refusal(_E.GROUP_ID_NOT_FOUND, message)
     for member in classic.members.values():
-        code = _E.REBALANCE_IN_PROGRESS
-        answer_join(shard, turn, classic, member, join_failure(member.member_id, code))
-        answer_sync(shard, turn, member, sync_failure(code))
+        send_away(shard, turn, classic, member, _E.REBALANCE_IN_PROGRESS)
         # What was expected of it when this was a consumer group before: it has joined since.
         forget_steps(shard, turn, group.group_id, member.member_id)
         shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
@@ -132,16 +136,15 @@ def _assigned_to(member: ClassicMember, image: TopicsImage) -> Assignment:
 # -- classic members of a consumer group -------------------------------------------------------------------------
 
 
-def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> None:
-    ticket, given_id, instance_id = joining.parked.ticket, joining.member_id, joining.group_instance_id
+def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> Joined:
+    given_id, instance_id = joining.member_id, joining.group_instance_id
     member_id = given_id or shard.around.new_uuid()
     if len(group.members) >= shard.config.consumer_max_size and member_id not in group.members:
         raise Refusal(_E.GROUP_MAX_SIZE_REACHED)
     if not group.supports_classic(joining.protocol_type, joining.names):
         raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
-    if not given_id and instance_id is None and joining.version >= 4:
-        turn.reply(ticket, join_failure(member_id, _E.MEMBER_ID_REQUIRED))
-        return
+    if not given_id and instance_id is None and joining.knows_member_id_required:
+        raise JoinRefusal(_E.MEMBER_ID_REQUIRED, member_id)
     try:
         subscription = consumer_protocol.decode_subscription(joining.protocols[0][1])
     except consumer_protocol.Malformed:
@@ -169,15 +172,8 @@ def join(shard: Shard, turn: Turn, group: ConsumerGroup, joining: Joining) -> No
         shard.touch_session(turn, group.group_id, updated.member_id, joining.session_timeout_ms)
     shard.deadlines.cancel(turn, shard.key("member-join", group.group_id, updated.member_id))
     turn.ordered = True
-    turn.reply(
-        ticket,
-        messages.JoinGroupResponse(
-            member_id=updated.member_id,
-            generation_id=updated.member_epoch,
-            protocol_type=consumer_protocol.CONSUMER_PROTOCOL_TYPE,
-            protocol_name=joining.protocols[0][0],
-        ),
-    )
+    protocol_name = joining.protocols[0][0]
+    return Joined(updated.member_id, updated.member_epoch, consumer_protocol.CONSUMER_PROTOCOL_TYPE, protocol_name)
 
 
 def _downgrade_by(
@@ -216,28 +212,26 @@ def _with_join(
     )
 
 
-def _classic_member(
-    group: ConsumerGroup, request: messages.SyncGroupRequest | messages.HeartbeatRequest
-) -> tuple[ConsumerMember, ClassicMetadata]:
+def _classic_member(group: ConsumerGroup, claimed: Membership) -> tuple[ConsumerMember, ClassicMetadata]:
     """The member behind a SyncGroup or Heartbeat, if it speaks the classic protocol and is in that generation."""
-    if request.group_instance_id is None:
-        member = group.member(request.member_id)
+    if claimed.group_instance_id is None:
+        member = group.member(claimed.member_id)
     else:
-        existing = group.static_member(request.group_instance_id)
-        member = check_instance(existing, request.member_id, request.group_instance_id)
+        existing = group.static_member(claimed.group_instance_id)
+        member = check_instance(existing, claimed.member_id, claimed.group_instance_id)
     if member.classic is None:
         raise Refusal(_E.UNKNOWN_MEMBER_ID, f"Member {member.member_id} does not use the classic protocol.")
-    if request.generation_id != member.member_epoch:
+    if claimed.generation_id != member.member_epoch:
         raise Refusal(_E.ILLEGAL_GENERATION)
     return member, member.classic
 
 
-def sync(shard: Shard, turn: Turn, ticket: Ticket, request: messages.SyncGroupRequest, group: ConsumerGroup) -> None:
-    member, classic = _classic_member(group, request)
+def sync(shard: Shard, turn: Turn, group: ConsumerGroup, syncing: Syncing) -> Synced:
+    member, classic = _classic_member(group, syncing.member)
     name, metadata = classic.protocols[0]
-    if (request.protocol_type or consumer_protocol.CONSUMER_PROTOCOL_TYPE) != consumer_protocol.CONSUMER_PROTOCOL_TYPE:
+    if (syncing.protocol_type or consumer_protocol.CONSUMER_PROTOCOL_TYPE) != consumer_protocol.CONSUMER_PROTOCOL_TYPE:
         raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
-    if request.protocol_name is not None and request.protocol_name != name:
+    if syncing.protocol_name is not None and syncing.protocol_name != name:
         raise Refusal(_E.INCONSISTENT_GROUP_PROTOCOL)
     if group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _expect_join(shard, turn, group, member)
@@ -248,16 +242,11 @@ def sync(shard: Shard, turn: Turn, ticket: Ticket, request: messages.SyncGroupRe
         member.assigned, shard.around.topics, consumer_protocol.version_of(metadata)
     )
     turn.ordered = True
-    turn.reply(
-        ticket,
-        messages.SyncGroupResponse(
-            protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment
-        ),
-    )
+    return Synced(syncing.protocol_type, syncing.protocol_name, assignment)
 
 
-def heartbeat(shard: Shard, turn: Turn, request: messages.HeartbeatRequest, group: ConsumerGroup) -> ErrorCode:
-    member, classic = _classic_member(group, request)
+def heartbeat(shard: Shard, turn: Turn, group: ConsumerGroup, claimed: Membership) -> ErrorCode:
+    member, classic = _classic_member(group, claimed)
     shard.touch_session(turn, group.group_id, member.member_id, classic.session_timeout_ms)
     free = member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member)
     behind = member.member_epoch < group.assignment_epoch
@@ -282,9 +271,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def leave(
-    shard: Shard, turn: Turn, group: ConsumerGroup, identities: list[messages.LeaveGroupRequest.MemberIdentity]
-) -> list[ErrorCode]:
+def leave(shard: Shard, turn: Turn, group: ConsumerGroup, identities: list[MemberIdentity]) -> list[ErrorCode]:
     codes: list[ErrorCode] = []
     leaving: dict[str, ConsumerMember] = {}
     for identity in identities:

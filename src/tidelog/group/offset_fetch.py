@@ -1,4 +1,4 @@
-"""OffsetFetch 1-10, and the expiry of offsets.
+"""Fetching committed offsets, and their expiry.
 
 A partition without a committed offset is answered with -1 and no error; so is every partition of a group that does not
 exist, because to a consumer both mean "start where auto.offset.reset says". A coordinator that is loading therefore
@@ -11,120 +11,44 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
 
-from tidelog.deciding.turn import Refusal, RequestContext, Turn
+from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
+from tidelog.group.outcomes import FetchedTopic, GroupOffsets
 from tidelog.group.records import offset_tombstone
+from tidelog.group.requests import WantedOffsets, WantedTopic
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics_image import ZERO_UUID
-from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
-_UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
-
-T = TypeVar("T")
-
-
-class Shape(NamedTuple, Generic[T]):
-    """The structs of an answer: version 8 put them into groups under other names."""
-
-    topic: Callable[..., T]
-    partition: Callable[..., object]
-    with_ids: bool
-
-
-class AskedTopic(NamedTuple):
-    name: str
-    topic_id: bytes
-    partition_indexes: list[int]
-
-
-class Asked(NamedTuple):
-    """One group of a request; before version 8 the request is about a single one."""
-
-    group_id: str
-    topics: list[AskedTopic] | None
-    member_id: str | None = None
-    member_epoch: int = -1
-
-
-def answer(
-    shard_of: Callable[[str], Shard], turn: Turn, request: messages.OffsetFetchRequest, context: RequestContext
-) -> messages.OffsetFetchResponse:
-    response, version = messages.OffsetFetchResponse, context.api_version
-    if version < 8:
-        shape = Shape(response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition, False)
-        topics, code = _attempt(shard_of, turn, _single(request), request.require_stable, shape, version)
-        return response(topics=topics, error_code=int(code) if version >= 2 else 0)
-    in_group = Shape(response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions, version >= 10)
-    groups = []
-    for group in request.groups:
-        asked = _one_of_many(group, in_group.with_ids)
-        found, code = _attempt(shard_of, turn, asked, request.require_stable, in_group, version)
-        groups.append(response.OffsetFetchResponseGroup(group_id=group.group_id, topics=found, error_code=int(code)))
-    return response(groups=groups)
-
-
-def _single(request: messages.OffsetFetchRequest) -> Asked:
-    topics = request.topics
-    named = None if topics is None else [AskedTopic(t.name, ZERO_UUID, t.partition_indexes) for t in topics]
-    return Asked(request.group_id, named)
-
-
-def _one_of_many(group: messages.OffsetFetchRequest.OffsetFetchRequestGroup, with_ids: bool) -> Asked:
-    topics = group.topics
-    named = (
-        None
-        if topics is None
-        else [AskedTopic(t.name, t.topic_id if with_ids else ZERO_UUID, t.partition_indexes) for t in topics]
-    )
-    return Asked(group.group_id, named, group.member_id, group.member_epoch)
-
-
-def _attempt(
-    shard_of: Callable[[str], Shard], turn: Turn, asked: Asked, require_stable: bool, shape: Shape[T], version: int
-) -> tuple[list[T], ErrorCode]:
+def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets, require_stable: bool) -> GroupOffsets:
+    """Every group is answered or refused by itself."""
     try:
-        shard = shard_of(asked.group_id)
-        topics = fetch(shard, asked, require_stable, shape)
+        shard = shard_of(wanted.group_id)
+        topics = _fetch(shard, wanted, require_stable)
     except Refusal as refusal:
-        return ([] if version >= 2 else _refused(asked, shape, refusal.code)), refusal.code
-    if require_stable:
-        # Stable means committed: the answer waits for the commits that were appended before it.
-        turn.partition = shard.partition
-    return topics, ErrorCode.NONE
+        return GroupOffsets(wanted.group_id, [], refusal.code)
+    # What only this broker has is lost with it, and no position may be told that goes back later: the answer waits
+    # until the commits that were appended before it are replicated.
+    turn.partition = shard.partition
+    return GroupOffsets(wanted.group_id, topics)
 
 
-def _refused(asked: Asked, shape: Shape[T], code: ErrorCode) -> list[T]:
-    return [
-        shape.topic(
-            name=topic.name,
-            partitions=[
-                shape.partition(partition_index=i, committed_offset=-1, metadata="", error_code=int(code))
-                for i in topic.partition_indexes
-            ],
-        )
-        for topic in asked.topics or ()
-    ]
-
-
-def fetch(shard: Shard, asked: Asked, require_stable: bool, shape: Shape[T]) -> list[T]:
-    """The topics of the answer for one group. Raises Refusal."""
-    group = shard.groups.get(asked.group_id)
+def _fetch(shard: Shard, wanted: WantedOffsets, require_stable: bool) -> list[FetchedTopic]:
+    group = shard.groups.get(wanted.group_id)
     if isinstance(group, ConsumerGroup):
-        _validate(group, asked.member_id, asked.member_epoch)
-    topics = asked.topics
+        _validate(group, wanted.member_id, wanted.member_epoch)
+    topics = wanted.topics
     if topics is None:
         if group is None:
             return []
         image = shard.around.topics
-        stored = shard.offsets.offsets.get(asked.group_id, {})
-        topics = [AskedTopic(name, image.topic_id(name), list(partitions)) for name, partitions in stored.items()]
-    return [_topic(shard, shape, asked.group_id, topic, require_stable) for topic in topics]
+        stored = shard.offsets.offsets.get(wanted.group_id, {})
+        topics = [WantedTopic(name, image.topic_id(name), list(partitions)) for name, partitions in stored.items()]
+    return [_topic(shard, wanted.group_id, topic, require_stable) for topic in topics]
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -136,32 +60,20 @@ def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
         raise Refusal(code)
 
 
-def _topic(shard: Shard, shape: Shape[T], group_id: str, topic: AskedTopic, require_stable: bool) -> T:
-    name, topic_id, indexes = topic
-    of_partition = shape.partition
+def _topic(shard: Shard, group_id: str, topic: WantedTopic, require_stable: bool) -> FetchedTopic:
+    name, topic_id, partitions = topic
     stored = shard.offsets.offsets.get(group_id, {}).get(name, {})
     unstable = shard.offsets.open.get(group_id) if require_stable else None
-    partitions = []
-    for index in indexes:
-        committed = stored.get(index)
-        if unstable is not None and (name, index) in unstable:
-            partitions.append(
-                of_partition(partition_index=index, committed_offset=-1, metadata="", error_code=_UNSTABLE)
-            )
+    offsets: list[CommittedOffset | ErrorCode | None] = []
+    for partition in partitions:
+        committed = stored.get(partition)
+        if unstable is not None and (name, partition) in unstable:
+            offsets.append(ErrorCode.UNSTABLE_OFFSET_COMMIT)
         elif committed is None or _of_another_topic(committed, topic_id):
-            partitions.append(of_partition(partition_index=index, committed_offset=-1, metadata=""))
+            offsets.append(None)
         else:
-            partitions.append(
-                of_partition(
-                    partition_index=index,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                )
-            )
-    if shape.with_ids:
-        return shape.topic(name=name, topic_id=topic_id, partitions=partitions)
-    return shape.topic(name=name, partitions=partitions)
+            offsets.append(committed)
+    return FetchedTopic(name, topic_id, partitions, offsets)
 
 
 def _of_another_topic(committed: CommittedOffset, topic_id: bytes) -> bool:

@@ -11,15 +11,13 @@ owns nothing outside the target does it move to the target's epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from tidelog.deciding.turn import Refusal
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState, Owned
+from tidelog.group.requests import Reported
 from tidelog.wire.errors import ErrorCode
-
-# What the member says it owns, by topic id; None where the heartbeat does not say.
-Reported = Mapping[bytes, set[int]] | None
 
 
 class Reconciliation:

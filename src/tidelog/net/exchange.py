@@ -13,9 +13,13 @@ answer given after that is dropped without an error. All of this happens on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.net.outbox import Part
+
+if TYPE_CHECKING:
+    from tidelog.net.meter import RequestMeter
 
 _NOTHING: tuple[Part, ...] = ()
 
@@ -38,13 +42,16 @@ class Inbound(Protocol):
     @property
     def closed(self) -> bool: ...
 
+    def remark(self, kind: str, why: str) -> None:
+        """Tells why the connection is closed."""
+
     def _on_answer(self, exchange: Exchange) -> None: ...
 
     def _on_allow_next(self, exchange: Exchange) -> None: ...
 
 
 class Exchange:
-    __slots__ = ("_answer", "_closes", "connection", "on_abandoned", "received_ms")
+    __slots__ = ("_answer", "_closes", "began_ns", "connection", "meter", "on_abandoned", "received_ms")
 
     def __init__(self, connection: Inbound, received_ms: int) -> None:
         self.connection = connection
@@ -52,6 +59,9 @@ class Exchange:
         self.on_abandoned: Callable[[], object] | None = None
         self._answer: Sequence[Part] | None = None
         self._closes = False
+        #: who wants to know how long this takes, and since when
+        self.meter: RequestMeter | None = None
+        self.began_ns: int
 
     @property
     def answered(self) -> bool:
@@ -62,6 +72,8 @@ class Exchange:
         if self._answer is not None:
             raise RuntimeError("this request has been answered already")
         self._answer = parts
+        if self.meter is not None:
+            self.meter.took(perf_counter_ns() - self.began_ns)
         self.on_abandoned = None  # it usually refers back to this exchange: let both go without the cyclic collector
         self.connection._on_answer(self)
 

@@ -377,6 +377,9 @@ class MemoryConnection:
     def __repr__(self) -> str:
         return f"<connection from {self.peer[0]}:{self.peer[1]} on {self.listener_name}>"
 
+    def remark(self, kind: str, why: str) -> None:
+        self._at.host.notice(f"closing {self!r}: {why}")
+
     def receive(self, frame: bytearray) -> None:
         if not self.closed:
             self._inbox.append(frame)

@@ -13,7 +13,6 @@ from typing import Final, Protocol, TypeAlias
 from tidelog.control.driver import Then
 from tidelog.control.events import (
     BrokerRegistered,
-    BrokerUnregistered,
     ConfigChanged,
     Event,
     PartitionChanged,
@@ -120,8 +119,9 @@ class Assignments:
             elif isinstance(event, ConfigChanged):
                 self._configure(event)
                 yield from self._let_others()
-            elif isinstance(event, BrokerRegistered | BrokerUnregistered):
-                self._replication.brokers_changed()
+            elif isinstance(event, BrokerRegistered):
+                is_new = event.before is None or event.before.epoch != event.broker.epoch
+                self._replication.broker_registered(event.broker.broker_id, is_new)
         if any(isinstance(event, (TopicDeleted, PartitionChanged)) for event in events):
             self._data.on_work_left()
 

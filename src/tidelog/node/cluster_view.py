@@ -155,6 +155,11 @@ class ClusterView:
         registered = self.image.brokers.get(self.id)
         return NO_EPOCH if registered is None else registered.epoch
 
+    @property
+    def is_last(self) -> bool:
+        """Nobody else is there to hand anything over to."""
+        return self.image.brokers.keys() <= {self.id}
+
     def nodes(self, asker: Asker) -> list[AdvertisedBroker]:
         """The brokers that live, at the addresses of the listener that the asker came by.
 

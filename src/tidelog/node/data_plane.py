@@ -194,25 +194,12 @@ class DataPlane:
         if partition is None and key in self.logs.offline:
             return None
         clock = self._host.clock
-        if partition is not None and partition.topic_id != topic.topic_id:
-            # Deleted and created again, and this broker heard of neither.
-            self.remove(*key)
-            partition = None
         if partition is None:
-            self._retire_namesake(key, topic.topic_id)
             log = self.logs.create(key, clock.wall_ms(), topic.topic_id)
             checkpointed = self.logs.high_watermarks.get(key, log.log_start_offset)
             partition = self.replicas.place(topic.topic_id, log, checkpointed)
         self.replicas.follow_assignment(partition, assigned, clock.monotonic_ms())
         return partition
-
-    def _retire_namesake(self, key: TopicPartition, topic_id: bytes) -> None:
-        """Removes the log of a topic that was deleted while this broker was away, where another has its name now."""
-        log = self.logs.logs.get(key)
-        if log is not None and log.topic_id not in (None, topic_id):
-            self._host.notice(f"{log.path} is removed: its topic was deleted and created again")
-            self.logs.delete(key)
-            self.on_work_left()
 
     def remove(self, topic: str, index: int) -> None:
         """Takes a partition out of service that was deleted, or moved to other brokers; its files go later."""

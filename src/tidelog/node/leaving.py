@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.config.broker_config import BrokerConfig
 from tidelog.control.controller import ShutdownReply
 from tidelog.log.directories.directory_set import listed
+from tidelog.node.cluster_view import ClusterView
 from tidelog.node.controller_door import ControllerDoor
 from tidelog.timer.host import Host
 from tidelog.wire.partitions import TopicPartition
 
 
-class Leaving:
-    def __init__(self, controller: ControllerDoor, config: BrokerConfig, host: Host) -> None:
+class LeavingCluster:
+    def __init__(self, cluster: ClusterView, controller: ControllerDoor, host: Host) -> None:
+        self._cluster = cluster
         self._controller = controller
-        self._config = config
         self._host = host
 
     def leave(self, done: Callable[[], None]) -> None:
         """`done` when this broker leads nothing that another could lead, or after the attempts that are allowed."""
-        values = self._config.values
+        values = self._cluster.config.values
         if not values.controlled_shutdown_enable:
             done()
             return
@@ -32,7 +32,7 @@ class Leaving:
         def answered(reply: ShutdownReply) -> None:
             nonlocal left
             left -= 1
-            if not reply.error.is_failure and not reply.remaining:
+            if not reply.error.is_failure and (not reply.remaining or self._cluster.is_last):
                 done()
             elif left > 0:
                 now_ms = self._host.clock.monotonic_ms()

@@ -85,8 +85,9 @@ class Replication:
     def removed(self, partition: Partition) -> None:
         self._fetchers.leave((partition.topic_id, partition.index))
 
-    def brokers_changed(self) -> None:
-        self._fetchers.moved(self._followed, self._fetcher_count)
+    def broker_registered(self, broker_id: int, is_new: bool) -> None:
+        """A broker has another address, or it has started: nobody waits until the connection is tried again."""
+        self._fetchers.moved((broker_id,) if is_new else (), self._fetcher_count)
 
     def _spread_anew(self) -> None:
         for partition in self._followed():

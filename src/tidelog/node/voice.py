@@ -185,8 +185,8 @@ class ToldBroker:
         if code == ErrorCode.NONE:
             if self._current is said:
                 self._current = None
-            self._acknowledged(said.ordinal)
             self._speak()
+            self._acknowledged(said.ordinal)
         elif code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._voice.deposed()
         elif code == ErrorCode.STALE_BROKER_EPOCH:
@@ -225,6 +225,7 @@ class Voice:
         self.broker_id = cluster.id
         self.timeout_ms: int = cluster.config.values.controller_socket_timeout_ms
         self._audience: dict[int, ToldBroker] = {}
+        self._picture: list[Sequence[NodeChange]] | None = None
         #: the controller epoch that is spoken for, -1 while another broker is the controller
         self._epoch = -1
         #: told of a broker (its id and epoch) whose process is dead: its machine refuses connections
@@ -232,6 +233,7 @@ class Voice:
 
     def image_changed(self, changes: Sequence[NodeChange] | None) -> None:
         """`changes` None: anything may have changed."""
+        self._picture = None
         if not self._cluster.driver.rules:
             self.close()
             return
@@ -247,6 +249,7 @@ class Voice:
                     told.start_anew()
                 else:
                     told.tell(changes)
+        self._picture = None
 
     def _follow_registrations(self) -> None:
         brokers = self._cluster.image.brokers
@@ -269,7 +272,10 @@ class Voice:
             told.beat()
 
     def picture(self) -> list[Sequence[NodeChange]]:
-        return in_pieces(changes_of_image(self._cluster.image), PART_BYTES)
+        """The whole image; drawn once for all who are told it before it changes."""
+        if self._picture is None:
+            self._picture = in_pieces(changes_of_image(self._cluster.image), PART_BYTES)
+        return self._picture
 
     def when_heard(self, then: Callable[[], None]) -> None:
         """Calls `then` once, when the brokers that can be reached know everything, or after a short while."""

@@ -41,6 +41,7 @@ class FetchPartition:
         "current_leader_epoch",
         "fetch_offset",
         "index",
+        "is_settled",
         "known_high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
@@ -60,6 +61,8 @@ class FetchPartition:
         self.update(requested)
 
     def update(self, requested: messages.FetchRequest.FetchPartition) -> None:
+        #: it was answered as the fetcher stands now: only what has changed since needs another look
+        self.is_settled = False
         self.fetch_offset = requested.fetch_offset
         self.max_bytes = requested.partition_max_bytes
         #: -1 where the fetcher knows none; any other negative number says the same

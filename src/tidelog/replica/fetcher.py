@@ -166,8 +166,11 @@ class Fetcher:
         if self._is_closed or self._retry is not None or self._under_way >= (1 if session.is_full else MOST_UNDER_WAY):
             return
         places = self._followed if session.is_full else self._changed
-        fetch = session.next([(place, self._wanted(place)) for place in places])
+        wanted = [(place, self._wanted(place)) for place in places]
         self._changed = {}
+        if self._under_way and not session.has_news(wanted):
+            return
+        fetch = session.next(wanted)
         if not len(session):
             # Nothing to fetch: what was forgotten is told with the next fetch that there is.
             session.begin_anew()
@@ -296,6 +299,7 @@ class Fetcher:
         if data.records:
             info = partition.append_as_follower(data.records, now_ms)
             flush_due = info.flush_due
+            partition.traffic.replication_bytes_in += len(data.records)
             if self._terms.is_throttled(partition):
                 self._terms.throttle.record(len(data.records), self._host.clock.monotonic_ms())
         following.is_in_sync = partition.log.log_end_offset >= data.high_watermark

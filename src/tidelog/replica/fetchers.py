@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from tidelog.peers.requester import Link, PeerAddress
 from tidelog.replica.fetcher import Fetcher, FetchTerms
@@ -12,6 +13,14 @@ from tidelog.timer.host import Host
 
 #: a leader, and which of the fetchers from it
 Lane = tuple[int, int]
+
+
+class Followed(NamedTuple):
+    """Where a partition is fetched, and as what."""
+
+    lane: Lane
+    partition: Partition
+    leader_epoch: int
 
 
 class Fetchers:
@@ -29,23 +38,26 @@ class Fetchers:
         self._address_of = address_of
         self._link = link
         self._fetchers: dict[Lane, tuple[PeerAddress, Fetcher]] = {}
-        self._lanes: dict[Place, Lane] = {}
+        self._followed: dict[Place, Followed] = {}
         #: partitions whose leader's address is not known yet
         self._stranded: dict[Place, Partition] = {}
 
     def follow(self, partition: Partition, count: int) -> None:
         """Fetches a partition from its leader, as the controller last named it; `count` fetchers share a leader."""
         place = (partition.topic_id, partition.index)
+        lane = (partition.leader_id, (partition.index + partition.topic_id[0]) % max(count, 1))
+        followed = Followed(lane, partition, partition.leader_epoch)
+        if self._followed.get(place) == followed:
+            return  # only its ISR or its replicas have changed
         self.leave(place)
         address = self._address_of(partition.leader_id)
         if address is None:
             self._stranded[place] = partition
             return
-        lane = (partition.leader_id, (partition.index + partition.topic_id[0]) % max(count, 1))
         known, fetcher = self._fetchers.get(lane, (None, None))
         if fetcher is None or known != address:
             fetcher = self._open(lane, address)
-        self._lanes[place] = lane
+        self._followed[place] = followed
         fetcher.add(partition)
 
     def _open(self, lane: Lane, address: PeerAddress) -> Fetcher:
@@ -62,27 +74,32 @@ class Fetchers:
     def leave(self, place: Place) -> None:
         """Follows a partition no longer: this broker leads it now, or nobody does, or it is gone."""
         self._stranded.pop(place, None)
-        lane = self._lanes.pop(place, None)
-        if lane is not None and lane in self._fetchers:
-            fetcher = self._fetchers[lane][1]
+        followed = self._followed.pop(place, None)
+        if followed is not None and followed.lane in self._fetchers:
+            fetcher = self._fetchers[followed.lane][1]
             fetcher.remove(place)
             if not len(fetcher):
-                self._close(lane)
+                self._close(followed.lane)
 
-    def moved(self, partitions: Callable[[], list[Partition]], count: int) -> None:
-        """Brokers came, went or have another address: follows where that lets it."""
+    def moved(self, started: Collection[int], count: int) -> None:
+        """Brokers have registered, some of them (`started`) anew: follows where that lets it, on new connections."""
         stale = {
-            lane for lane, (address, _) in self._fetchers.items() if self._address_of(lane[0]) not in (address, None)
+            lane
+            for lane, (address, _) in self._fetchers.items()
+            if lane[0] in started or self._address_of(lane[0]) not in (address, None)
         }
-        if not stale and not self._stranded:
-            return
-        for partition in partitions():
-            place = (partition.topic_id, partition.index)
-            if place in self._stranded or self._lanes.get(place) in stale:
-                self.follow(partition, count)
+        again = [*self._stranded.values()]
+        for place, followed in list(self._followed.items()):
+            if followed.lane in stale:
+                again.append(followed.partition)
+                del self._followed[place]
+        for lane in stale:
+            self._close(lane)
+        for partition in again:
+            self.follow(partition, count)
 
     def close(self) -> None:
         for lane in list(self._fetchers):
             self._close(lane)
-        self._lanes.clear()
+        self._followed.clear()
         self._stranded.clear()

@@ -63,6 +63,11 @@ class FollowerSession:
         """The next request has to name every partition."""
         return self._epoch == INITIAL_EPOCH
 
+    def has_news(self, changes: Iterable[tuple[Place, FetchPosition | None]]) -> bool:
+        """Whether a request with these would tell the leader anything."""
+        told = self._told
+        return any(told[place][0] != position if place in told else position is not None for place, position in changes)
+
     def next(self, changes: Iterable[tuple[Place, FetchPosition | None]]) -> NextFetch:
         """Partitions that may have changed, None for those that are not to be fetched, become the next request.
 

@@ -93,16 +93,17 @@ class InSync:
     def begin(self, followers: Iterable[int], isr: tuple[int, ...], now_ms: int) -> None:
         """A leader epoch begins: followers must show themselves anew, and members of the ISR have time for it."""
         self.followers = {}
-        self.assign(followers, isr)
+        self.assign(followers)
+        self.settle(isr)
         for replica, follower in self.followers.items():
             if replica in isr:
                 follower.last_caught_up_ms = now_ms
 
-    def assign(self, followers: Iterable[int], isr: tuple[int, ...]) -> None:
-        """The controller's word within a leader epoch: what is known of followers that stay is kept."""
+    def assign(self, followers: Iterable[int]) -> None:
+        """These are the followers within a leader epoch: what is known of those that stay is kept."""
         known = self.followers
         self.followers = {replica: known.get(replica) or FollowerState() for replica in followers}
-        self.settle(isr)
+        self.hold()
 
     def settle(self, isr: tuple[int, ...]) -> None:
         """This is the ISR, whatever was proposed."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.log.errors import UnexpectedAppendOffset
 from tidelog.log.producers import NO_GUARD, AppendOrigin
 from tidelog.replica.in_sync import NO_BROKER_EPOCH, REFUSED_MS, InSync, IsrProposal
+from tidelog.replica.traffic import Traffic
 from tidelog.wire.batch import NO_TIMESTAMP
 from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.partitions import TopicPartition
@@ -90,15 +91,19 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "traffic",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, local_id: int) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, log: Log, local_id: int, traffic: Traffic | None = None
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.key = TopicPartition(topic, index)
         self.log = log
         self.local_id = local_id
+        self.traffic = traffic or Traffic()
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         #: grows with every change of leader or ISR; the controller refuses an ISR change that names an older one
@@ -154,6 +159,7 @@ class Partition:
         if not self._is_news(leader_epoch, partition_epoch):
             return
         new_epoch = leader_epoch > self.leader_epoch
+        new_isr = partition_epoch > self.partition_epoch
         assert self.local_id in isr and set(isr) <= set(replicas), f"{self!r} of {replicas} cannot have the ISR {isr}"
         self.leader_id = self.local_id
         self.leader_epoch = leader_epoch
@@ -165,7 +171,10 @@ class Partition:
             self.log.begin_leader_epoch(leader_epoch)
             self.in_sync.begin(followers, isr, now_ms)
         else:
-            self.in_sync.assign(followers, isr)
+            self.in_sync.assign(followers)
+            if new_isr:
+                # Told again of what it knows, it waits on for the answer to its proposal: that may have been accepted.
+                self.in_sync.settle(isr)
         if not self.advance_high_watermark():
             self.set_high_watermark(self.high_watermark)
 
@@ -179,12 +188,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = replicas
-        self.in_sync.assign((), isr)
+        self.in_sync.assign(())
+        self.in_sync.settle(isr)
 
     def retire(self) -> None:
         """Its log is taken out of service: whoever still waits for this partition is told that it is not led here."""
         self.leader_id = NO_LEADER
-        self.in_sync.assign((), ())
+        self.in_sync.assign(())
+        self.in_sync.settle(())
 
     def _is_news(self, leader_epoch: int, partition_epoch: int) -> bool:
         """False for an older state: the answer to a change of the ISR may overtake the controller's word on it."""
@@ -253,6 +264,11 @@ class Partition:
         )
         if not self.in_sync.holding and (len(self.replicas) == 1 or self.has_enough_in_sync):
             self.set_high_watermark(log.log_end_offset)
+        traffic = self.traffic
+        traffic.produces += 1
+        if info.size_bytes:  # a duplicate has none
+            traffic.messages_in += info.last_offset - info.first_offset + 1
+            traffic.bytes_in += info.size_bytes
         return info
 
     def set_high_watermark(self, offset: int) -> None:
@@ -301,6 +317,24 @@ class Partition:
         starts_later = log_start_offset > follower.log_start_offset
         follower.log_start_offset = log_start_offset
         return self.advance_high_watermark() or starts_later
+
+    def record_idle_fetch(self, replica: int, broker_epoch: int, now_ms: int) -> bool:
+        """As `record_follower_fetch`, of a member of the ISR that has fetched all there is and stands where it stood.
+
+        False where that is not so: then everything has to be looked at. A follower asks for thousands of partitions
+        at a time, and most of them have nothing new.
+        """
+        in_sync = self.in_sync
+        follower = in_sync.followers.get(replica)
+        if (
+            follower is None
+            or follower.log_end_offset != self.log.log_end_offset
+            or follower.broker_epoch != broker_epoch
+            or replica not in in_sync.maximal
+        ):
+            return False
+        follower.last_caught_up_ms = follower.last_fetch_ms = now_ms
+        return True
 
     # --- the ISR --------------------------------------------------------------------------------------
 
@@ -454,6 +488,7 @@ class Partition:
         leader_only: bool = True,
     ) -> PartitionRead:
         """Whole batches from `fetch_offset` up to what the reader may see; a follower may see the log's end."""
+        self.traffic.fetches += 1
         self.check_leader(current_leader_epoch, leader_only)
         log = self.log
         high_watermark = self.high_watermark

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tidelog.log.log import Log
 from tidelog.replica.partition import Partition
+from tidelog.replica.traffic import Traffic
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -29,16 +30,21 @@ class Assignment(Protocol):
 
 
 class Replicas:
-    __slots__ = ("local_id", "partitions")
+    __slots__ = ("local_id", "partitions", "past", "traffic")
 
     def __init__(self, local_id: int) -> None:
         self.local_id = local_id
         #: the hot paths look here, with plain tuples
         self.partitions: dict[tuple[str, int], Partition] = {}
+        #: by topic; and of topics that are gone, or never were
+        self.traffic: dict[str, Traffic] = {}
+        self.past = Traffic()
 
     def place(self, topic_id: bytes, log: Log, high_watermark: int) -> Partition:
         """A partition with a log on this broker; `high_watermark` is what was last checkpointed for it."""
-        partition = Partition(log.topic, topic_id, log.partition, log, self.local_id)
+        traffic = self.traffic.setdefault(log.topic, Traffic())
+        traffic.partitions += 1
+        partition = Partition(log.topic, topic_id, log.partition, log, self.local_id, traffic)
         partition.set_high_watermark(max(log.log_start_offset, min(high_watermark, log.log_end_offset)))
         self.partitions[partition.key] = partition
         return partition
@@ -53,7 +59,16 @@ class Replicas:
             )
 
     def remove(self, topic: str, index: int) -> Partition | None:
-        return self.partitions.pop((topic, index), None)
+        partition = self.partitions.pop((topic, index), None)
+        if partition is not None:
+            partition.traffic.partitions -= 1
+            if not partition.traffic.partitions:
+                self.past.add(self.traffic.pop(topic))
+        return partition
+
+    def traffic_of(self, topic: str) -> Traffic:
+        """Where a request that names the topic is counted."""
+        return self.traffic.get(topic, self.past)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.key: partition.high_watermark for partition in self.partitions.values()}

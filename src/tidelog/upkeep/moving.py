@@ -109,7 +109,7 @@ class Moves:
             return
         del self._under_way[key]
         data.replicas.partitions[key].adopt_log(log)
-        data.parking.wake(key)
+        data.wake_all(key)
         data.on_work_left()
 
     def _then(

@@ -117,7 +117,9 @@ class Broker:
             if open_store is None:
                 self.cluster.on_session_lost = lambda: self._fail("the session of the metadata store is over")
             else:
-                self.rejoining = Rejoining(self.cluster, self.voice, self.assignments, open_store, host)
+                self.rejoining = Rejoining(
+                    self.cluster, self.voice, self.assignments, open_store, host, self._fail
+                )
                 self.cluster.on_session_lost = self.rejoining.session_lost
         self.doors = Doors(
             config=config,

@@ -36,6 +36,7 @@ from tidelog.metadata.store import (
     Check,
     Committed,
     ConnectionLoss,
+    Create,
     Delete,
     EventKind,
     ExistsResult,
@@ -61,6 +62,7 @@ Then = Callable[[], None]
 
 #: How often a request is planned again after someone wrote past the controller.
 MAX_ATTEMPTS = 5
+NO_EPOCH = -1
 
 
 class Driver:
@@ -99,8 +101,8 @@ class Driver:
         self.has_picture = False
         self.is_pictured = False
         self._on_picture: list[Then] = []
-        #: whether /brokers/ids/N is of this session, and with what this broker registers
-        self._is_registered = False
+        #: the epoch of the registration that this session made, -1 while there is none; and with what it registers
+        self._registered_epoch = NO_EPOCH
         self._registration: Registration | None = None
 
     # Calls
@@ -116,7 +118,7 @@ class Driver:
 
     def _register(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
         def plan() -> Plan[ApiError]:
-            return self._controller.start(registration, self._now_ms(), self._is_registered)
+            return self._controller.start(registration, self._now_ms(), self.broker_epoch != NO_EPOCH)
 
         def answered(error: ApiError) -> None:
             if not error.is_failure:
@@ -176,6 +178,13 @@ class Driver:
         """Whether this broker is the controller and knows everything that it decides by."""
         controller = self._controller
         return controller.is_active and self._ruled_epoch == controller.image.controller_epoch
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the registration that this session made, -1 while there is none. The registration of a former process,
+        which lives until the store has given up its session, is not this broker's: nothing is done in its name."""
+        known = self._controller.image.brokers.get(self._controller.broker_id)
+        return NO_EPOCH if known is None or known.epoch != self._registered_epoch else known.epoch
 
     def bury_controller(self, controller_id: int, controller_epoch: int) -> None:
         """The process of this controller is dead: its place is free before its session expires."""
@@ -297,6 +306,9 @@ class Driver:
 
     def _committed(self, plan: Plan[Any], result: Committed) -> list[Event]:
         events = self._controller.committed(plan, result)
+        own = nodes.broker_path(self._controller.broker_id)
+        if any(isinstance(op, Create) and op.path == own for op in plan.ops):
+            self._registered_epoch = result.zxid
         if self.on_image is not None:
             self.on_image(changes_of_commit(plan.ops, result))
         return events
@@ -399,7 +411,8 @@ class Driver:
                 then()
                 return
             events = self._observe([change_of(path, node) for path, node in found.items()])
-            self._is_registered = self._is_mine(found[nodes.broker_path(self._controller.broker_id)])
+            own = found[nodes.broker_path(self._controller.broker_id)]
+            self._registered_epoch = own.czxid if own is not None and self._is_mine(own) else NO_EPOCH
             if self._is_mine(found[nodes.CONTROLLER]):
                 self._controller.recognise()
             self._carry_out(events, then)

@@ -146,7 +146,12 @@ class ClusterView:
 
     @property
     def broker_epoch(self) -> int:
-        """Of this broker's registration; -1 before it has one."""
+        """Of this broker's registration; -1 before it has one in its present session."""
+        return self.driver.broker_epoch
+
+    @property
+    def known_epoch(self) -> int:
+        """Of the newest registration of this broker that is known, be its session over or not."""
         registered = self.image.brokers.get(self.id)
         return NO_EPOCH if registered is None else registered.epoch
 

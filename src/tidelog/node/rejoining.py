@@ -26,7 +26,7 @@ RETRY_MS: Final = 1_000
 
 
 class Rejoining:
-    """`open_store` begins a new session."""
+    """`open_store` begins a new session; `on_fatal` is told, with the reason, where this broker cannot go on."""
 
     def __init__(
         self,
@@ -35,18 +35,23 @@ class Rejoining:
         assignments: Assignments,
         open_store: Callable[[], MetadataStore],
         host: Host,
+        on_fatal: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._voice = voice
         self._assignments = assignments
         self._open_store = open_store
         self._host = host
+        self._on_fatal = on_fatal
         #: None before this broker has joined for the first time: it cannot start then
         self.registration: Registration | None = None
         self.is_stopped = False
 
     def session_lost(self) -> None:
-        if self.registration is None or self.is_stopped:
+        if self.is_stopped:
+            return
+        if self.registration is None:
+            self._on_fatal("the session with the metadata store ended while this broker was starting. Start it again")
             return
         self._host.notice("the session with ZooKeeper is over: this broker leads nothing until it has joined again")
         self._voice.close()

@@ -109,7 +109,8 @@ class Replication:
 
     @property
     def broker_epoch(self) -> int:
-        return self._cluster.broker_epoch
+        # A broker that joins again goes on fetching as the one that it was: leaders do not mistake it for a newer one.
+        return self._cluster.known_epoch
 
     @property
     def max_bytes(self) -> int:

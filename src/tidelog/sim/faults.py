@@ -54,12 +54,16 @@ class Fault(NamedTuple):
 
 def plan_of(random: Random, length_ms: int, most: int) -> list[Fault]:
     kinds, shares = list(KINDS), [share for share, _, _ in KINDS.values()]
-    faults = []
-    for _ in range(random.randint(0, most)):
-        kind = random.choices(kinds, shares)[0]
-        _, least_ms, most_ms = KINDS[kind]
-        at_ms, span_ms = random.randint(0, length_ms), random.randint(least_ms, most_ms)
-        faults.append(Fault(at_ms, kind, random.choice(ROLES), random.randrange(1 << 16), span_ms))
+    faults: list[Fault] = []
+    wanted = random.randint(0, most)
+    while len(faults) < wanted:
+        # Troubles do not come singly: what goes wrong while something else does finds more.
+        begins_ms = random.randint(0, length_ms)
+        for _ in range(random.choice((1, 2, 3, 4))):
+            kind = random.choices(kinds, shares)[0]
+            _, least_ms, most_ms = KINDS[kind]
+            at_ms, span_ms = begins_ms + random.randint(0, 1_500), random.randint(least_ms, most_ms)
+            faults.append(Fault(at_ms, kind, random.choice(ROLES), random.randrange(1 << 16), span_ms))
     return sorted(faults)
 
 
@@ -118,6 +122,9 @@ class Injector:
         # The others are well: each partition must have one of them in its ISR.
         states = [p for topic in self._world.stored().topics.values() for p in topic.partitions]
         return all(set(p.isr) - {target.id} for p in states)
+
+    def is_tainted(self, broker_id: int) -> bool:
+        return self._is_tainted() and self._tainted is not None and self._tainted[0] == broker_id
 
     def _is_tainted(self) -> bool:
         if self._tainted is None:
@@ -240,12 +247,13 @@ class Injector:
 
     def _worsen(self) -> Callable[[], None]:
         weather = self._world.network.weather
+        usual_ms = weather.longest_ms
         weather.longest_ms = self._random.choice((10, 50, 300))
         weather.lost_share = self._random.choice((0.0, 0.05, 0.3))
         weather.breaking_share = self._random.choice((0.0, 0.01, 0.1))
 
         def calm() -> None:
-            weather.longest_ms, weather.lost_share, weather.breaking_share = 3, 0.0, 0.0
+            weather.longest_ms, weather.lost_share, weather.breaking_share = usual_ms, 0.0, 0.0
 
         return calm
 

@@ -1,15 +1,18 @@
 """What must hold inside the brokers, at every moment: looked at after each step.
 
-one leader     in a leader epoch only one broker ever leads a partition
-offsets        log start <= last stable offset <= high watermark <= log end
-epochs         leader, partition and controller epochs never fall, in the store and on a broker
-ISR            is a part of the replicas, and has the leader
-kept           a leader has everything that was acknowledged
-one controller in a controller epoch only one broker ever decides
-identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
+    one leader     in a leader epoch only one broker ever leads a partition
+    offsets        log start <= last stable offset <= high watermark <= log end
+    epochs         leader, partition and controller epochs never fall, in the store and on a broker
+    ISR            is a part of the replicas, and has the leader
+    kept           a leader has everything that was acknowledged
+    in sync        every member of the ISR has everything below any replica's high watermark
+    one controller in a controller epoch only one broker ever decides
+    identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tidelog.replica.partition import Partition
 from tidelog.sim.oracle import Oracle, Place
@@ -31,7 +34,9 @@ class Invariants:
         self._epochs: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}
         #: in the store
         self._stored: dict[tuple[bytes, int], tuple[int, int]] = {}
-        self._seen_zxid = -1
+        self._isrs: dict[tuple[bytes, int], tuple[int, ...]] = {}
+        #: whether a broker has lost something of its disk, and is in an ISR since before
+        self.is_tainted: Callable[[int], bool] = lambda broker_id: False
         world.ensemble.on_commit = lambda ops, result, session: self._note_commit()
         self._must_look = True
 
@@ -45,6 +50,7 @@ class Invariants:
         if self._must_look:
             self._must_look = False
             self._check_store()
+        self._check_in_sync()
 
     # --- a broker -----------------------------------------------------------------------------------------
 
@@ -93,6 +99,9 @@ class Invariants:
             raise Violation("one leader", f"brokers {known} and {site.id} lead {partition!r}")
         if not set(partition.isr) <= set(partition.replicas) or site.id not in partition.isr:
             raise Violation("ISR", f"{partition!r} on broker {site.id}: {partition.isr} of {partition.replicas}")
+        stored = self._stored.get((partition.topic_id, partition.index), (-1, -1))
+        if partition.leader_epoch < stored[0]:
+            return  # it does not know yet that another leads
         truth = self._oracle.places.get(Place(partition.topic, partition.index))
         if truth is not None and partition.log.log_end_offset < truth.acknowledged_end:
             raise Violation(
@@ -100,6 +109,26 @@ class Invariants:
                 f"broker {site.id} leads {partition!r}, where everything below {truth.acknowledged_end} was "
                 "acknowledged",
             )
+
+    def _check_in_sync(self) -> None:
+        highest: dict[tuple[bytes, int], int] = {}
+        ends: dict[tuple[bytes, int], dict[int, int]] = {}
+        for site in self._world.brokers.values():
+            if site.broker is not None:
+                for partition in site.broker.data.replicas.partitions.values():
+                    key = partition.topic_id, partition.index
+                    if partition.high_watermark > highest.get(key, -1):
+                        highest[key] = partition.high_watermark
+                    ends.setdefault(key, {})[site.id] = partition.log.log_end_offset
+        for key, high_watermark in highest.items():
+            for member in self._isrs.get(key, ()):
+                end_offset = ends[key].get(member)
+                if end_offset is not None and end_offset < high_watermark and not self.is_tainted(member):
+                    raise Violation(
+                        "in sync",
+                        f"broker {member} is in the ISR of partition {key[1]} and has everything below {end_offset}, "
+                        f"where everything below {high_watermark} is committed",
+                    )
 
     # --- the store ----------------------------------------------------------------------------------------
 
@@ -113,6 +142,7 @@ class Invariants:
                 if epochs[0] < known[0] or epochs[1] < known[1]:
                     raise Violation("epochs", f"{topic.name}-{state.partition_index} has {epochs} after {known}")
                 self._stored[key] = epochs
+                self._isrs[key] = state.isr
                 if not set(state.isr) <= set(state.replicas):
                     raise Violation("ISR", f"{topic.name}-{state.partition_index}: {state.isr} of {state.replicas}")
 
@@ -134,11 +164,7 @@ class Invariants:
         start = max(first.log.log_start_offset, other.log.log_start_offset)
         end = min(first.high_watermark, other.high_watermark)
         one, two = _batches(first, start, end), _batches(other, start, end)
-        if (
-            one == two
-            or first.log.config.cleanup_policy != ("delete",)
-            and "compact" in str(first.log.config.cleanup_policy)
-        ):
+        if one == two or "compact" in first.log.config.cleanup_policy:
             return
         at = next((offset for offset in sorted(one.keys() | two.keys()) if one.get(offset) != two.get(offset)), -1)
         raise Violation(

@@ -12,7 +12,7 @@ from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.records import build_batch
+from tidelog.wire.records import build_batch, iter_records
 
 #: names, not topic ids
 PRODUCE_VERSION = 12
@@ -21,6 +21,7 @@ MOST_IN_FLIGHT = 5
 #: batches that wait for one partition; more are not made
 MOST_UNACKNOWLEDGED = 12
 NO_OFFSET = -1
+MOST_BYTES = 1 << 24
 
 
 class Batch:
@@ -55,6 +56,7 @@ class IdempotentProducer(SimulatedClient):
         self._producer_id = -1
         self._producer_epoch = -1
         self._number = 0
+        self._is_writing = False
         self._initialize()
 
     @property
@@ -70,7 +72,9 @@ class IdempotentProducer(SimulatedClient):
                 return
             self._producer_id = outcome.message.producer_id
             self._producer_epoch = outcome.message.producer_epoch
-            self._write()
+            if not self._is_writing:
+                self._is_writing = True
+                self._write()
 
         self.ask(self.any_broker(), request, answered, REQUEST_TIMEOUT_MS)
 
@@ -80,7 +84,7 @@ class IdempotentProducer(SimulatedClient):
         if self.is_stopped:
             return
         lane = self.random.choice(self._lanes)
-        if len(lane.unacknowledged) < MOST_UNACKNOWLEDGED:
+        if self._producer_id >= 0 and len(lane.unacknowledged) < MOST_UNACKNOWLEDGED:
             values = []
             for _ in range(self.random.randint(1, 4)):
                 values.append(f"{self.name}:{self._number}".encode())
@@ -131,6 +135,8 @@ class IdempotentProducer(SimulatedClient):
 
     def _answered(self, lane: Lane, batch: Batch, outcome: Answered[messages.ProduceResponse] | Failure) -> None:
         lane.in_flight -= 1
+        if lane not in self._lanes:
+            return  # given up
         if isinstance(outcome, Failure):
             self.count("produce", outcome.kind.value)
             self._try_again(lane)
@@ -151,12 +157,32 @@ class IdempotentProducer(SimulatedClient):
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.unacknowledged[0] is not batch:
             # One before it was not written: both are sent again.
             self._try_again(lane)
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_in_log(lane.place, batch):
+            # As in Apache Kafka, a snapshot of producers has only their last batch: after a restart the ones before it
+            # are not known as duplicates.
+            self._begin_anew()
         else:
             raise Violation(
                 "sequence",
                 f"{self.name} is answered {ErrorCode(code).name} for sequence {batch.sequence} in {lane.place}, "
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
+
+    def _is_in_log(self, place: Place, batch: Batch) -> bool:
+        """Whether somebody has it: only the simulation can know."""
+        for site in self.world.brokers.values():
+            partition = None if site.broker is None else site.broker.data.replicas.partitions.get(place)
+            found = None if partition is None else partition.log.read(0, MOST_BYTES, 1 << 62, True)
+            if found is not None and any(record.value == batch.values[0] for record in iter_records(found.read())):
+                return True
+        return False
+
+    def _begin_anew(self) -> None:
+        """Another producer id; what became of the batches that are not acknowledged is left open."""
+        self.count("produce", "given up")
+        self._lanes = [Lane(lane.place) for lane in self._lanes]
+        self._producer_id = -1
+        self._initialize()
 
     def _try_again(self, lane: Lane) -> None:
         """Looks for the leader; then, when nothing is on its way any more, sends from the first batch on."""
@@ -168,6 +194,8 @@ class IdempotentProducer(SimulatedClient):
             self.soon(20, 150, go_on)
 
         def go_on() -> None:
+            if lane not in self._lanes:
+                return
             if lane.in_flight:
                 self.soon(10, 50, go_on)
                 return

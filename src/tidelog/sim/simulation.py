@@ -114,6 +114,8 @@ class Simulation:
         ]
         readers = [Reader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
         self.injector = Injector(world, self.faults)
+        self.invariants.is_tainted = self.injector.is_tainted
+        world.network.weather.longest_ms = random.choice((1, 3, 20, 80))
         self._let(terms.length_ms)
         for producer in producers:
             producer.is_stopped = True

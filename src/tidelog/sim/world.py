@@ -26,6 +26,8 @@ from tidelog.timer.wheel import Timer
 PORT: Final = 9092
 #: a process that failed is started again after so long
 RESTART_MS: Final = 1_000
+#: simulated; whatever takes longer hangs
+PATIENCE_MS: Final = 120_000
 SETTINGS: Final = {
     "log.dirs": "/data",
     "zookeeper.session.timeout.ms": "6000",
@@ -101,6 +103,18 @@ class World:
         self.steps += 1
         self.timer.advance(self.time.now_ms)
         return True
+
+    def run(self, span_ms: int) -> None:
+        """Lets so much time pass."""
+        end_ms = self.time.now_ms + span_ms
+        while self.step(end_ms):
+            pass
+
+    def run_until(self, condition: Callable[[], bool], most_ms: int = PATIENCE_MS) -> None:
+        end_ms = self.time.now_ms + most_ms
+        while not condition():
+            if not self.step(end_ms):
+                raise TimeoutError(f"this did not come about:\n{self.trace.text(20)}")
 
     def later(self, span_ms: int, callback: Callable[[], object]) -> None:
         """Something that the world does."""

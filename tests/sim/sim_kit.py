@@ -1,0 +1,37 @@
+"""A small simulated cluster for tests that need one thing to go wrong at one moment."""
+
+from __future__ import annotations
+
+from tidelog.sim.client import SimulatedClient
+from tidelog.sim.oracle import Oracle
+from tidelog.sim.world import SimulatedBroker, World
+from tidelog.wire import messages
+
+
+def cluster_of(brokers: int, seed: int = 0, **settings: str) -> World:
+    """Brokers that all serve; `a_b="x"` sets a.b."""
+    world = World(seed, brokers, {name.replace("_", "."): value for name, value in settings.items()})
+    for site in world.brokers.values():
+        site.start()
+    world.run_until(lambda: all(site.is_ready for site in world.brokers.values()))
+    return world
+
+
+def create(world: World, topic: str, replicas: list[int]) -> None:
+    """A topic of one partition."""
+    client, done = SimulatedClient(world, Oracle(), "admin"), []
+    request = messages.CreateTopicsRequest
+    placed = request.CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
+    wanted = request.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=[placed])
+    client.ask(0, request(topics=[wanted], timeout_ms=5_000), done.append, 10_000)
+    world.run_until(lambda: bool(done))
+
+
+def leads(site: SimulatedBroker) -> list[str]:
+    """The partitions that a broker leads, as far as it knows."""
+    assert site.broker is not None
+    return [partition.log.name for partition in site.broker.data.replicas.partitions.values() if partition.is_leader]
+
+
+def controller_of(world: World) -> SimulatedBroker:
+    return world.brokers[world.stored().controller_id]

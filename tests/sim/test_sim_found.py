@@ -1,0 +1,40 @@
+"""What simulations have found, each as a small history of its own; docs/simulation.md tells of the seeds."""
+
+from __future__ import annotations
+
+from sim_kit import cluster_of, controller_of, create, leads
+
+
+def test_a_process_does_not_lead_in_the_name_of_its_former_registration() -> None:
+    world = cluster_of(3)
+    leader = next(site for site in world.brokers.values() if site is not controller_of(world))
+    create(world, "t", [leader.id, *(each for each in world.brokers if each != leader.id)])
+    assert leads(leader) == ["t-0"]
+    leader.kill()
+    leader.start()
+    world.run(4_000)
+    # Its former session has not expired: the controller still speaks to the process that registered.
+    assert leader.id in world.stored().brokers
+    assert leads(leader) == []
+    world.run_until(lambda: leader.is_ready)
+    assert world.stored().partition("t", 0).leader != leader.id
+    assert not world.unforeseen
+
+
+def test_a_broker_whose_session_ends_while_it_starts_says_so_and_stops() -> None:
+    world = cluster_of(3)
+    others = [site for site in world.brokers.values() if site is not controller_of(world)]
+    starting = others[0]
+    starting.stop()
+    world.run_until(lambda: starting.process is None)
+    # It registers, and does not hear the controller.
+    world.network.cut(controller_of(world).machine, starting.machine)
+    starting.start()
+    world.run_until(lambda: starting.id in world.stored().brokers)
+    world.run(100)
+    assert starting.store is not None
+    world.ensemble.expire(starting.store)
+    world.run(100)
+    assert [reason for reason in starting.failures if "while this broker was starting" in reason]
+    world.network.mend(controller_of(world).machine, starting.machine)
+    world.run_until(lambda: starting.is_ready)

@@ -1,6 +1,7 @@
 """A broker to judge, and what every compatibility test needs around it.
 
-The broker is Tidelog, or with `--broker=kafka` an Apache Kafka 4.3.0: a test that the real one does not pass is wrong.
+The broker is Tidelog, with `--broker=cluster` three of them that replicate every topic, or with `--broker=kafka` an
+Apache Kafka 4.3.0: a test that the real one does not pass is wrong.
 One broker serves all tests of a worker, so each test works on topics of its own.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.systems.cluster import TidelogCluster
 from bench.systems.java import ToolResult
 from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
@@ -23,7 +25,7 @@ from stock_all import CLIENTS
 from stock_java import JavaClient
 from stock_python import ConfluentClient
 
-SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
+SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "cluster": TidelogCluster, "kafka": ApacheKafka}
 #: A new group waits three seconds for more members by default, and members of the broker-side protocol beat every five.
 FAST_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",

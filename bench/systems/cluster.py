@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Self
 
 from bench.systems.process import BrokerDied, BrokerProcess
-from tidelog.testing.broker import BrokerFailed
+from tidelog.testing.broker import BrokerFailed, RunningBroker
 from tidelog.testing.cluster import RunningCluster
 
-#: Every topic has three replicas, unless it is created with another number, and a write is acknowledged with two of them.
+#: Every topic has three replicas, unless it is created with another number; two acknowledge a write.
 REPLICATED = {"min.insync.replicas": "2"}
 
 
@@ -32,8 +32,8 @@ class TidelogCluster(BrokerProcess):
         return {broker.port: broker.data_dir for broker in self._cluster.brokers.values()}
 
     @property
-    def brokers(self) -> RunningCluster:
-        return self._cluster
+    def brokers(self) -> dict[int, RunningBroker]:
+        return self._cluster.brokers
 
     def start(self, timeout: float = 60) -> Self:
         try:

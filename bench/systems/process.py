@@ -65,6 +65,11 @@ class BrokerProcess:
         return f"{self.host}:{self.port}"
 
     @property
+    def data_dirs(self) -> dict[int, Path]:
+        """The data directory of each broker that belongs to it, by its port."""
+        return {self.port: self.data_dir}
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not running"
         return self._process.pid

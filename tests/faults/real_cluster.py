@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tidelog.client import Client
 from tidelog.metadata.zookeeper_server import ZooKeeperServer
 from tidelog.testing.broker import RunningBroker
 
@@ -14,6 +15,9 @@ SETTINGS = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
     "group.initial.rebalance.delay.ms": "0",
+    "replica.lag.time.max.ms": "1500",
+    # The last of them to stop has nobody to hand its leaders to.
+    "controlled.shutdown.retry.backoff.ms": "100",
 }
 
 
@@ -24,6 +28,12 @@ class RealCluster:
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def coordinator(self, key: str, kind: int) -> int:
+        """The id of the broker that coordinates a group or a transactional id."""
+        with Client(self.bootstrap) as client:
+            address = client.cluster.coordinator(key, kind).address
+        return next(broker_id for broker_id, broker in self.brokers.items() if broker.bootstrap == address)
 
     @property
     def data_dirs(self) -> list[Path]:

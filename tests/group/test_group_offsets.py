@@ -439,10 +439,9 @@ def test_a_group_lives_where_javas_hash_puts_it(group_id, java_hash_code):
     assert Groups().partition_for(group_id) == expected
 
 
-def test_a_fetch_of_stable_offsets_waits_for_the_commits_before_it():
+def test_a_fetch_waits_for_the_commits_before_it_whether_or_not_offsets_must_be_stable():
     script = run("commit - t-0=5 => log: t-0=5; -: ok")
     everything = [WantedOffsets("g", None)]
-    decision = script.groups.offset_fetch(Ticket("-", 9), OffsetFetch(everything, require_stable=True), 0, 0)
-    assert decision.partition == script.groups.partition_for("g")
-    decision = script.groups.offset_fetch(Ticket("-", 9), OffsetFetch(everything, require_stable=False), 0, 0)
-    assert decision.partition == -1
+    for require_stable in (True, False):
+        decision = script.groups.offset_fetch(Ticket("-", 9), OffsetFetch(everything, require_stable), 0, 0)
+        assert decision.partition == script.groups.partition_for("g")

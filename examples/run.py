@@ -4,7 +4,8 @@ A real broker receives a million orders from a standard client, is killed (-9) a
 back by confluent-kafka as a member of a consumer group, and by Tidelog's own client directly from record batches; both
 must see every order once and in order per partition. A group of three consumers loses one member and gains one. Then a
 Spark pipeline loads the orders into a Delta table while more arrive, is killed in the middle, continues, and the table
-is checked. At the end you get a table of what happened, and a chart.
+is checked. A leader in a cluster of three brokers is killed under load, and nothing is lost. At the end you get a table
+of what happened, and a chart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples import group_demo, pipeline_demo
+from examples import cluster_demo, group_demo, pipeline_demo
 from tidelog.client import Client
 from tidelog.testing.broker import RunningBroker
 
@@ -163,6 +164,7 @@ def main() -> int:
         story = pipeline_demo.show(broker.bootstrap, console, lake, events, PARTITIONS)
         tell("pipeline", "status", str(lake / "orders.toml"), bootstrap=broker.bootstrap)
         tell("group", "describe", pipeline_demo.NAME, bootstrap=broker.bootstrap)
+    cluster_demo.show(console)
     summarise(events, took, story, lake)
     return 0
 

@@ -3,10 +3,10 @@
 A ```console block is run: a line that begins with `$ ` is given to bash, and what follows, up to the next command, is
 what it must print (both streams), nothing where nothing follows. `…` stands for anything within a line, and alone in
 its line for any lines; how many spaces lie between words is not compared. Commands of one page share a directory and,
-once the page has said `tidelog serve`, its broker. The ```python blocks of such a page are run as well: as a test where
-they define one, else as a program. A ```toml block that begins with the name of a file, `# orders.toml`, is written to
-that file. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is used;
-so it is for the port of the metrics, 9404.
+once the page has said `tidelog serve` or `tidelog cluster up`, its broker or cluster. The ```python blocks of such a
+page are run as well: as a test where they define one, else as a program. A ```toml block that begins with the name of a
+file, `# orders.toml`, is written to that file. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is
+used (9093 and so on for further brokers); so it is for the port of the metrics, 9404.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVE = "tidelog serve"
+UP = "tidelog cluster up"
 STARTS_SPARK = re.compile(r"SparkSession|\$ tidelog pipeline run")
 NAMED_FILE = re.compile(r"# [\w.-]+\.toml")
 HTTP_PORT = 9404
@@ -89,7 +90,8 @@ class Session:
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         self._broker: subprocess.Popen[str] | None = None
-        self._port = 9092
+        #: the real ports of what a page calls 9092, 9093 …
+        self._ports = [9092]
         self._http_port = HTTP_PORT
 
     def run(self, step: Step) -> str:
@@ -101,12 +103,14 @@ class Session:
             (self._directory / name).write_text(self._reached(step.text) + "\n")
             return ""
         if step.text.startswith(SERVE):
-            return self._shown(self._serve(step.text))
+            return self._shown(self._serve(step.text, ANY_PORT))
+        if step.text.startswith(UP):
+            return self._shown(self._serve(f"{step.text} --port 0", {}))
         command = step.text.replace(f"127.0.0.1:{HTTP_PORT}", f"127.0.0.1:{self._http_port}")
         done = self._finished(["bash", "-c", command])
         return self._shown(done)
 
-    def _serve(self, command: str) -> str:
+    def _serve(self, command: str, settings: dict[str, str]) -> str:
         assert self._broker is None, "a page has one broker"
         command = command.replace(f"--http-port {HTTP_PORT}", "--http-port 0")
         self._broker = subprocess.Popen(
@@ -114,14 +118,15 @@ class Session:
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             cwd=self._directory,
-            env={**self._environment, **ANY_PORT},
+            env={**self._environment, **settings},
             text=True,
         )
         assert self._broker.stdout is not None
         ready = self._broker.stdout.readline()
-        self._port = int(re.findall(r"127\.0\.0\.1:(\d+)", ready)[0])
+        addresses = ready.split(" ready on ")[1].split()[0]
+        self._ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", addresses)]
         self._http_port = int(found[1]) if (found := re.search(r"http 127\.0\.0\.1:(\d+)", ready)) else HTTP_PORT
-        self._environment["TIDELOG_BOOTSTRAP"] = f"127.0.0.1:{self._port}"
+        self._environment["TIDELOG_BOOTSTRAP"] = addresses
         return ready
 
     def _run_python(self, program: str) -> str:
@@ -154,11 +159,13 @@ class Session:
         ).stdout
 
     def _reached(self, text: str) -> str:
-        return text.replace("localhost:9092", f"127.0.0.1:{self._port}")
+        return text.replace("localhost:9092", f"127.0.0.1:{self._ports[0]}")
 
     def _shown(self, text: str) -> str:
         text = text.replace(f"http 127.0.0.1:{self._http_port}", f"http 127.0.0.1:{HTTP_PORT}")
-        return text.replace(f"127.0.0.1:{self._port}", "127.0.0.1:9092")
+        for number, port in enumerate(self._ports, 9092):
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{number}")
+        return text
 
     def close(self) -> None:
         if self._broker is not None:
@@ -184,7 +191,9 @@ def pattern(expected: str) -> str:
 
 
 def marked(page: Path) -> object:
-    return pytest.param(page, id=page.name, marks=[pytest.mark.spark] if STARTS_SPARK.search(page.read_text()) else [])
+    text = page.read_text()
+    marks = [pytest.mark.spark] * bool(STARTS_SPARK.search(text)) + [pytest.mark.zookeeper] * (f"$ {UP}" in text)
+    return pytest.param(page, id=page.name, marks=marks)
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in RUNNABLE])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tidelog.testing.cluster import RunningCluster
 
 DEFAULT_PORT: Final = 9092
+#: counted up from broker to broker, as the port for clients is
+HTTP_PORT: Final = "tidelog.http.port"
 #: what differs from broker to broker -> the option that says it for all of them
 ONE_BROKERS: Final = {
     "broker.id": "--first-id",
@@ -145,10 +147,16 @@ def _cluster(
         flags = (*flags, f"zookeeper.connect={zookeeper}")
     config = _settings(files, flags)
     racks = rack.split(",") if rack else []
+    http_port = int(config.get(HTTP_PORT, "0"))
+    own: dict[int, dict[str, str]] = {}
+    for n in range(brokers):
+        own[first_id + n] = {"broker.rack": racks[n % len(racks)]} if racks else {}
+        if http_port > 0:
+            own[first_id + n][HTTP_PORT] = str(http_port + n)
     return RunningCluster(
         brokers,
         config,
-        configs={first_id + n: {"broker.rack": racks[n % len(racks)]} for n in range(brokers)} if racks else None,
+        configs=own,
         data_dir=directory,
         zookeeper=config.get("zookeeper.connect") or None,
         zookeeper_port=zookeeper_port,

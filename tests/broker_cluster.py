@@ -60,6 +60,8 @@ class Life:
 
     def __init__(self, clock: Clock, timer: Timer) -> None:
         self.is_over = False
+        #: how long its workers take for anything
+        self.work_ms = 0
         self._clock = clock
         self._timer = timer
 
@@ -77,7 +79,7 @@ class Life:
                 result, error = None, failure
             done(result, error)
 
-        self.call_soon(run)
+        self.add(self._clock.now_ms + self.work_ms, run)
 
 
 class Node:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from replica_cluster import ReplicaCluster, batch, content, values
+from replica_cluster import Asked, ReplicaCluster, batch, content, values
 
 from tidelog.control.events import PartitionChanged
 from tidelog.log.producers import NOT_REQUIRED
+from tidelog.wire import messages
+from tidelog.wire.compression import GZIP
 from tidelog.wire.errors import ErrorCode
 
 
@@ -39,6 +41,26 @@ def test_what_is_acknowledged_by_all_is_on_every_replica(cluster: ReplicaCluster
     assert len(cluster.contents()) == 1
     cluster.run(20)
     assert [cluster[broker].partition().high_watermark for broker in (1, 2, 3)] == [3, 3, 3]
+
+
+def test_a_produce_whose_rest_took_long_is_answered_if_its_followers_have_caught_up_meanwhile(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic()
+    cluster.topic("alone", replicas=(1,))
+    cluster[1].node.life.work_ms = 100
+    request = messages.ProduceRequest
+    wanted = [
+        request.TopicProduceData(name=name, partition_data=[request.PartitionProduceData(records=records)])
+        for name, records in {"t": batch(1), "alone": batch(1, bytes(1 << 20), codec=GZIP)}.items()
+    ]
+    asked = Asked(cluster, cluster.send(1, request(acks=-1, timeout_ms=30_000, topic_data=wanted), 12))
+    cluster.run(50)
+    assert cluster[1].partition().high_watermark == 1
+    assert not asked.is_answered
+    cluster.run(1000)
+    assert asked.is_answered
+    assert [topic.partition_responses[0].error_code for topic in asked.answer.responses] == [0, 0]
 
 
 def test_a_follower_hears_of_a_high_watermark_without_waiting_for_records(

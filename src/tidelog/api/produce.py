@@ -205,10 +205,10 @@ class PendingProduce:
                 request.exchange.close()
             else:
                 request.no_reply()
-        elif self.waits or self.flushing:
-            self.park()
-        else:
+        elif not (self.waits or self.flushing):
             request.reply(self.response)
+        elif not self.try_complete():  # the followers may have caught up while the rest was appended in its turn
+            self.park()
 
     def verify(self) -> None:
         """Asks the coordinator about the partitions that a transaction writes to for the first time, then appends."""

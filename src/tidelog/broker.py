@@ -19,6 +19,7 @@ from tidelog.control.errors import ApiError
 from tidelog.control.image import NodeChange
 from tidelog.control.nodes import Endpoint
 from tidelog.coordinator.groups import GroupCoordination
+from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.sizing import partitions_of
@@ -94,8 +95,11 @@ class Broker:
         self.data = DataPlane(self.cluster, disk, host, random)
         self.groups = GroupCoordination(config, self.data, host)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
-        self.markers = Markers(self.data, self.groups, host)
-        self.transactions = TransactionCoordination(config, self.producer_ids, self.markers, pattern, self.data, host)
+        self.markers = Markers(config, self.data, self.groups, host)
+        delivery = MarkerDelivery(self.cluster, self.markers, peers)
+        self.transactions = TransactionCoordination(
+            config, self.producer_ids, delivery, pattern, self.cluster, peers, self.data, host
+        )
         self.replication = Replication(self.cluster, self.data, self.requester, self.controller.alter_partition, host)
         residents = {each.topic: each for each in (self.groups, self.transactions)}
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
@@ -294,6 +298,7 @@ class Broker:
         self.moves.stop()
         self.cluster.driver.close()
         self.controller.close()
+        self.transactions.close()
         if self.voice is not None:
             self.voice.close()
         self.data.close()

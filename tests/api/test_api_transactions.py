@@ -143,10 +143,24 @@ def test_a_broker_that_asks_for_no_transaction_is_answered(site: Site) -> None:
 
 
 def test_of_two_entries_for_a_transaction_the_last_counts(site: Site) -> None:
+    site.topic("u")
     identity = initialise(site)
-    assert added(site, 5, asked_for(identity, "x", 0), asked_for(identity, "x", 1)) == {"x": [("t", 1, OK)]}
+    last = asked_for(identity, "x") | {"topics": [{"name": "u", "partitions": [0]}]}
+    assert added(site, 5, asked_for(identity, "x"), last) == {"x": [("u", 0, OK)]}
     (state,) = site.ask(65, 0, transactional_ids=["x"]).transaction_states
-    assert [(topic.topic, topic.partitions) for topic in state.topics] == [("t", [1])]
+    assert [(topic.topic, topic.partitions) for topic in state.topics] == [("u", [0])]
+
+
+def test_what_another_broker_adds_to_a_transaction_must_exist_here(site: Site) -> None:
+    """Otherwise nobody would write its marker in the end."""
+    identity, other = initialise(site), initialise(site, "y")
+    unknown = asked_for(identity, "x") | {"topics": [{"name": "t", "partitions": [0, 7]}]}
+    assert added(site, 5, unknown, asked_for(other, "y")) == {
+        "x": [("t", 0, ErrorCode.OPERATION_NOT_ATTEMPTED), ("t", 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
+        "y": [("t", 0, OK)],
+    }
+    (state,) = site.ask(65, 0, transactional_ids=["x"]).transaction_states
+    assert state.topics == []
 
 
 # --- what is no part of a transaction -------------------------------------------------------------------

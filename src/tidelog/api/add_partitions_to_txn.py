@@ -1,6 +1,6 @@
 """AddPartitionsToTxn, versions 0-5: partitions become part of a transaction. From version 4 brokers ask, for several.
 
-A client's request about a partition that does not exist adds none of them: the others are OPERATION_NOT_ATTEMPTED.
+A request about a partition that does not exist adds none of its transaction: the others are OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.control.image import Image
 
     Topic = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     TopicResult = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -25,16 +26,19 @@ FIRST_BATCHED_VERSION: Final = 4
 FIRST_VERSION_WITH_FENCED: Final = 2
 
 
-def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> messages.AddPartitionsToTxnResponse | None:
-    if request.version < FIRST_BATCHED_VERSION:
-        unknown = _unknown(body.v3_and_below_topics, request)
-        if unknown:
-            results = _not_attempted(body.v3_and_below_topics, unknown)
-            return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+def handle(body: messages.AddPartitionsToTxnRequest, request: Request) -> None:
+    image = request.doors.cluster.image
+    refused: AdditionResults = {}
+    possible = []
+    for wanted in asked(body, request.version):
+        not_attempted = _not_attempted(wanted, image)
+        if not_attempted is None:
+            possible.append(wanted)
+        else:
+            refused[wanted.transactional_id] = not_attempted
     request.doors.transactions.add(
-        asked(body, request.version), lambda results: request.reply(answer(results, request.version))
+        possible, lambda results: request.reply(answer({**results, **refused}, request.version))
     )
-    return None
 
 
 def asked(body: messages.AddPartitionsToTxnRequest, version: int) -> list[Addition]:
@@ -87,32 +91,15 @@ def _topic_results(codes: Mapping[TopicPartition, ErrorCode], version: int) -> l
     return list(topics.values())
 
 
-def _unknown(topics: list[Topic], request: Request) -> set[tuple[str, int]]:
-    image = request.doors.cluster.image
+def _not_attempted(wanted: Addition, image: Image) -> dict[TopicPartition, ErrorCode] | None:
+    """The answer where some partition does not exist, as far as this broker knows; None where all do.
+
+    What is added gets a marker in the end, which one that does not exist would be taken not to need.
+    """
+    unknown = {at for at in wanted.partitions if image.partition(*at) is None}
+    if not unknown:
+        return None
     return {
-        (topic.name, index)
-        for topic in topics
-        for index in topic.partitions
-        if image.partition(topic.name, index) is None
+        at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if at in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+        for at in wanted.partitions
     }
-
-
-def _not_attempted(topics: list[Topic], unknown: set[tuple[str, int]]) -> list[TopicResult]:
-    response = messages.AddPartitionsToTxnResponse
-    return [
-        response.AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                response.AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        if (topic.name, index) in unknown
-                        else ErrorCode.OPERATION_NOT_ATTEMPTED
-                    ),
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]

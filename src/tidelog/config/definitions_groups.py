@@ -189,8 +189,8 @@ transaction.partition.verification.enable    boolean  true - low cluster-wide wo
     Whether a partition leader checks with the coordinator that a transaction is open before it accepts a batch.
 transaction.two.phase.commit.enable          boolean  false - low read-only fixed:two-phase
     Whether transactions without a timeout, controlled by an external coordinator, are allowed.
-add.partitions.to.txn.retry.backoff.ms       int      20 >=1 high read-only none:cluster
-    Initial delay before a broker asks the transaction coordinator again.
-add.partitions.to.txn.retry.backoff.max.ms   int      100 >=0 high read-only none:cluster
-    Maximum delay before a broker asks the transaction coordinator again.
+add.partitions.to.txn.retry.backoff.ms       int      20 >=1 high read-only works
+    Delay before a partition leader asks again to add the partition to a transaction whose predecessor is ending.
+add.partitions.to.txn.retry.backoff.max.ms   int      100 >=0 high read-only works
+    How long a partition leader goes on asking to add the partition before it tells the producer to try again.
 """

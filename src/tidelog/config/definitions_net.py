@@ -47,7 +47,7 @@ queued.max.requests                          int      500 >=1 high read-only non
     Number of requests that may wait before reading from sockets is paused.
 queued.max.request.bytes                     long     -1 - medium read-only works
     Bytes of requests that may wait before reading from sockets is paused; -1 for no limit.
-request.timeout.ms                           int      30000 - high read-only none:cluster
+request.timeout.ms                           int      30000 - high read-only works
     How long this broker waits for the response to a request that it sends.
 fetch.max.bytes                              int      57671680 >=1024 medium read-only works
     Largest fetch response, whatever the client asks for.

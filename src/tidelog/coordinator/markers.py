@@ -7,8 +7,9 @@ transaction visible, or drops them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.log.log import Log
 from tidelog.log.producers import AppendOrigin
@@ -17,9 +18,6 @@ from tidelog.timer.host import Host
 from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
-
-#: for followers to have a marker, after which the coordinator sends it again
-COMMIT_TIMEOUT_MS: Final = 30_000
 
 
 class Ending(Protocol):
@@ -42,7 +40,8 @@ class Ending(Protocol):
 
 
 class Markers:
-    def __init__(self, data: DataPlane, groups: GroupCoordination, host: Host) -> None:
+    def __init__(self, config: BrokerConfig, data: DataPlane, groups: GroupCoordination, host: Host) -> None:
+        self._config = config
         self._data = data
         self._groups = groups
         self._host = host
@@ -50,8 +49,7 @@ class Markers:
     def write(self, topic: str, index: int, ending: Ending, done: Callable[[ErrorCode], None]) -> None:
         """Ends a transaction on a partition that this broker leads.
 
-        `done` gets NONE when the marker is committed, and flushed where that belongs to it. A partition that is gone
-        needs no marker.
+        `done` gets NONE when the marker is committed, and flushed where that belongs to it.
         """
 
         key = TopicPartition(topic, index)
@@ -62,12 +60,12 @@ class Markers:
             elif key not in self._data.replicas.partitions:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it went while its log was flushed
             else:
-                self._data.when_committed(key, COMMIT_TIMEOUT_MS, done)
+                self._data.when_committed(key, self._config.values.request_timeout_ms, done)
 
         try:
             log_to_flush = self._append(topic, index, ending)
         except CodedError as error:
-            done(ErrorCode.NONE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.code)
+            done(error.code)
         except Exception as broken:
             # Whoever ends the transaction must hear of each of its partitions.
             self._host.report(f"{topic}-{index} could not take a marker", broken)

@@ -1,7 +1,7 @@
 """The transaction coordinator over the partitions of `__transaction_state`.
 
 Markers. A transaction that is to end (its record is committed) gets a marker on each of its partitions; the coordinator
-is told what became of each, and completes when all are there.
+is told what became of each, sends again what failed, and completes when all are there.
 
 Verification (KIP-890). Before a partition takes the first batch of a transaction, the coordinator is asked: an older
 client must have added the partition before, a newer one adds it by writing. The guard that the partition's log gave out
@@ -18,10 +18,13 @@ from typing import Any, Final
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.by_name import ByName
 from tidelog.coordinator.coordination import Coordination
-from tidelog.coordinator.markers import Markers
+from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.producer_ids import ProducerIds
+from tidelog.coordinator.verification import Verification
+from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
+from tidelog.peers.requester import Requester
 from tidelog.timer.host import Host
 from tidelog.txn.adding import Addition, AdditionResults
 from tidelog.txn.config import TxnConfig
@@ -59,38 +62,35 @@ class TransactionCoordination(Coordination[TxnDecision]):
         self,
         config: BrokerConfig,
         producer_ids: ProducerIds,
-        markers: Markers,
+        delivery: MarkerDelivery,
         pattern: Callable[[str], Callable[[str], bool]],
+        cluster: ClusterView,
+        requester: Requester | None,
         data: DataPlane,
         host: Host,
     ) -> None:
+        """`requester` None: this broker works alone, and coordinates whatever is coordinated."""
         self.room = Transactions(TxnConfig.from_properties(ByName(config)), producer_ids.take, pattern)
-        self._markers = markers
+        self._delivery = delivery
+        self._verification = Verification(cluster, requester, host, self.room.partition_for, self.add)
         super().__init__(TRANSACTIONS_TOPIC, self.room, data, host, lambda: MARKER_TIMEOUT_MS)
 
     def _effects(self, decision: TxnDecision) -> Callable[[], None] | None:
         markers = decision.markers
-        return None if not markers else lambda: self._write_all(markers)
+        return None if not markers else lambda: self._deliver_all(markers)
 
-    def _write_all(self, all_markers: Iterable[TxnMarkers]) -> None:
+    def _deliver_all(self, all_markers: Iterable[TxnMarkers]) -> None:
         for markers in all_markers:
-            self._write(markers)
+            self._delivery.deliver(markers, partial(self._delivered, markers))
 
-    def _write(self, markers: TxnMarkers) -> None:
-        results: dict[TopicPartition, ErrorCode] = {}
-
-        def written(at: TopicPartition, code: ErrorCode) -> None:
-            results[at] = code
-            if len(results) == len(markers.partitions):
-                self.carry_out(self.room.markers_written(markers, results, *self.now()))
-
-        for at in markers.partitions:
-            self._markers.write(at.topic, at.partition, markers, partial(written, at))
+    def _delivered(self, markers: TxnMarkers, results: Mapping[TopicPartition, ErrorCode]) -> None:
+        self.carry_out(self.room.markers_written(markers, results, *self.now()))
 
     # --- what a transaction touches -----------------------------------------------------------------
 
     def add(self, additions: Iterable[Addition], done: Callable[[AdditionResults], None]) -> None:
-        """Adds partitions to transactions, or verifies that they were; `done` gets the results of all, once."""
+        """Adds partitions to transactions that are coordinated here, or verifies that they were; `done` gets the
+        results of all, once."""
         results: AdditionResults = {}
         missing = 0
 
@@ -118,7 +118,8 @@ class TransactionCoordination(Coordination[TxnDecision]):
         add: bool,
         done: Callable[[Mapping[TopicPartition, ErrorCode]], None],
     ) -> None:
-        """Asks the coordinator whether the partitions belong to the transaction; with `add` they do from now on."""
+        """Asks the coordinator, on whatever broker it is, whether the partitions belong to the transaction; with `add`
+        they do from now on."""
         asked = Addition(
             transactional_id,
             ProducerIdentity(producer_id, producer_epoch),
@@ -126,7 +127,11 @@ class TransactionCoordination(Coordination[TxnDecision]):
             EPOCH_BUMP_VERSION,
             verify_only=not add,
         )
-        self.add([asked], lambda results: done(results[transactional_id]))
+        self._verification.ask(asked, done)
+
+    def close(self) -> None:
+        self._delivery.close()
+        self._verification.close()
 
 
 def producer_error(code: ErrorCode, knows_abortable: bool, bumps_epoch: bool) -> KafkaError:

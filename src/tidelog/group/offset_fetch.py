@@ -31,9 +31,9 @@ def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets,
         topics = _fetch(shard, wanted, require_stable)
     except Refusal as refusal:
         return GroupOffsets(wanted.group_id, [], refusal.code)
-    if require_stable:
-        # Stable means committed: the answer waits for the commits that were appended before it.
-        turn.partition = shard.partition
+    # What only this broker has is lost with it, and no position may be told that goes back later: the answer waits
+    # until the commits that were appended before it are replicated.
+    turn.partition = shard.partition
     return GroupOffsets(wanted.group_id, topics)
 
 

@@ -9,6 +9,7 @@ A key of another type or a value of a later version is read past: a newer broker
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from tidelog.deciding.decision import CoordinatorRecord
@@ -21,7 +22,7 @@ from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.stored import TRANSACTION_RECORDS, decode_versioned, encode_versioned, peek_version
 
 
-def by_topic(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Sorted, so that the same state is always the same bytes."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):

@@ -56,6 +56,7 @@ WITHOUT_REQUESTS: Final = {"group"}
 SAME_KIND: Final = {
     "admin": "what administrators ask of a room",
     "broker": "a broker, and one that runs for a test",
+    "cluster": "a cluster as a client sees it, and one that runs for a test",
     "config": "what a room reads from the configuration",
     "connection": "one connection, from either end",
     "errors": "what a room raises",

@@ -1,4 +1,4 @@
-"""`tidelog cluster`: the brokers, and the health of their partitions."""
+"""`tidelog cluster`: run a cluster, show its brokers and their health, and move what they hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.cluster_up import up
 from tidelog.cli.options import connected, examples, noun, output_option
 from tidelog.cli.output import Column, Row, show_fields, show_one, show_table, size
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from tidelog.client import Client
     from tidelog.client.admin import LogDir
 
-command = noun("Show the brokers and the health of their partitions.")
+command = noun("Run a cluster, show its brokers and their health, and move what they hold.")
+command.add_command(up)
 
 
 @command.command(

@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "transaction": ("tidelog.cli.transaction", "List transactions, find hanging ones and abort them."),
     "pipeline": ("tidelog.cli.pipeline", "Load topics into Delta tables, each record exactly once."),
     "config": ("tidelog.cli.config", "Show, explain and change configurations."),
-    "cluster": ("tidelog.cli.cluster", "Show the brokers and the health of their partitions."),
+    "cluster": ("tidelog.cli.cluster", "Run a cluster, show its brokers and their health, and move what they hold."),
     "top": ("tidelog.cli.top", "Watch the brokers, topics and groups of a cluster."),
     "doctor": ("tidelog.cli.doctor", "Check this machine and a broker, and suggest what to do."),
     "completion": ("tidelog.cli.completion", "Print the shell completion script."),

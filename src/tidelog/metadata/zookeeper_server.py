@@ -59,7 +59,7 @@ class ZooKeeperFailed(RuntimeError):
 
 class ZooKeeperServer:
     """`tick_ms` is ZooKeeper's unit of time: a session lasts two ticks at the least. `peers` are the lines that make
-    it one of an ensemble."""
+    it one of an ensemble. `runner` is a command that runs Java's command line, which follows it."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class ZooKeeperServer:
         tick_ms: int = 2000,
         server_id: int = 1,
         peers: Sequence[str] = (),
+        runner: Sequence[str] = (),
         timeout_s: float = 30.0,
     ) -> None:
         self.data_dir = Path(data_dir)
@@ -76,6 +77,7 @@ class ZooKeeperServer:
         self._tick_ms = tick_ms
         self._server_id = server_id
         self._peers = tuple(peers)
+        self._runner = tuple(runner)
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -91,6 +93,11 @@ class ZooKeeperServer:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, negative for a signal; None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
 
     @property
     def pid(self) -> int:
@@ -113,7 +120,15 @@ class ZooKeeperServer:
         if self.running:
             raise ZooKeeperFailed(f"ZooKeeper is already running on {self.connect}")
         self._claim_port()
-        command = [find_java(), *_JVM_OPTIONS, "-cp", class_path(), MAIN_CLASS, str(self._write_config())]
+        command = [
+            *self._runner,
+            find_java(),
+            *_JVM_OPTIONS,
+            "-cp",
+            class_path(),
+            MAIN_CLASS,
+            str(self._write_config()),
+        ]
         with open(self._log, "ab") as log:
             # A group of its own: Ctrl-C on the terminal reaches whoever started it, who then stops it.
             self._process = subprocess.Popen(

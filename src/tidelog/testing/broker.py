@@ -47,7 +47,8 @@ class BrokerFailed(RuntimeError):
 
 
 class RunningBroker:
-    """`command` is what is run instead of `tidelog serve`; it gets the same arguments."""
+    """`command` is what is run instead of `tidelog serve`; it gets the same arguments. `log` is the file for its
+    standard error, and `environment` what the process gets instead of this one's without its KAFKA_ variables."""
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class RunningBroker:
         port: int = 0,
         host: str = "127.0.0.1",
         command: Sequence[str] = SERVE,
+        log: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         self.config = dict(config or {})
@@ -67,10 +70,11 @@ class RunningBroker:
         #: where its metrics are, as host:port; with tidelog.http.port only
         self.http: str | None = None
         self._command = tuple(command)
+        self._environment = environment
         self._timeout_s = timeout_s
-        self._scratch = Path(tempfile.mkdtemp(prefix="tidelog-"))
-        self.data_dir = Path(data_dir) if data_dir is not None else self._scratch / "data"
-        self._stderr_path = self._scratch / "stderr.log"
+        self._scratch = Path(tempfile.mkdtemp(prefix="tidelog-")) if data_dir is None or log is None else None
+        self.data_dir = Path(data_dir or f"{self._scratch}/data")
+        self.log = Path(log or f"{self._scratch}/stderr.log")
         self._process: subprocess.Popen[bytes] | None = None
         self._expected_to_run = False
 
@@ -89,30 +93,48 @@ class RunningBroker:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, negative for a signal; None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> RunningBroker:
         """Starts the broker and returns when it is ready; on the port that it had, if it ran before."""
+        self.launch()
+        self.await_ready()
+        return self
+
+    def launch(self) -> None:
+        """Starts the broker and does not wait; `await_ready` comes next."""
         if self.running:
             raise BrokerFailed(f"the broker is already running on {self.bootstrap}")
-        arguments = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
-        for name, value in self.config.items():
-            arguments += ["-X", f"{name}={value}"]
-        with open(self._stderr_path, "ab") as stderr:
+        with open(self.log, "ab") as stderr:
             self._process = subprocess.Popen(
-                [*self._command, *arguments],
+                [*self._command, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=_environment(),
+                env=self._environment if self._environment is not None else _environment(),
                 process_group=0,
             )
         _running.add(self)
+
+    def await_ready(self) -> None:
+        """Returns when the broker that was launched is ready."""
         try:
-            self._await_ready()
+            self._hear_ready()
         except BaseException:
             self._end(signal.SIGKILL)
             raise
         self._expected_to_run = True
-        return self
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows `tidelog serve` on the command line."""
+        arguments = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
+        for name, value in self.config.items():
+            arguments += ["-X", f"{name}={value}"]
+        return arguments
 
     def stop(self) -> int:
         """Asks the broker to stop and waits for it; its exit code."""
@@ -154,7 +176,7 @@ class RunningBroker:
         finally:
             self._expected_to_run = False
             _running.discard(self)
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._clear()
 
     def failure(self) -> str | None:
         """How the broker ended and its last words, if it ended by itself; None if it runs or was stopped."""
@@ -165,7 +187,7 @@ class RunningBroker:
     def stderr(self, lines: int = _TAIL_LINES) -> str:
         """The last lines that the broker wrote to its standard error."""
         try:
-            with open(self._stderr_path, "rb") as file:
+            with open(self.log, "rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 text = file.read().decode(errors="replace")
         except FileNotFoundError:
@@ -176,7 +198,7 @@ class RunningBroker:
         try:
             return self.start()
         except BaseException:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._clear()
             raise
 
     def __exit__(
@@ -192,7 +214,11 @@ class RunningBroker:
     def __repr__(self) -> str:
         return f"RunningBroker({self.bootstrap}, {'running' if self.running else 'stopped'})"
 
-    def _await_ready(self) -> None:
+    def _clear(self) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _hear_ready(self) -> None:
         process = self._process
         assert process is not None and process.stdout is not None
         output = process.stdout
@@ -264,4 +290,4 @@ def _drain(output: BinaryIO) -> None:
 def _leave_nothing_running() -> None:
     for broker in list(_running):
         broker.kill()
-        shutil.rmtree(broker._scratch, ignore_errors=True)
+        broker._clear()

@@ -12,9 +12,13 @@ import os
 import sys
 import time
 import traceback
+from importlib import import_module
 
 from tests.faults.cluster_oracle import Verdict
 from tests.faults.cluster_rows import ROWS
+
+for _part in ("life", "stopping", "storage"):
+    import_module(f"tests.faults.cluster_rows_{_part}")  # they enter their rows
 
 
 def main() -> int:

@@ -319,7 +319,11 @@ class ClusterOracle:
     @property
     def client_errors(self) -> list[str]:
         """What clients were told that they had to handle themselves."""
-        told = [f"{writer.name}: {key} was not delivered: {e}" for writer in self.writers for key, e in writer.failed.items()]
+        told = [
+            f"{writer.name}: {key} was not delivered: {e}"
+            for writer in self.writers
+            for key, e in writer.failed.items()
+        ]
         told += [f"{writer.name}: {error}" for writer in self.transactors for error in writer.fatal]
         return told + [error for reader in self.readers for error in reader.errors]
 

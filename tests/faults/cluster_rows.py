@@ -79,7 +79,6 @@ def controller_kill() -> Verdict:
 def pause_past_session() -> Verdict:
     """Pause the leader past its session, then let it go on: it acknowledges nothing as a zombie, and rejoins."""
     from bench import raw
-
     from tests.faults.faultkit import batch
 
     with Stage() as stage:
@@ -111,7 +110,9 @@ def leader_cut() -> Verdict:
         stage.load()
         controller = stage.controller()
         assert controller is not None
-        partition, leader = next((p, stage.leader(partition=p)) for p in range(6) if stage.leader(partition=p) != controller)
+        partition, leader = next(
+            (p, stage.leader(partition=p)) for p in range(6) if stage.leader(partition=p) != controller
+        )
         stage.wires.cut(leader, "zookeeper")
         stage.wires.cut(leader, controller)
         took = until(lambda: stage.leader(partition=partition) not in (leader, -1), "a new leader", 30)

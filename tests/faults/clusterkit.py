@@ -21,9 +21,9 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-
 from tests.faults.cluster_oracle import ClusterOracle, Verdict
 from tests.faults.wires import Wires
+
 from tidelog.testing.cluster import CHROOT, RunningCluster
 
 SESSION_MS = 6_000

@@ -522,3 +522,42 @@ def test_a_transaction_marker_counts_when_the_isr_has_it(cluster: ReplicaCluster
     cluster.run_until(lambda: bool(done))
     assert done == [ErrorCode.NONE]
     assert partition.last_stable_offset == 2
+
+
+# --- followers that go when they have just come ---------------------------------------------------------
+
+LONG_LAG = {"replica_lag_time_max_ms": "30000"}
+
+
+def test_a_follower_that_dies_after_it_came_back_holds_nobody_up(new_cluster: Callable[..., ReplicaCluster]) -> None:
+    cluster = new_cluster(**LONG_LAG)
+    cluster.topic()
+    cluster[3].kill()
+    cluster.run_until(lambda: cluster.isr() == (1, 2))
+    cluster.write()
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    cluster[3].kill()
+    asked, before_ms = cluster[1].produce(), cluster.clock.now_ms
+    assert asked.result == (0, 1)
+    assert cluster.clock.now_ms - before_ms < 5_000, "it left the ISR long before it lagged"
+
+
+@pytest.mark.parametrize("goes", [True, False], ids=["dies", "falls silent"])
+def test_a_follower_that_goes_before_it_has_joined_is_not_waited_for(
+    new_cluster: Callable[..., ReplicaCluster], goes: bool
+) -> None:
+    cluster = new_cluster(**(LONG_LAG if goes else {}))
+    cluster.deaf = {3}
+    cluster.topic()
+    cluster.run_until(lambda: cluster.isr() == (1, 2))
+    in_sync = cluster[1].partition().in_sync
+    in_sync.followers[3].fetched(0, 0, cluster.clock.now_ms)
+    in_sync.await_if(in_sync.followers[3], True)
+    asked, before_ms = cluster[1].produce(), cluster.clock.now_ms
+    cluster.run(100)
+    assert not asked.is_answered
+    if goes:
+        cluster[3].kill()
+    assert asked.result == (0, 0)
+    assert cluster.clock.now_ms - before_ms < 5_000

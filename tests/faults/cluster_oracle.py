@@ -96,11 +96,13 @@ class PlainWriter(threading.Thread):
         self.sent = 0
 
     def run(self) -> None:
-        pause = 20 / self._rate
+        pause, due = 20 / self._rate, time.monotonic()
         while not self._stopping.is_set():
             for _ in range(20):
                 self._send()
-            self._producer.poll(pause)
+            due = max(due + pause, time.monotonic() - 1)  # what a stall has cost is not made up for
+            while (left := due - time.monotonic()) > 0:
+                self._producer.poll(left)
         self._producer.flush(DELIVERY_MS / 1000 + 10)
 
     def _send(self) -> None:
@@ -313,6 +315,17 @@ class ClusterOracle:
             created.result(60)
         for thread in (*self.writers, *self.transactors, *self.readers):
             thread.start()
+
+    @property
+    def client_errors(self) -> list[str]:
+        """What clients were told that they had to handle themselves."""
+        told = [
+            f"{writer.name}: {key} was not delivered: {e}"
+            for writer in self.writers
+            for key, e in writer.failed.items()
+        ]
+        told += [f"{writer.name}: {error}" for writer in self.transactors for error in writer.fatal]
+        return told + [error for reader in self.readers for error in reader.errors]
 
     @property
     def acknowledged(self) -> int:

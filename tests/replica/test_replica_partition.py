@@ -245,6 +245,20 @@ def test_being_told_again_of_the_present_state_does_not_end_a_proposal() -> None
     assert partition.isr == (1, 2, 3)
 
 
+def test_a_follower_that_joined_and_had_to_leave_is_not_waited_for() -> None:
+    partition = leader(isr=(1, 2))
+    for broker in (2, 3):
+        partition.record_follower_fetch(broker, 0, 0, 1)
+    proposal = partition.propose_expansion(3, 1, LOCAL_EPOCH)
+    assert proposal is not None
+    partition.settle_isr(proposal, 5, 8, (1, 2, 3))
+    append(partition)
+    partition.record_follower_fetch(2, 1, 0, 2)
+    assert partition.high_watermark == 0, "it is a member"
+    partition.lead(5, 9, (1, 2, 3), (1, 2), 3)
+    assert partition.high_watermark == 1
+
+
 # --- leadership
 
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 from tidelog.control.driver import Then
 from tidelog.control.events import (
     BrokerRegistered,
+    BrokerUnregistered,
     ConfigChanged,
     Event,
     PartitionChanged,
@@ -122,6 +123,8 @@ class Assignments:
             elif isinstance(event, BrokerRegistered):
                 is_new = event.before is None or event.before.epoch != event.broker.epoch
                 self._replication.broker_registered(event.broker.broker_id, is_new)
+            elif isinstance(event, BrokerUnregistered):
+                self._data.broker_gone(event.broker.broker_id)
         if any(isinstance(event, (TopicDeleted, PartitionChanged)) for event in events):
             self._data.on_work_left()
 

@@ -148,6 +148,15 @@ class DataPlane:
             proposal = partition.propose_shrinkage(now_ms, max_lag_ms, local_epoch)
             if proposal is not None:
                 self.on_isr_proposed(partition, proposal)
+            if partition.is_leader and partition.advance_high_watermark():
+                # One that was about to join has fallen silent.
+                self.high_watermark_moved(partition)
+
+    def broker_gone(self, broker_id: int) -> None:
+        """Nobody waits for a broker that is not registered any more, where it is not a member of the ISR."""
+        for partition in self.replicas.partitions.values():
+            if partition.is_leader and partition.await_no_longer(broker_id):
+                self.high_watermark_moved(partition)
 
     def preferred_replica(self, partition: Partition, rack: str, fetch_offset: int) -> int | None:
         """The replica in the consumer's rack that it is to read from; None where it is to read from the leader."""

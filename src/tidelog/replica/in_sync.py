@@ -106,7 +106,10 @@ class InSync:
         self.hold()
 
     def settle(self, isr: tuple[int, ...]) -> None:
-        """This is the ISR, whatever was proposed."""
+        """This is the ISR, whatever was proposed. Who has joined is a member; who had to leave is not waited for."""
+        for replica, follower in self.followers.items():
+            if replica in isr or replica in self.maximal:
+                follower.is_awaited = False
         self.isr = isr
         self.propose(None)
 

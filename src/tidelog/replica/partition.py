@@ -387,6 +387,14 @@ class Partition:
         in_sync.propose(None)
         return self.advance_high_watermark()
 
+    def await_no_longer(self, replica: int) -> bool:
+        """A follower has gone that was about to join the ISR; tells whether the high watermark moved."""
+        follower = self.in_sync.followers.get(replica)
+        if follower is None or not follower.is_awaited:
+            return False
+        self.in_sync.await_if(follower, False)
+        return self.advance_high_watermark()
+
     def _awaits(self, proposal: IsrProposal) -> bool:
         return self.leader_id == self.local_id and self.in_sync.pending is proposal
 

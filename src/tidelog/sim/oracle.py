@@ -1,11 +1,11 @@
 """What clients were promised, and whether it is kept: the judge of a simulation, which sees what clients see.
 
-    acknowledged   what was acknowledged is there, at the offset that was told
-    once           no record is there twice
-    sent           what is there was sent
-    dense          offsets have no gaps
-    order          the records of one producer are in the order in which it sent them
-    agreement      all readers see the same record at the same offset
+acknowledged   what was acknowledged is there, at the offset that was told
+once           no record is there twice
+sent           what is there was sent
+dense          offsets have no gaps
+order          the records of one producer are in the order in which it sent them
+agreement      all readers see the same record at the same offset
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class PlaceTruth:
                 raise Violation("dense", f"there is no offset {at} in {self.place}, but an offset {offset}")
             producer, _, number = self.seen[offset].partition(b":")
             if int(number) <= numbers.get(producer, -1):
-                raise Violation(
-                    "order", f"{self.seen[offset]!r} is behind number {numbers[producer]} in {self.place}"
-                )
+                raise Violation("order", f"{self.seen[offset]!r} is behind number {numbers[producer]} in {self.place}")
             numbers[producer] = int(number)
 
 

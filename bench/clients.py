@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.systems.java import QUIET, run_tool
 from bench.systems.kafka import COLLECTOR
@@ -38,17 +38,33 @@ def payloads(size_bytes: int, count: int = 1_000) -> list[bytes]:
     return made
 
 
-def new_topic(bootstrap: str, partitions: int = PARTITIONS, **config: str) -> str:
+def new_topic(
+    bootstrap: str,
+    partitions: int = PARTITIONS,
+    replicas: int = 1,
+    leader: int | None = None,
+    timeout_s: float = 30,
+    **config: str,
+) -> str:
+    """The name of a topic whose partitions have leaders, and all their replicas in sync.
+
+    With a `leader` it leads all of them, and the other replicas are on the brokers that follow it in the ring.
+    """
     name = f"bench-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     # A deleted topic should leave the disk at once, not after a minute, or the rounds fill it.
     settings = {"file.delete.delay.ms": "100", **config}
-    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
-    deadline = time.monotonic() + 30
+    if leader is None:
+        wanted = NewTopic(name, partitions, replicas, config=settings)
+    else:
+        placed = [[(leader + n) % replicas for n in range(replicas)]] * partitions
+        wanted = NewTopic(name, replica_assignment=placed, config=settings)
+    admin.create_topics([wanted], request_timeout=timeout_s, operation_timeout=timeout_s)[name].result(timeout_s)
+    deadline = time.monotonic() + timeout_s
     while True:
-        known = admin.list_topics(timeout=30).topics.get(name)
-        leaders = [one.leader for one in known.partitions.values()] if known is not None else []
-        if len(leaders) == partitions and min(leaders) >= 0:
+        known = admin.list_topics(timeout=timeout_s).topics.get(name)
+        there = list(known.partitions.values()) if known is not None else []
+        if len(there) == partitions and all(one.leader >= 0 and len(one.isrs) == replicas for one in there):
             return name
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name} has no leaders")
@@ -62,13 +78,12 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 def end_offsets(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> int:
     """The number of records in a topic that nothing was deleted from."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
-    total = 0
-    for partition in range(partitions):
-        _, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-        total += high
-    consumer.close()
-    return total
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    latest = OffsetSpec.latest()
+    asked = admin.list_offsets(
+        {TopicPartition(topic, partition): latest for partition in range(partitions)}, request_timeout=60
+    )
+    return sum(each.result(60).offset for each in asked.values())
 
 
 def librdkafka_produce(

@@ -169,7 +169,7 @@ class BrokerCluster:
             **(settings or {}),
         }
         self._lives = 0
-        self._links: dict[int, Link] = {}
+        self._links: dict[tuple[int, str], Link] = {}
         client = Life(self.clock, self.timer)
         client_host = Host(self.clock, cast(Timer, client), client, self._client_failed)
         self._client = PeerRequester(-1, client_host, self.network.dialler("client"), Random(f"client {seed}"))
@@ -308,14 +308,19 @@ class BrokerCluster:
     # --- asking -------------------------------------------------------------------------------------
 
     def send(
-        self, broker_id: int, request: RequestMessage[R], version: int = NEWEST, timeout_ms: int = 60_000
+        self,
+        broker_id: int,
+        request: RequestMessage[R],
+        version: int = NEWEST,
+        timeout_ms: int = 60_000,
+        client: str = "test",
     ) -> list[Answered[R] | Failure]:
-        """Sends as a client; the list gets the outcome."""
+        """Sends as a client, each of which has a connection of its own; the list gets the outcome."""
         outcome: list[Answered[R] | Failure] = []
-        link = self._links.get(broker_id)
+        link = self._links.get((broker_id, client))
         if link is None:
-            link = self._client.link(PeerAddress(broker_id, f"b{broker_id}", PORT), "test")
-            self._links[broker_id] = link
+            link = self._client.link(PeerAddress(broker_id, f"b{broker_id}", PORT), client)
+            self._links[broker_id, client] = link
         link.send(KEY_OF[type(request).__name__], request, outcome.append, timeout_ms, version)
         return outcome
 

@@ -24,9 +24,10 @@ settings.load_profile("tidelog")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--broker",
-        choices=("tidelog", "kafka"),
+        choices=("tidelog", "cluster", "kafka"),
         default="tidelog",
-        help="which broker the compatibility tests judge; kafka proves the tests themselves right",
+        help="what the compatibility tests judge: one broker, three that replicate, or Apache Kafka, which proves the "
+        "tests themselves right",
     )
     parser.addoption(
         "--record",

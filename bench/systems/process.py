@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -34,16 +35,22 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return chunks
 
 
-def answers_metadata(host: str, port: int, timeout: float = 5) -> bool:
-    """Whether a broker at this address answers a Metadata request and counts itself among the brokers."""
+def brokers_known_to(host: str, port: int, timeout: float = 5) -> int:
+    """How many brokers the one at this address counts when it is asked for Metadata; 0 where it does not answer."""
     try:
         with socket.create_connection((host, port), timeout=timeout) as connection:
             connection.sendall(_METADATA_V0)
             (size,) = struct.unpack(">i", _receive(connection, 4))
             _, brokers = struct.unpack_from(">ii", _receive(connection, size))
-            return int(brokers) > 0
+            return int(brokers)
     except OSError:
-        return False
+        return 0
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class BrokerProcess:
@@ -65,6 +72,11 @@ class BrokerProcess:
         return f"{self.host}:{self.port}"
 
     @property
+    def data_dirs(self) -> dict[int, Path]:
+        """The data directory of each broker that belongs to it, by its port."""
+        return {self.port: self.data_dir}
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not running"
         return self._process.pid
@@ -84,14 +96,18 @@ class BrokerProcess:
 
     def start(self, timeout: float = 60) -> Self:
         self.launch()
+        self.await_serving(timeout)
+        return self
+
+    def await_serving(self, timeout: float = 60, brokers: int = 1) -> None:
+        """Waits until it answers, and counts so many brokers in its cluster."""
         assert self._process is not None
         deadline = time.monotonic() + timeout
-        while not answers_metadata(self.host, self.port):
+        while brokers_known_to(self.host, self.port) < brokers:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise BrokerDied(f"{self.name} did not become ready:\n{self.log_tail()}")
             time.sleep(0.02)
-        return self
 
     def stop(self, timeout: float = 30) -> None:
         """A clean stop; SIGKILL where that does not end the process in time."""
@@ -119,6 +135,9 @@ class BrokerProcess:
         status = Path(f"/proc/{self.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds_of(self.pid)
 
     def __enter__(self) -> Self:
         return self.start() if self._process is None else self

@@ -1,4 +1,5 @@
-"""The command line against one real broker, called in this process: ours, or Apache Kafka with `--broker=kafka`."""
+"""The command line, called in this process, against a real broker: ours, three of them with `--broker=cluster`, or
+Apache Kafka with `--broker=kafka`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from bench.systems.kafka import ApacheKafka
+from bench.systems.judged import JUDGED
 from cli_shell import Shell
 
 from tidelog.client import Client
@@ -18,10 +19,11 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.config.getoption("--broker") == "kafka":
+    chosen = request.config.getoption("--broker")
+    if chosen != "tidelog":
         settings = {"group.initial.rebalance.delay.ms": "0"}
-        with ApacheKafka(tmp_path_factory.mktemp("broker"), settings) as kafka:
-            yield kafka.bootstrap
+        with JUDGED[chosen](tmp_path_factory.mktemp("broker"), settings) as running:
+            yield running.bootstrap
     else:
         broker: RunningBroker = request.getfixturevalue("tidelog_broker_session")
         yield broker.bootstrap
@@ -52,5 +54,5 @@ def unique() -> Callable[[str], str]:
 @pytest.fixture
 def topic(client: Client, unique: Callable[[str], str]) -> str:
     name = unique("topic")
-    client.admin.create_topic(name, 3, 1)
+    client.admin.create_topic(name, 3)
     return name

@@ -1,4 +1,5 @@
-"""A broker for the client's tests: ours, or with `--broker=kafka` an Apache Kafka, which proves the client right."""
+"""A broker for the client's tests: ours, with `--broker=cluster` three of them that replicate every topic, or with
+`--broker=kafka` an Apache Kafka, which proves the client right."""
 
 from __future__ import annotations
 
@@ -7,19 +8,17 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from bench.systems.kafka import ApacheKafka
+from bench.systems.judged import JUDGED
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
 
 from tidelog.client import Client
 
-SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    system = SYSTEMS[request.config.getoption("--broker")]
+    system = JUDGED[request.config.getoption("--broker")]
     with system(tmp_path_factory.mktemp("broker"), {"group.initial.rebalance.delay.ms": "0"}) as running:
         yield running
 
@@ -41,7 +40,7 @@ def new_topic(client: Client, unique: Callable[[str], str]) -> Callable[..., str
 
     def create(partitions: int = 1, **configs: str) -> str:
         name = unique("topic")
-        client.admin.create_topic(name, partitions, 1, configs)
+        client.admin.create_topic(name, partitions, configs=configs)
         return name
 
     return create

@@ -45,12 +45,13 @@ def persist(
     code_of: Callable[[Any], int],
     version: int = NEWEST,
     heard: set[int] | None = None,
+    client: str = "test",
 ) -> Any:
     """Asks whoever `find` names until there is an answer that counts; `heard` gets the codes on the way."""
     while True:
         asked = find()
         if asked in cluster.nodes:
-            outcome = cluster.send(asked, request, version)
+            outcome = cluster.send(asked, request, version, client=client)
             cluster.run_until(lambda outcome=outcome: bool(outcome))  # type: ignore[misc]
             if not isinstance(outcome[0], Failure):
                 code = code_of(outcome[0].message)

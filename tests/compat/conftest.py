@@ -1,6 +1,7 @@
 """A broker to judge, and what every compatibility test needs around it.
 
-The broker is Tidelog, or with `--broker=kafka` an Apache Kafka 4.3.0: a test that the real one does not pass is wrong.
+The broker is Tidelog, with `--broker=cluster` three of them that replicate every topic, or with `--broker=kafka` an
+Apache Kafka 4.3.0: a test that the real one does not pass is wrong.
 One broker serves all tests of a worker, so each test works on topics of its own.
 """
 
@@ -13,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.systems.cluster import TidelogCluster
 from bench.systems.java import ToolResult
-from bench.systems.kafka import ApacheKafka
+from bench.systems.judged import JUDGED
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
 from confluent_kafka.admin import AdminClient
 from stock import StockClient, create_topic
 from stock_all import CLIENTS
 from stock_java import JavaClient
 from stock_python import ConfluentClient
 
-SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 #: A new group waits three seconds for more members by default, and members of the broker-side protocol beat every five.
 FAST_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -38,13 +38,25 @@ _topic_numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def system(request: pytest.FixtureRequest) -> type[BrokerProcess]:
-    return SYSTEMS[request.config.getoption("--broker")]
+    return JUDGED[request.config.getoption("--broker")]
 
 
 @pytest.fixture(scope="session")
 def broker(system: type[BrokerProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with system(tmp_path_factory.mktemp("broker"), FAST_GROUPS) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, system: type[BrokerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TidelogCluster]:
+    """Three brokers, for what one alone cannot show: the judged ones where there are three, else some of their own."""
+    if system is TidelogCluster:
+        yield request.getfixturevalue("broker")
+    else:
+        with TidelogCluster(tmp_path_factory.mktemp("cluster"), FAST_GROUPS) as running:
+            yield running
 
 
 @pytest.fixture
@@ -91,9 +103,15 @@ def admin(broker: BrokerProcess) -> AdminClient:
 
 
 @pytest.fixture
-def broker_id(admin: AdminClient) -> str:
-    (node_id,) = admin.list_topics(timeout=30).brokers
-    return str(node_id)
+def broker_ids(admin: AdminClient) -> list[int]:
+    """The ids of all brokers; a topic has as many replicas as these, unless it is created with another number."""
+    return sorted(admin.list_topics(timeout=30).brokers)
+
+
+@pytest.fixture
+def broker_id(broker_ids: list[int]) -> str:
+    """The id of the broker whose address and data directory `broker` has."""
+    return str(broker_ids[0])
 
 
 def marked(client: type[StockClient]) -> Any:

@@ -61,9 +61,9 @@ def eventually(holds: Callable[[], Any], timeout_s: float = 15) -> Any:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Makes a topic and returns when each of its partitions has a leader."""
+    """Makes a topic with the broker's own number of replicas, and returns when each of its partitions has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+    new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config or {})
     admin.create_topics([new])[name].result(30)
 
     def usable() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import kafka
@@ -60,15 +61,17 @@ def entry(name: str, value: str | None, operation: AlterConfigOpType = AlterConf
 
 
 def test_a_created_topic_is_listed_described_and_gone_when_deleted(
-    broker: BrokerProcess, broker_id: str, admin: AdminClient, unique: Callable[[str], str]
+    broker: BrokerProcess, broker_ids: list[int], admin: AdminClient, unique: Callable[[str], str]
 ) -> None:
     name = unique("topic")
     create_topic(broker.bootstrap, name, 3)
     assert name in admin.list_topics(timeout=10).topics
     described = only(admin.describe_topics(TopicCollection([name])))
-    assert [(p.id, p.leader.id, [r.id for r in p.replicas], [r.id for r in p.isr]) for p in described.partitions] == [
-        (partition, int(broker_id), [int(broker_id)], [int(broker_id)]) for partition in range(3)
+    assert [(p.id, sorted(r.id for r in p.replicas), sorted(r.id for r in p.isr)) for p in described.partitions] == [
+        (partition, broker_ids, broker_ids) for partition in range(3)
     ]
+    assert {p.leader.id for p in described.partitions} == set(broker_ids)
+    assert [p.leader.id for p in described.partitions] == [p.replicas[0].id for p in described.partitions]
     assert not described.is_internal
     assert str(described.topic_id) not in ("", "AAAAAAAAAAAAAAAAAAAAAA")
     only(admin.delete_topics([name]))
@@ -99,7 +102,7 @@ def test_a_topic_made_again_has_a_new_id_and_no_records(
         (lambda name: NewTopic("x" * 250, 1, 1), KafkaError.TOPIC_EXCEPTION),
         (lambda name: NewTopic("..", 1, 1), KafkaError.TOPIC_EXCEPTION),
         (lambda name: NewTopic(name, 0, 1), KafkaError.INVALID_PARTITIONS),
-        (lambda name: NewTopic(name, 1, 2), KafkaError.INVALID_REPLICATION_FACTOR),
+        (lambda name: NewTopic(name, 1, 4), KafkaError.INVALID_REPLICATION_FACTOR),
         (lambda name: NewTopic(name, 1, 1, config={"no.such.config": "1"}), KafkaError.INVALID_CONFIG),
         (lambda name: NewTopic(name, 1, 1, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
         (lambda name: NewTopic(name, 1, 1, config={"cleanup.policy": "burn"}), KafkaError.INVALID_CONFIG),
@@ -152,12 +155,12 @@ def test_names_that_differ_by_dot_and_underscore_collide(admin: AdminClient, uni
 
 
 def test_default_partitions_and_replicas_are_the_brokers(
-    python_admin: kafka.KafkaAdminClient, unique: Callable[[str], str]
+    python_admin: kafka.KafkaAdminClient, broker_ids: list[int], unique: Callable[[str], str]
 ) -> None:
     name = unique("topic")
     created = python_admin.create_topics({name: {"num_partitions": -1, "replication_factor": -1}})
     (topic,) = created["topics"]
-    assert (topic["error_code"], topic["num_partitions"], topic["replication_factor"]) == (0, 1, 1)
+    assert (topic["error_code"], topic["num_partitions"], topic["replication_factor"]) == (0, 1, len(broker_ids))
     assert topic["configs"]["cleanup.policy"]["value"] == "delete"
     python_admin.wait_for_topics([name])
     (described,) = python_admin.describe_topics([name])
@@ -282,14 +285,18 @@ def test_the_brokers_configs_are_described_and_altered(admin: AdminClient, broke
     assert refusal(admin.incremental_alter_configs([read_only])) == KafkaError.INVALID_REQUEST
 
 
-def test_a_broker_default_reaches_the_topics_that_have_no_value(admin: AdminClient, broker_id: str, topic: str) -> None:
+def test_a_broker_default_reaches_the_topics_that_have_no_value(
+    admin: AdminClient, broker_ids: list[int], topic: str
+) -> None:
     kind = ConfigResource.Type.BROKER
-    increment(admin, kind, broker_id, entry("log.retention.ms", "4444444"))
+    for broker_id in broker_ids:
+        increment(admin, kind, str(broker_id), entry("log.retention.ms", "4444444"))
     try:
         inherited = ("4444444", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
         eventually(lambda: value_of(admin, ConfigResource.Type.TOPIC, topic, "retention.ms") == inherited)
     finally:
-        increment(admin, kind, broker_id, entry("log.retention.ms", None, AlterConfigOpType.DELETE))
+        for broker_id in broker_ids:
+            increment(admin, kind, str(broker_id), entry("log.retention.ms", None, AlterConfigOpType.DELETE))
     eventually(lambda: configs_of(admin, ConfigResource.Type.TOPIC, topic)["retention.ms"].value == "604800000")
 
 
@@ -344,15 +351,13 @@ def test_the_cluster_is_described(
     admin: AdminClient, python_admin: kafka.KafkaAdminClient, broker: BrokerProcess
 ) -> None:
     cluster = admin.describe_cluster().result(10)
-    ((node_id, host, port),) = [(node.id, node.host, node.port) for node in cluster.nodes]
-    assert (host, port) == (broker.host, broker.port)
-    assert cluster.controller.id == node_id
+    nodes = sorted((node.id, node.host, node.port) for node in cluster.nodes)
+    assert sorted((host, port) for _, host, port in nodes) == sorted((broker.host, port) for port in broker.data_dirs)
+    assert cluster.controller.id in [node_id for node_id, _, _ in nodes]
     assert len(cluster.cluster_id) >= 16
     seen = python_admin.describe_cluster()
     assert seen["cluster_id"] == cluster.cluster_id
-    assert [(one["broker_id"], one["host"], one["port"]) for one in seen["brokers"]] == [
-        (node_id, broker.host, broker.port)
-    ]
+    assert sorted((one["broker_id"], one["host"], one["port"]) for one in seen["brokers"]) == nodes
 
 
 def test_log_dirs_tell_the_size_of_each_partition(
@@ -363,19 +368,19 @@ def test_log_dirs_tell_the_size_of_each_partition(
 ) -> None:
     topic = new_topic(partitions=2)
     confluent.produce(topic, [Message(b"x" * 1_000, partition=1)] * 10)
-    (answer,) = python_admin.describe_log_dirs()
-    (directory,) = answer["log_dirs"]
-    assert directory["error_code"] == 0
-    assert directory["log_dir"] == str(broker.data_dir)
-    assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
-    (mine,) = [one for one in directory["topics"] if one["name"] == topic]
-    sizes = {
-        one["partition_index"]: (one["partition_size"], one["offset_lag"], one["is_future_key"])
-        for one in mine["partitions"]
-    }
-    assert sizes[0] == (0, 0, False)
-    segment = broker.data_dir / f"{topic}-1" / "00000000000000000000.log"
-    assert sizes[1] == (segment.stat().st_size, 0, False)
+    directories = [directory for answer in python_admin.describe_log_dirs() for directory in answer["log_dirs"]]
+    assert {directory["log_dir"] for directory in directories} == {str(one) for one in broker.data_dirs.values()}
+    for directory in directories:
+        assert directory["error_code"] == 0
+        assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
+        (mine,) = [one for one in directory["topics"] if one["name"] == topic]
+        sizes = {
+            one["partition_index"]: (one["partition_size"], one["offset_lag"], one["is_future_key"])
+            for one in mine["partitions"]
+        }
+        assert sizes[0] == (0, 0, False)
+        segment = Path(directory["log_dir"]) / f"{topic}-1" / "00000000000000000000.log"
+        assert sizes[1] == (segment.stat().st_size, 0, False)
 
 
 def test_an_election_that_changes_nothing_says_so(admin: AdminClient, topic: str) -> None:

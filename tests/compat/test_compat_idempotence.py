@@ -48,7 +48,7 @@ def test_a_producer_goes_on_with_a_topic_made_anew(broker: BrokerProcess, topic:
     assert producer.send(topic, b"old", partition=0).get(30).offset == 0
     client.delete_topics([topic])
     eventually(lambda: topic not in client.list_topics())
-    client.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    client.create_topics({topic: {"num_partitions": 1, "replication_factor": -1}}, wait_for_metadata=True)
     client.close()
     assert producer.send(topic, b"new", partition=0).get(30).offset == 0
     producer.close()

@@ -28,19 +28,23 @@ def at(broker: BrokerProcess) -> tuple[str, str]:
 
 
 def test_topics_are_created_described_altered_listed_and_deleted(
-    java: Java, at: tuple[str, str], unique: Callable[[str], str]
+    java: Java, at: tuple[str, str], broker_ids: list[int], unique: Callable[[str], str]
 ) -> None:
-    name = unique("tool")
-    settings = ("--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=5000")
+    name, replicas = unique("tool"), len(broker_ids)
+    settings = ("--partitions", "2", "--replication-factor", str(replicas), "--config", "retention.ms=5000")
     created = java("TopicCommand", *at, "--create", "--topic", name, *settings).check()
     assert f"Created topic {name}." in created.out
     eventually(lambda: name in java("TopicCommand", *at, "--list").check().lines)
     described = java("TopicCommand", *at, "--describe", "--topic", name).check()
-    assert re.search(rf"Topic: {name}\s+TopicId: \S+\s+PartitionCount: 2\s+ReplicationFactor: 1", described.out)
+    assert re.search(
+        rf"Topic: {name}\s+TopicId: \S+\s+PartitionCount: 2\s+ReplicationFactor: {replicas}", described.out
+    )
     assert "retention.ms=5000" in described.out
-    assert [
-        int(p) for p in re.findall(r"Partition: (\d+)\s+Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described.out)
-    ] == [0, 1]
+    row = r"Partition: (\d+)\s+Leader: \d+\s+Replicas: ([\d,]+)\s+Isr: ([\d,]+)"
+    for partition, (number, *lists) in enumerate(re.findall(row, described.out)):
+        assert int(number) == partition
+        assert [sorted(map(int, one.split(","))) for one in lists] == [broker_ids, broker_ids]
+    assert len(re.findall(row, described.out)) == 2
     java("TopicCommand", *at, "--alter", "--topic", name, "--partitions", "5").check()
     eventually(lambda: "PartitionCount: 5" in java("TopicCommand", *at, "--describe", "--topic", name).check().out)
     again = java("TopicCommand", *at, "--create", "--topic", name)
@@ -218,7 +222,8 @@ def test_the_cluster_tool_knows_the_cluster(java: Java, at: tuple[str, str], bro
     shown = java("ClusterTool", "cluster-id", *at).check().out
     assert re.search(r"Cluster ID: \S{16,}", shown)
     endpoints = java("ClusterTool", "list-endpoints", *at).check().out
-    assert re.search(rf"\b{re.escape(broker.host)}\s+{broker.port}\b", endpoints)
+    for port in broker.data_dirs:
+        assert re.search(rf"\b{re.escape(broker.host)}\s+{port}\b", endpoints)
 
 
 def test_a_preferred_election_is_run_by_the_tool(java: Java, at: tuple[str, str], topic: str) -> None:

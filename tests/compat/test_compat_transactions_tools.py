@@ -36,15 +36,16 @@ def test_a_java_producer_transacts(
 
 
 def test_the_transactions_tool_lists_and_describes(
-    java: Java, broker: BrokerProcess, topic: str, transactional_id: str, broker_id: str
+    java: Java, broker: BrokerProcess, topic: str, transactional_id: str, broker_ids: list[int]
 ) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     java(TRANSACT, broker.bootstrap, transactional_id, topic, "1", "5", "commit").check()
-    row = rf"{transactional_id}\s+{broker_id}\s+(\d+)\s+CompleteCommit"
+    row = rf"{transactional_id}\s+(\d+)\s+(\d+)\s+CompleteCommit"
     listed = eventually(lambda: re.search(row, java(COMMAND, *at, "list").check().out))
-    producer_id = listed.group(1)
+    coordinator, producer_id = listed.groups()
+    assert int(coordinator) in broker_ids
     described = java(COMMAND, *at, "describe", "--transactional-id", transactional_id).check().out
-    assert re.search(rf"{broker_id}\s+{transactional_id}\s+{producer_id}\s+\d+\s+CompleteCommit\s+60000", described)
+    assert re.search(rf"{coordinator}\s+{transactional_id}\s+{producer_id}\s+\d+\s+CompleteCommit\s+60000", described)
     producers = java(COMMAND, *at, "describe-producers", "--topic", topic, "--partition", "0").check().out
     assert re.search(rf"{producer_id}\s+\d+\s+\d+\s+(-?\d+)\s+\d+\s+None", producers), producers
 

@@ -17,6 +17,7 @@ import scripts_administration
 import scripts_cluster
 import scripts_groups
 import scripts_records
+from bench.systems.cluster import TidelogCluster
 from bench.systems.process import BrokerProcess
 from wiretap import Wire
 
@@ -32,6 +33,8 @@ SCRIPTS = (
 @pytest.fixture(scope="module")
 def fresh(system: type[BrokerProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that no other test has touched: the scripts name their topics and groups themselves."""
+    if system is TidelogCluster:
+        pytest.skip("the answers that were kept are those of a single broker, which leads every partition")
     with system(tmp_path_factory.mktemp("differential"), {"group.initial.rebalance.delay.ms": "0"}) as running:
         yield running
 

@@ -196,3 +196,14 @@ def test_the_file_that_comes_with_kafka_3_starts_a_broker_on_its_zookeeper() -> 
     assert refusal(texts) is None
     settings = zookeeper_settings(BrokerConfig.of(texts))
     assert settings is not None and (str(settings), settings.connection_timeout_ms) == ("localhost:2181", 18000)
+
+
+def test_a_lag_in_messages_is_refused_with_the_reason_wherever_it_is_set() -> None:
+    told = refusal({"replica.lag.max.messages": "4000"})
+    assert told is not None and "a burst of messages took healthy followers out of the ISR" in told
+    assert "server.properties:1" in told and "replica.lag.time.max.ms" in told
+    environ = {"KAFKA_REPLICA_LAG_MAX_MESSAGES": "4000"}
+    assert "KAFKA_REPLICA_LAG_MAX_MESSAGES" in (refusal({}, environ=environ) or "")
+    with pytest.raises(ConfigError, match=r"there is no replica\.lag\.max\.messages") as caught:
+        load(flags=["replica.lag.max.messages=4000"])
+    assert caught.value.hint is not None and "replica.lag.time.max.ms" in caught.value.hint

@@ -6,6 +6,7 @@ import pytest
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.errors import ConfigError
+from tidelog.config.sources import load
 from tidelog.config.zookeeper_settings import ZooKeeperSettings, zookeeper_settings
 
 
@@ -17,6 +18,11 @@ def connected(text: str) -> ZooKeeperSettings:
     settings = settings_of(zookeeper_connect=text)
     assert settings is not None
     return settings
+
+
+def test_the_environment_names_the_servers() -> None:
+    config = BrokerConfig(load(environ={"KAFKA_ZOOKEEPER_CONNECT": "zk:2181/kafka"}))
+    assert str(zookeeper_settings(config)) == "zk:2181/kafka"
 
 
 def test_without_a_server_there_are_no_settings() -> None:

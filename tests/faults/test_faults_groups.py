@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.systems.kafka import ApacheKafka
+from bench.systems.judged import JUDGED
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
 from groups_chaos import BROKER_CONFIG, Arena
 from groups_oracle import tenures, violations
 from groups_variants import VARIANTS
@@ -21,7 +20,7 @@ RAGE_S = 14
 
 @pytest.fixture
 def judged(request: pytest.FixtureRequest) -> type[BrokerProcess]:
-    return ApacheKafka if request.config.getoption("--broker") == "kafka" else Tidelog
+    return JUDGED[request.config.getoption("--broker")]
 
 
 @pytest.mark.slow

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.systems.kafka import ApacheKafka
+from bench.systems.judged import JUDGED
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
 from confluent_kafka import KafkaError
 from groups_chaos import BROKER_CONFIG, PARTITIONS, PASSING, SESSION_TIMEOUT_MS, Arena, Group, Plan, eventually
 from groups_oracle import errors_of, refused_commits, violations
@@ -28,7 +27,7 @@ MOVED_ON = {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, Kaf
 
 @pytest.fixture
 def judged(request: pytest.FixtureRequest) -> type[BrokerProcess]:
-    return ApacheKafka if request.config.getoption("--broker") == "kafka" else Tidelog
+    return JUDGED[request.config.getoption("--broker")]
 
 
 def state(broker: BrokerProcess, group: Group) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """Brokers and a Spark session for the pipeline's tests.
 
-The broker is Tidelog, or with `--broker=kafka` an Apache Kafka 4.3.0: what the pipeline does it does on both.
+The broker is Tidelog, with `--broker=cluster` three of them, or with `--broker=kafka` an Apache Kafka 4.3.0: what the
+pipeline does it does on all.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from bench.systems.judged import JUDGED
 from bench.systems.kafka import ApacheKafka
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
 
 from tidelog.client import Client
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from tidelog.testing.broker import RunningBroker
 
-SYSTEMS: dict[str, type[BrokerProcess]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 FAST_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
 
 _numbers = itertools.count()
@@ -33,7 +33,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests of a worker; each works on topics of its own."""
-    system = SYSTEMS[request.config.getoption("--broker")]
+    system = JUDGED[request.config.getoption("--broker")]
     with system(tmp_path_factory.mktemp("broker"), FAST_GROUPS) as running:
         yield running
 

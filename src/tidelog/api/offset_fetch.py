@@ -9,18 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidelog.api.grouping import decide
+from tidelog.api.tickets import GatheringTicket
 from tidelog.group.offset_store import CommittedOffset
-from tidelog.group.outcomes import FetchedTopic
+from tidelog.group.outcomes import FetchedTopic, OffsetsFetched
 from tidelog.group.requests import OffsetFetch, WantedOffsets, WantedTopic
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tidelog.api.request import Request
-    from tidelog.group.outcomes import GroupOffsets, OffsetsFetched
+    from tidelog.group.outcomes import GroupOffsets
 
     Answer = messages.OffsetFetchResponse.OffsetFetchResponseTopics
 
@@ -42,7 +43,29 @@ def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
                 group.topics.extend(unknown.get(group.group_id, ()))
         return response
 
-    decide(request, request.doors.groups.room.offset_fetch, wanted, answer_all)
+    groups = request.doors.groups
+    parts: dict[int, list[WantedOffsets]] = {}
+    for group in wanted.groups:
+        parts.setdefault(groups.room.partition_for(group.group_id), []).append(group)
+    if len(parts) <= 1:
+        decide(request, groups.room.offset_fetch, wanted, answer_all)
+        return
+    # Each partition's answer waits until what it tells of is replicated there.
+    ticket: GatheringTicket[OffsetsFetched] = GatheringTicket(
+        request, lambda outcomes: answer_all(_in_order(wanted.groups, outcomes), request.version)
+    )
+    ticket.missing = len(parts)
+    for some in parts.values():
+        groups.carry_out(groups.room.offset_fetch(ticket, OffsetFetch(some, wanted.require_stable), *groups.now()))
+
+
+def _in_order(wanted: Iterable[WantedOffsets], outcomes: Iterable[OffsetsFetched]) -> OffsetsFetched:
+    """As they were asked for; a group that was asked for twice is there twice."""
+    found: dict[str, list[GroupOffsets]] = {}
+    for outcome in outcomes:
+        for group in outcome.groups:
+            found.setdefault(group.group_id, []).append(group)
+    return OffsetsFetched([found[group.group_id].pop(0) for group in wanted])
 
 
 def asked(body: messages.OffsetFetchRequest, version: int) -> OffsetFetch:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.cluster_moves import balance, decommission, elect, reassign
 from tidelog.cli.cluster_up import up
 from tidelog.cli.options import connected, examples, noun, output_option
 from tidelog.cli.output import Column, Row, show_fields, show_one, show_table, size
@@ -28,7 +29,7 @@ command.add_command(up)
 @output_option()
 @connected
 def describe(client: Client, output: str) -> None:
-    """Show the brokers, the controller, and under-replicated or offline partitions."""
+    """Show the brokers, the controller, and partitions that are under-replicated, offline, moving or led by others."""
     cluster = client.admin.describe_cluster()
     topics = client.describe().topics
     partitions = [(topic.name, p) for topic in topics.values() for p in topic.partitions.values()]
@@ -53,6 +54,8 @@ def describe(client: Client, output: str) -> None:
         "partitions": len(partitions),
         "under_replicated": [f"{name}-{p.partition}" for name, p in partitions if p.under_replicated],
         "offline": [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0],
+        "not_preferred": [f"{name}-{p.partition}" for name, p in partitions if 0 <= p.leader != p.replicas[0]],
+        "moving": _moving(client),
     }
 
     def people() -> None:
@@ -64,6 +67,8 @@ def describe(client: Client, output: str) -> None:
                 ("Partitions", len(partitions)),
                 ("Under-replicated", _health(described["under_replicated"])),
                 ("Offline", _health(described["offline"])),
+                *_unrest("Not led by preferred", described["not_preferred"]),
+                *_unrest("Moving", described["moving"]),
             ]
         )
         click.echo()
@@ -86,11 +91,27 @@ _COLUMNS = [
 
 
 def _health(names: object) -> str:
+    return click.style(_some(names), fg="red") if names else "none"
+
+
+def _unrest(title: str, names: object) -> list[tuple[str, str]]:
+    """What is no failure, and shown only where there is any."""
+    return [(title, click.style(_some(names), fg="yellow"))] if names else []
+
+
+def _some(names: object) -> str:
     assert isinstance(names, list)
-    if not names:
-        return "none"
-    shown = ", ".join(names[:10])
-    return click.style(f"{len(names)}: {shown}{' …' if len(names) > 10 else ''}", fg="red")
+    return f"{len(names)}: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+
+
+def _moving(client: Client) -> list[str]:
+    from tidelog.client.errors import ClientError
+
+    try:
+        return [str(at) for at in sorted(client.admin.reassignments())]
+    except ClientError:
+        # Not every broker that can be asked for the rest knows of moves.
+        return []
 
 
 def _disk(client: Client, broker_id: int, fenced: bool) -> Row:
@@ -108,3 +129,7 @@ def _disk(client: Client, broker_id: int, fenced: bool) -> Row:
         "usable_bytes": min((d.usable_bytes for d in directories), default=None),
         "log_dirs": [directory.path for directory in directories],
     }
+
+
+for verb in (balance, reassign, elect, decommission):
+    command.add_command(verb)

@@ -42,6 +42,11 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
+ZOOKEEPER: Final = "zookeeper.connect"
+#: so many are asked for their settings, one by one
+MOST_TOPICS: Final = 200
+
+
 @click.command(
     context_settings=dict(CONTEXT),
     epilog=examples(
@@ -59,12 +64,24 @@ class Finding(NamedTuple):
     show_default=True,
     help="Data directory of a broker on this machine; may be repeated.",
 )
+@click.option(
+    "--zookeeper",
+    envvar="KAFKA_ZOOKEEPER_CONNECT",
+    metavar="HOST:PORT[/CHROOT]",
+    help="Check this ZooKeeper, too.  [env: KAFKA_ZOOKEEPER_CONNECT]",
+)
 @click.option("--deep", is_flag=True, help="Read and check every record batch in the data directory.")
 @output_option("table", "json", "yaml")
 @broker_options
 @click.pass_context
 def command(
-    ctx: click.Context, data_dirs: tuple[str, ...], deep: bool, output: str, bootstrap: str, timeout: float
+    ctx: click.Context,
+    data_dirs: tuple[str, ...],
+    zookeeper: str | None,
+    deep: bool,
+    output: str,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
     """Check this machine, a data directory and a broker, and suggest what to do.
 
@@ -76,6 +93,8 @@ def command(
     from tidelog.cli.error_messages import FAILED, UNREACHABLE
 
     findings = list(check_machine(data_dirs))
+    if zookeeper is not None:
+        findings += check_zookeeper(zookeeper)
     about_data = [finding for each in data_dirs for finding in check_data_directory(each, deep, data_dirs)]
     findings += about_data
     reached, about_cluster = check_cluster(bootstrap, min(timeout, 10.0))
@@ -218,7 +237,7 @@ def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Finding]
             advice = "start one with `tidelog serve`" if local else error.hint
             return False, [Finding(BAD, "broker", str(error), advice)]
         findings = [Finding(OK, "broker", f"reached at {bootstrap}, cluster {described.cluster_id}")]
-        for check in (_versions, _addresses, _controller, _partitions, _disks, _settings, _clock):
+        for check in (_versions, _addresses, _controller, _partitions, _replication, _disks, _settings, _clock):
             try:
                 findings += check(client, described)
             except ClientError as error:
@@ -268,6 +287,71 @@ def _partitions(_: Client, described: ClusterInfo) -> Iterator[Finding]:
         yield Finding(BAD, "partitions", shown, "`tidelog cluster describe` shows which brokers are down or slow")
     if not offline and not behind:
         yield Finding(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
+
+
+def _replication(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+    """RF = min.insync.replicas + 1 or more: then a broker can be down, and acks=all means several replicas."""
+    if len(described.nodes) < 2 or not described.topics:
+        return
+    found: dict[str, list[str]] = {}
+    for name, topic in sorted(described.topics.items())[:MOST_TOPICS]:
+        replicas = min(len(p.replicas) for p in topic.partitions.values())
+        entries = client.admin.describe_configs("topic", name, ["min.insync.replicas"])
+        needed = int(next((entry.value for entry in entries if entry.value), None) or 1)
+        if (what := _weakness(replicas, needed)) is not None:
+            found.setdefault(what, []).append(name)
+    for what, (state, advice) in _WEAKNESSES.items():
+        if names := found.get(what):
+            shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+            yield Finding(state, "replication", f"{what}: {shown}", advice)
+    if not found:
+        yield Finding(OK, "replication", "all topics have more replicas than min.insync.replicas")
+
+
+def _weakness(replicas: int, needed: int) -> str | None:
+    if replicas == 1:
+        return _SINGLE
+    if needed >= replicas:
+        return _SHORT if needed > replicas else _TIGHT
+    return _WEAK if needed == 1 and replicas > 2 else None
+
+
+_SHORT: Final = "fewer replicas than min.insync.replicas, so that acks=all always fails"
+_TIGHT: Final = "as many replicas as min.insync.replicas, so that acks=all fails when one broker is down"
+_SINGLE: Final = "only one replica, which is away while its broker is down"
+_WEAK: Final = "three replicas or more, but acks=all may mean a single one"
+_MORE: Final = "use min.insync.replicas + 1 replicas or more: `tidelog cluster reassign TOPIC --replication-factor N`"
+_WEAKNESSES: Final = {
+    _SHORT: (BAD, _MORE),
+    _TIGHT: (NOTE, _MORE),
+    _SINGLE: (NOTE, _MORE),
+    _WEAK: (NOTE, "`tidelog config set topic TOPIC min.insync.replicas=2` keeps acknowledged records on two brokers"),
+}
+
+
+def check_zookeeper(connect: str) -> Iterator[Finding]:
+    """Whether the servers of a `zookeeper.connect` answer."""
+    import socket
+
+    from tidelog.config.errors import ConfigError
+    from tidelog.config.zookeeper_settings import parse_connect
+    from tidelog.metadata.zookeeper_server import mode_of
+
+    try:
+        servers, _ = parse_connect(connect)
+    except ConfigError as error:
+        yield Finding(BAD, ZOOKEEPER, str(error), error.hint)
+        return
+    for host, port in servers:
+        try:
+            socket.create_connection((host, port), 3).close()
+        except OSError as error:
+            why = f"{host}:{port} cannot be reached: {error.strerror or error}"
+            yield Finding(BAD, ZOOKEEPER, why, "start it, or correct zookeeper.connect")
+            continue
+        yield Finding(OK, ZOOKEEPER, f"{host}:{port} answers ({mode_of(host, port) or 'its mode is not told'})")
+    if len(servers) == 2:
+        yield Finding(NOTE, ZOOKEEPER, "two servers need each other: neither may fail", "run one, or three")
 
 
 def _disks(client: Client, described: ClusterInfo) -> Iterator[Finding]:

@@ -75,6 +75,14 @@ class DescribedCluster(NamedTuple):
     fenced: list[int]
 
 
+class OngoingMove(NamedTuple):
+    """A move of replicas under way: all replicas, old and new, and which of them come and go."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
 class ReplicaSize(NamedTuple):
     topic: str
     partition: int
@@ -362,6 +370,56 @@ class Admin:
         outcome = self._cluster.retrying(attempt)
         self._cluster.forget()
         return outcome
+
+    # --- moving replicas ----------------------------------------------------------------------------
+
+    def reassign(self, plan: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, ClientError | None]:
+        """Begins to move replicas to the brokers named, the preferred leader first; None cancels a move under way.
+
+        What is given back tells of each partition why it cannot be, or None. `reassignments` tells when it is done.
+        """
+        request = messages.AlterPartitionReassignmentsRequest
+        by_topic: dict[str, list[messages.AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
+        for (topic, partition), replicas in plan.items():
+            wanted = None if replicas is None else list(replicas)
+            entry = request.ReassignablePartition(partition_index=partition, replicas=wanted)
+            by_topic.setdefault(topic, []).append(entry)
+        topics = [request.ReassignableTopic(name=name, partitions=entries) for name, entries in by_topic.items()]
+        message = request(timeout_ms=self._timeout_ms, topics=topics)
+
+        def attempt() -> dict[TopicPartition, ClientError | None]:
+            answer = self._cluster.controller().call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, message)
+            check(answer.error_code, "moving replicas", answer.error_message)
+            return {
+                TopicPartition(topic.name, result.partition_index): error_for(
+                    result.error_code, f"moving replicas of {topic.name}-{result.partition_index}", result.error_message
+                )
+                if result.error_code
+                else None
+                for topic in answer.responses
+                for result in topic.partitions
+            }
+
+        outcome = self._cluster.retrying(attempt)
+        self._cluster.forget()
+        return outcome
+
+    def reassignments(self) -> dict[TopicPartition, OngoingMove]:
+        """The moves of replicas under way."""
+        message = messages.ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
+
+        def attempt() -> dict[TopicPartition, OngoingMove]:
+            answer = self._cluster.controller().call(ApiKey.LIST_PARTITION_REASSIGNMENTS, message)
+            check(answer.error_code, "the moves of replicas", answer.error_message)
+            return {
+                TopicPartition(topic.name, p.partition_index): OngoingMove(
+                    p.replicas, p.adding_replicas, p.removing_replicas
+                )
+                for topic in answer.topics
+                for p in topic.partitions
+            }
+
+        return self._cluster.retrying(attempt)
 
 
 def _raise_first(results: Iterable[tuple[int, str, str | None]]) -> None:

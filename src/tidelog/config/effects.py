@@ -27,7 +27,7 @@ REASONS: Final = {
     "authentication": "clients do not authenticate",
     "buffers": "buffers have fixed sizes",
     "checkpoints": "log.flush.offset.checkpoint.interval.ms applies to log start offsets as well",
-    "cluster": "a broker works alone, without replicas or other brokers",
+    "cluster": "requests between brokers have fixed versions and timeouts",
     "codec": "offsets are stored uncompressed",
     "kraft": "there is no KRaft quorum; a broker keeps its own metadata",
     "linger": "all waiting writes are written in one batch",
@@ -54,6 +54,13 @@ POLICY: Final = "a policy plug-in, but plug-ins are not loaded"
 CLUSTER: Final = "a KRaft quorum, but clusters are kept on ZooKeeper"
 TIERING: Final = "tiered storage, but records are kept only on this broker's disks"
 LISTENER: Final = "a setting for one listener that exists only for the whole broker"
+LAG: Final = "a limit on the messages that a follower may lag behind, which Kafka has not had since 0.9"
+LAG_ADVICE: Final = (
+    "Kafka removed replica.lag.max.messages because a burst of messages took healthy followers out of the ISR. "
+    "Remove it: replica.lag.time.max.ms sets how long a follower may lag"
+)
+#: what Kafka has no more, and this broker never had -> what to do about it
+GONE: Final = {"replica.lag.max.messages": LAG_ADVICE}
 ASKED: Final = {
     "transport": TRANSPORT,
     "rights": RIGHTS,

@@ -23,7 +23,7 @@ from tidelog.config.definitions import (
     broker_key,
     same_setting,
 )
-from tidelog.config.effects import told_without_effect, without_effect
+from tidelog.config.effects import GONE, told_without_effect, without_effect
 from tidelog.config.errors import ConfigError, meant, unknown_key
 from tidelog.config.properties import parse_properties
 from tidelog.config.units import plain_number
@@ -161,6 +161,8 @@ def read_flags(flags: Iterable[str]) -> list[Setting]:
         where = f"-X {name}"
         if not equals or not name:
             raise ConfigError("write settings as key=value", where=f"-X {flag}", hint="for example -X num.partitions=3")
+        if name in GONE:
+            raise ConfigError(f"there is no {name}", name=name, where=where, hint=GONE[name])
         if broker_key(name) is None:
             raise unknown_key(name, _candidates(name)).at(where)
         settings[name] = Setting(name, text, FLAG, where)

@@ -19,7 +19,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.config.definitions import BROKER_KEYS, LISTENER_LIMITS, LISTENER_PREFIX, REFUSED, broker_key
-from tidelog.config.effects import ASKED, CLUSTER, LISTENER, RIGHTS, TIERING, TRANSPORT, asks_for_nothing
+from tidelog.config.effects import (
+    ASKED,
+    CLUSTER,
+    LAG,
+    LAG_ADVICE,
+    LISTENER,
+    RIGHTS,
+    TIERING,
+    TRANSPORT,
+    asks_for_nothing,
+)
 from tidelog.config.errors import ConfigError
 from tidelog.config.sources import Setting
 from tidelog.config.values import split_list
@@ -37,6 +47,7 @@ _STRANGERS: Final = {
     "authorizer.": RIGHTS,
     "super.users": RIGHTS,
     "allow.everyone.if.no.acl.found": RIGHTS,
+    "replica.lag.max.messages": LAG,
 }
 #: values of such names that ask for nothing
 _NOTHING: Final = {"allow.everyone.if.no.acl.found": "true", "security.protocol": "PLAINTEXT"}
@@ -49,6 +60,7 @@ _ADVICE: Final = {
     TRANSPORT: "TLS, SASL and ACLs are not supported yet. Remove these settings to run without them, on 127.0.0.1 "
     "or in a trusted network",
     CLUSTER: "KRaft quorums are not supported. Remove these settings, and set zookeeper.connect to run several brokers",
+    LAG: LAG_ADVICE,
     TIERING: "Tiered storage is not supported. Remove these settings to keep all data in log.dirs",
     LISTENER: f"A listener can have its own {' and '.join(LISTENER_LIMITS)}. Set anything else for the whole "
     "broker, without listener.name.<listener>., or remove it",

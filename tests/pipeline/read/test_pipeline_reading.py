@@ -10,9 +10,8 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from bench.systems.kafka import ApacheKafka
+from bench.systems.judged import JUDGED
 from bench.systems.process import BrokerProcess
-from bench.systems.tidelog import Tidelog
 from confluent_kafka import Producer
 
 from tidelog.client import Client
@@ -33,8 +32,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Ours, or with `--broker=kafka` an Apache Kafka: the pipeline reads from either."""
-    system = ApacheKafka if request.config.getoption("--broker") == "kafka" else Tidelog
+    """One of ours, three (`--broker=cluster`), or an Apache Kafka (`--broker=kafka`): the pipeline reads from any."""
+    system = JUDGED[request.config.getoption("--broker")]
     with system(tmp_path_factory.mktemp("broker")) as running:
         yield running
 

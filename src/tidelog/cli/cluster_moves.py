@@ -1,0 +1,350 @@
+"""`tidelog cluster balance | reassign | decommission | elect`: what brokers hold and lead, changed by a plan.
+
+Each shows its plan first, and asks before it moves anything; --dry-run only shows it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.cli.complete import complete_topic
+from tidelog.cli.options import (
+    confirm,
+    connected,
+    dry_run_option,
+    examples,
+    output_option,
+    partitions_option,
+    topic_of,
+    yes_option,
+)
+from tidelog.cli.output import Column, plural, show, show_json, tell
+from tidelog.wire.partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client import Client
+    from tidelog.client.cluster import PartitionInfo
+    from tidelog.client.replica_plans import Assignment
+
+
+def _rate(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    from tidelog.config.units import size_bytes
+
+    if text is None:
+        return None
+    try:
+        rate = int(text) if text.isdigit() else int(size_bytes(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if rate < 1:
+        raise click.BadParameter("nothing would ever arrive: use 1MB, for instance")
+    return rate
+
+
+throttle_option = click.option(
+    "--throttle", callback=_rate, metavar="BYTES", help="Most bytes a second for each broker to copy, such as 50MB."
+)
+
+
+@click.command(
+    epilog=examples(
+        "tidelog cluster balance --dry-run",
+        "tidelog cluster balance --yes --throttle 50MB",
+        "tidelog cluster balance --dry-run -o json > plan.json",
+    )
+)
+@throttle_option
+@dry_run_option
+@yes_option
+@output_option("table", "json")
+@connected
+def balance(client: Client, throttle: int | None, dry_run: bool, yes: bool, output: str) -> None:
+    """Spread replicas and leaders evenly over brokers and racks.
+
+    PlannedMoves as little as possible: replicas go only from brokers that have too many to brokers that have too few.
+    """
+    from tidelog.cli.replica_moves import assignment_of
+    from tidelog.client.replica_plans import balanced
+
+    described = client.describe()
+    before = assignment_of(described)
+    plan = balanced(before, {node.id: node.rack for node in described.nodes.values()})
+    _begin(client, before, plan, throttle, dry_run, yes, output)
+
+
+@click.command(
+    epilog=examples("tidelog cluster decommission 3 --dry-run", "tidelog cluster decommission 3 --throttle 50MB --yes")
+)
+@click.argument("brokers", type=int, nargs=-1, required=True, metavar="BROKER...")
+@throttle_option
+@dry_run_option
+@yes_option
+@output_option("table", "json")
+@connected
+def decommission(
+    client: Client, brokers: tuple[int, ...], throttle: int | None, dry_run: bool, yes: bool, output: str
+) -> None:
+    """Move everything off brokers, so that they can be switched off.
+
+    It works for brokers that are down, too, as long as other replicas are in sync. New topics may still be placed on a
+    broker that runs: stop it when this is done.
+    """
+    from tidelog.cli.replica_moves import assignment_of
+    from tidelog.client.errors import NotFound
+    from tidelog.client.replica_plans import without
+
+    described = client.describe()
+    before = assignment_of(described)
+    known = described.nodes.keys() | {broker for replicas in before.values() for broker in replicas}
+    for broker in brokers:
+        if broker not in known:
+            raise NotFound(f"there is no broker {broker}", hint="`tidelog cluster describe` shows all of them")
+    plan = without(before, {node.id: node.rack for node in described.nodes.values()}, brokers)
+    _begin(client, before, plan, throttle, dry_run, yes, output)
+
+
+@click.command(
+    epilog=examples(
+        "tidelog cluster reassign",
+        "tidelog cluster reassign orders --replicas 1,2,3",
+        "tidelog cluster reassign orders payments --replication-factor 3 --yes",
+        "tidelog cluster reassign --plan plan.json --throttle 50MB",
+        "tidelog cluster reassign --cancel --yes",
+    )
+)
+@click.argument("topics", nargs=-1, shell_complete=complete_topic)
+@click.option("--plan", "plan_file", type=click.File("r"), metavar="FILE", help="A plan in Kafka's JSON format.")
+@click.option("--replicas", metavar="IDS", help="Brokers for every partition, the preferred leader first: 1,2,3.")
+@click.option("--replication-factor", type=click.IntRange(1), metavar="N", help="Add or remove replicas.")
+@click.option("--cancel", is_flag=True, help="End moves under way, of TOPICS or all, and remove throttles.")
+@partitions_option
+@throttle_option
+@dry_run_option
+@yes_option
+@output_option("table", "json")
+@connected
+def reassign(
+    client: Client,
+    topics: tuple[str, ...],
+    plan_file: Any,
+    replicas: str | None,
+    replication_factor: int | None,
+    cancel: bool,
+    partitions: list[int] | None,
+    throttle: int | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Move replicas of TOPICS to other brokers, or change their number. Without arguments, show the moves under way."""
+    from tidelog.cli.replica_moves import assignment_of
+
+    ways = [plan_file is not None, replicas is not None, replication_factor is not None, cancel]
+    if sum(ways) > 1:
+        raise click.UsageError("Use only one of --plan, --replicas, --replication-factor and --cancel.")
+    if cancel:
+        _cancel(client, topics, dry_run, yes, output)
+        return
+    if not any(ways):
+        if topics:
+            raise click.UsageError("Say where to: --replicas 1,2,3 or --replication-factor 3.")
+        _show_moves(client, output)
+        return
+    before = assignment_of(client.describe())
+    if plan_file is not None:
+        plan = _read_plan(plan_file)
+    else:
+        plan = _planned(client, before, topics, partitions, replicas, replication_factor)
+    changes = {at: to for at, to in plan.items() if before.get(at) != to}
+    _begin(client, before, changes, throttle, dry_run, yes, output)
+
+
+def _planned(
+    client: Client,
+    before: Assignment,
+    topics: tuple[str, ...],
+    partitions: list[int] | None,
+    replicas: str | None,
+    replication_factor: int | None,
+) -> Assignment:
+    from tidelog.client.replica_plans import with_factor
+
+    if not topics:
+        raise click.UsageError("Name the topics whose replicas are to move.")
+    for topic in topics:
+        topic_of(client, topic)
+    chosen = [at for at in before if at.topic in topics and (partitions is None or at.partition in partitions)]
+    if replicas is None:
+        assert replication_factor is not None
+        racks = {node.id: node.rack for node in client.describe([]).nodes.values()}
+        return with_factor(before, racks, chosen, replication_factor)
+    try:
+        brokers = tuple(int(text) for text in replicas.split(","))
+    except ValueError:
+        raise click.UsageError(f"{replicas!r} is not a list of brokers: use 1,2,3.") from None
+    return dict.fromkeys(chosen, brokers)
+
+
+def _read_plan(file: Any) -> Assignment:
+    from tidelog.client.errors import Refused
+    from tidelog.client.replica_plans import from_json
+
+    try:
+        return from_json(json.load(file))
+    except json.JSONDecodeError as error:
+        raise Refused(f"{file.name} is not JSON: {error}") from None
+
+
+def _begin(
+    client: Client, before: Assignment, plan: Assignment, throttle: int | None, dry_run: bool, yes: bool, output: str
+) -> None:
+    """Shows the plan, and carries it out where that is wanted."""
+    from tidelog.cli.error_messages import FAILED
+    from tidelog.cli.replica_moves import PlannedMoves, as_rows, outcome_of, show_plan, summary
+    from tidelog.client.replica_plans import to_json
+
+    rows = as_rows(before, plan)
+    if not plan:
+        if output == "json":
+            show_json(outcome_of(rows, None) | {"done": True, **to_json(plan)})
+        else:
+            tell("nothing to move: everything is as planned already")
+        return
+    if output != "json":
+        show_plan(rows)
+        tell(summary(before, plan))
+    if dry_run:
+        if output == "json":
+            # A file with this is a plan for `reassign --plan`, and for Kafka's own tool.
+            show_json({**outcome_of(rows, None), **to_json(plan)})
+        return
+    confirm(f"Move {plural(len(plan), 'partition')}?", yes)
+    moves = PlannedMoves(client, before, plan, throttle)
+    moves.carry_out()
+    if output == "json":
+        show_json({**outcome_of(rows, moves), **to_json(plan)})
+    else:
+        tell(f"{plural(len(plan) - len(moves.failed), 'partition')} moved")
+    if moves.failed:
+        click.get_current_context().exit(FAILED)
+
+
+def _show_moves(client: Client, output: str) -> None:
+    rows = [
+        {"topic": at.topic, "partition": at.partition, **move._asdict()}
+        for at, move in sorted(client.admin.reassignments().items())
+    ]
+    if not rows and output != "json":
+        tell("no moves under way")
+        return
+    columns = [
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", right=True),
+        Column("REPLICAS", "replicas"),
+        Column("ADDING", "adding"),
+        Column("REMOVING", "removing"),
+    ]
+    show(rows, columns, output)
+
+
+def _cancel(client: Client, topics: tuple[str, ...], dry_run: bool, yes: bool, output: str) -> None:
+    from tidelog.cli.error_messages import FAILED
+    from tidelog.cli.output import warn
+    from tidelog.cli.replica_moves import unthrottle
+
+    moves = {at: move for at, move in client.admin.reassignments().items() if not topics or at.topic in topics}
+    cancelled = [str(at) for at in sorted(moves)]
+    if output != "json":
+        tell(f"moves to cancel: {', '.join(cancelled) or 'none'}")
+    failed = []
+    if moves and not dry_run:
+        confirm(f"Cancel {plural(len(moves), 'move')}?", yes)
+        outcome = client.admin.reassign(dict.fromkeys(moves))
+        failed = [str(error) for error in outcome.values() if error is not None]
+        for text in failed:
+            warn(text)
+        unthrottle(client, moves, {broker for move in moves.values() for broker in move.replicas})
+    if output == "json":
+        show_json({"done": not dry_run and not failed, "cancelled": cancelled, "errors": failed})
+    elif moves and not dry_run:
+        tell(f"{plural(len(moves) - len(failed), 'move')} cancelled")
+    if failed:
+        click.get_current_context().exit(FAILED)
+
+
+@click.command(
+    epilog=examples(
+        "tidelog cluster elect --dry-run",
+        "tidelog cluster elect orders",
+        "tidelog cluster elect orders --partition 2 --unclean",
+    )
+)
+@click.argument("topics", nargs=-1, shell_complete=complete_topic)
+@click.option(
+    "--unclean", is_flag=True, help="Let a replica lead that is not in sync, where no other is left. Records are lost."
+)
+@partitions_option
+@dry_run_option
+@yes_option
+@output_option("table", "json")
+@connected
+def elect(
+    client: Client,
+    topics: tuple[str, ...],
+    unclean: bool,
+    partitions: list[int] | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Make the preferred replicas lead again, of TOPICS or of all.
+
+    With --unclean, partitions without a leader get one that may lack records, and those are lost.
+    """
+    from tidelog.cli.error_messages import FAILED
+    from tidelog.cli.output import show_table, warn
+
+    for topic in topics:
+        topic_of(client, topic)
+    wanted: dict[TopicPartition, PartitionInfo] = {
+        TopicPartition(topic.name, p.partition): p
+        for topic in client.describe(topics or None).topics.values()
+        for p in topic.partitions.values()
+        if (partitions is None or p.partition in partitions) and _needs_election(p, unclean)
+    }
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "leader": p.leader if p.leader >= 0 else None,
+            "preferred": p.replicas[0],
+            "isr": p.isr,
+        }
+        for at, p in sorted(wanted.items())
+    ]
+    if output != "json" and rows:
+        titles = ("topic", "partition", "leader", "preferred", "isr")
+        show_table(rows, [Column(title.upper(), title) for title in titles])
+    errors: list[str] = []
+    if wanted and not dry_run:
+        if unclean:
+            confirm(f"Records may be lost. Elect leaders of {plural(len(wanted), 'partition')}?", yes)
+        outcome = client.admin.elect_leaders(wanted, "unclean" if unclean else "preferred")
+        errors = [str(error) for error in outcome.values() if error is not None]
+    for text in errors:
+        warn(text)
+    if output == "json":
+        show_json({"done": not dry_run and not errors, "elections": rows, "errors": errors})
+    elif not wanted:
+        tell("no partition is without a leader" if unclean else "all preferred replicas lead already")
+    elif not dry_run:
+        tell(f"{plural(len(wanted) - len(errors), 'leader')} elected")
+    if errors:
+        click.get_current_context().exit(FAILED)
+
+
+def _needs_election(partition: PartitionInfo, unclean: bool) -> bool:
+    return partition.leader < 0 if unclean else partition.leader != partition.replicas[0]

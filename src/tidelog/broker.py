@@ -93,7 +93,7 @@ class Broker:
         #: whether the logs that were found were compared with what the cluster assigns
         self._is_judged = is_alone
         self.data = DataPlane(self.cluster, disk, host, random)
-        self.groups = GroupCoordination(config, self.data, host)
+        self.groups = GroupCoordination(config, self.data, host, self.cluster.new_id)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.markers = Markers(config, self.data, self.groups, host)
         delivery = MarkerDelivery(self.cluster, self.markers, peers)
@@ -117,9 +117,7 @@ class Broker:
             if open_store is None:
                 self.cluster.on_session_lost = lambda: self._fail("the session of the metadata store is over")
             else:
-                self.rejoining = Rejoining(
-                    self.cluster, self.voice, self.assignments, open_store, host, self._fail
-                )
+                self.rejoining = Rejoining(self.cluster, self.voice, self.assignments, open_store, host, self._fail)
                 self.cluster.on_session_lost = self.rejoining.session_lost
         self.doors = Doors(
             config=config,

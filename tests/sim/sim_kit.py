@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.sim.client import SimulatedClient
 from tidelog.sim.oracle import Oracle
+from tidelog.sim.simulated_client import SimulatedClient
 from tidelog.sim.world import SimulatedBroker, World
 from tidelog.wire import messages
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.by_name import ByName
@@ -11,7 +11,7 @@ from tidelog.control.model import Topic
 from tidelog.coordinator.coordination import Coordination, name_the_byte
 from tidelog.deciding.decision import Decision
 from tidelog.group.config import GroupConfig
-from tidelog.group.groups import Groups
+from tidelog.group.groups import Groups, random_uuid
 from tidelog.group.topics_image import Topic as GroupTopic
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import OFFSETS_TOPIC
@@ -20,8 +20,8 @@ from tidelog.timer.host import Host
 
 
 class GroupCoordination(Coordination[Decision]):
-    def __init__(self, config: BrokerConfig, data: DataPlane, host: Host) -> None:
-        self.room = Groups(GroupConfig.from_properties(ByName(config)))
+    def __init__(self, config: BrokerConfig, data: DataPlane, host: Host, new_id: Callable[[], bytes]) -> None:
+        self.room = Groups(GroupConfig.from_properties(ByName(config)), lambda: random_uuid(new_id))
         self._config = config
         super().__init__(OFFSETS_TOPIC, self.room, data, host, lambda: config.values.offsets_commit_timeout_ms)
         config.on_change(

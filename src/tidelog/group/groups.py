@@ -70,8 +70,9 @@ from tidelog.wire.errors import ErrorCode
 _E = ErrorCode
 
 
-def random_uuid() -> str:
-    raw = bytearray(os.urandom(16))
+def random_uuid(new_id: Callable[[], bytes] = lambda: os.urandom(16)) -> str:
+    """`new_id` gives 16 bytes by chance."""
+    raw = bytearray(new_id())
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()

@@ -52,7 +52,7 @@ class DataPlane:
     def __init__(self, cluster: ClusterView, disk: Disk, host: Host, random: Random) -> None:
         self._cluster = cluster
         self._host = host
-        self.logs = LogDirs(cluster.config.log_dirs, disk, cluster.log_config)
+        self.logs = LogDirs(cluster.config.log_dirs, disk, cluster.log_config, cluster.new_id)
         self.throttles = Throttles(cluster.config)
         self._reads_in_rack = reads_in_rack(cluster.config.values.replica_selector_class)
         self._cordon()

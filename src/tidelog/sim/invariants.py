@@ -1,13 +1,13 @@
 """What must hold inside the brokers, at every moment: looked at after each step.
 
-    one leader     in a leader epoch only one broker ever leads a partition
-    offsets        log start <= last stable offset <= high watermark <= log end
-    epochs         leader, partition and controller epochs never fall, in the store and on a broker
-    ISR            is a part of the replicas, and has the leader
-    kept           a leader has everything that was acknowledged
-    in sync        every member of the ISR has everything below any replica's high watermark
-    one controller in a controller epoch only one broker ever decides
-    identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
+one leader     in a leader epoch only one broker ever leads a partition
+offsets        log start <= last stable offset <= high watermark <= log end
+epochs         leader, partition and controller epochs never fall, in the store and on a broker
+ISR            is a part of the replicas, and has the leader
+kept           a leader has everything that was acknowledged
+in sync        every member of the ISR has everything below any replica's high watermark
+one controller in a controller epoch only one broker ever decides
+identical      replicas agree on every batch below both high watermarks (looked at now and then, and at the end)
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from random import Random
 from typing import Final
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.client import SimulatedClient
-from tidelog.sim.consumer import Reader
 from tidelog.sim.faults import Fault, Injector, plan_of
 from tidelog.sim.invariants import Invariants
 from tidelog.sim.oracle import Oracle, Place
-from tidelog.sim.producer import IdempotentProducer
+from tidelog.sim.simulated_client import SimulatedClient
+from tidelog.sim.simulated_producer import IdempotentProducer
+from tidelog.sim.simulated_reader import Reader
+from tidelog.sim.trace import Happening, text_of
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
@@ -63,11 +64,15 @@ class Outcome:
     injected: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
-    trace: str = ""
+    happenings: list[Happening] = field(default_factory=list)
 
     @property
     def is_well(self) -> bool:
         return self.violation is None
+
+    @property
+    def trace(self) -> str:
+        return text_of(self.happenings)
 
 
 class Simulation:
@@ -98,7 +103,7 @@ class Simulation:
             Counter() if injector is None else injector.injected + world.network.injected,
             Counter() if injector is None else injector.left_out,
             self.oracle.operations,
-            world.trace.text(),
+            world.trace.happenings,
         )
 
     def _live(self) -> None:

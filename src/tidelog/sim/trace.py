@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.sim.process import TrueTime
@@ -23,6 +24,10 @@ class Trace:
         self.happenings.append(Happening(self._time.now_ms - self._start_ms, who, what))
 
     def text(self, most: int | None = None) -> str:
-        """One line each; the last `most`."""
-        shown = self.happenings if most is None else self.happenings[-most:]
-        return "\n".join(f"{each.at_ms / 1000:9.3f}  {each.who:<10}  {each.what}" for each in shown)
+        """The last `most` happenings."""
+        return text_of(self.happenings if most is None else self.happenings[-most:])
+
+
+def text_of(happenings: Sequence[Happening]) -> str:
+    """One line each: when, to whom, what."""
+    return "\n".join(f"{each.at_ms / 1000:9.3f}  {each.who:<10}  {each.what}" for each in happenings)

@@ -10,3 +10,7 @@ class Violation(Exception):
         super().__init__(f"{promise}: {particulars}")
         self.promise = promise
         self.particulars = particulars
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        """It travels from one process to another."""
+        return Violation, (self.promise, self.particulars)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.client import RETRIABLE, SimulatedClient
 from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
@@ -25,7 +25,7 @@ class Reader(SimulatedClient):
 
     def __init__(self, world: World, oracle: Oracle, name: str, places: Sequence[Place]) -> None:
         super().__init__(world, oracle, name)
-        self.positions = {place: 0 for place in places}
+        self.positions = dict.fromkeys(places, 0)
         #: (leader and its process, high watermark) as last told
         self._told: dict[Place, tuple[tuple[int, int], int]] = {}
         for place in places:
@@ -68,14 +68,14 @@ class Reader(SimulatedClient):
             return
         (topic,) = outcome.message.responses
         (data,) = topic.partitions
-        self.count("fetch", ErrorCode(data.error_code).name)
+        self.count("fetch", ErrorCode.of(data.error_code).name)
         if data.error_code in RETRIABLE:
             self._look(place)
             return
         if data.error_code:
             raise Violation(
                 "forward",
-                f"{self.name} is answered {ErrorCode(data.error_code).name} at offset {self.positions[place]} of "
+                f"{self.name} is answered {ErrorCode.of(data.error_code).name} at offset {self.positions[place]} of "
                 f"{place} by broker {leader}, having read everything below",
             )
         self._take(place, leader, data)

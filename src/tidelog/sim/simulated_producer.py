@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.client import RETRIABLE, SimulatedClient
 from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
@@ -144,7 +144,7 @@ class IdempotentProducer(SimulatedClient):
         (topic,) = outcome.message.responses
         (partition,) = topic.partition_responses
         code = partition.error_code
-        self.count("produce", ErrorCode(code).name)
+        self.count("produce", ErrorCode.of(code).name)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             lane.unacknowledged.remove(batch)
             offset = partition.base_offset if code == ErrorCode.NONE else NO_OFFSET
@@ -164,7 +164,7 @@ class IdempotentProducer(SimulatedClient):
         else:
             raise Violation(
                 "sequence",
-                f"{self.name} is answered {ErrorCode(code).name} for sequence {batch.sequence} in {lane.place}, "
+                f"{self.name} is answered {ErrorCode.of(code).name} for sequence {batch.sequence} in {lane.place}, "
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
 

@@ -1,0 +1,129 @@
+"""`tidelog sim`: whole clusters under simulated time, from seeds, with everything going wrong that can."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.options import CONTEXT, examples
+from tidelog.cli.output import tell
+from tidelog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from tidelog.sim.batch_of_runs import Tally
+    from tidelog.sim.simulation import Outcome
+
+FAILED = 1
+#: seeds are drawn from so many
+SEEDS = 1 << 32
+
+
+@click.command(
+    context_settings=dict(CONTEXT),
+    epilog=examples(
+        "tidelog sim --seed 4711                     # one run; the same seed is always the same run",
+        "tidelog sim --seeds 1000 --minutes 30       # fresh seeds, until either is used up",
+        "tidelog sim --seed 4711 --picture run.svg   # a run as a picture",
+    ),
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Run this seed alone.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Run so many seeds, drawn by chance.")
+@click.option("--first", type=click.IntRange(min=0), help="Count the seeds up from this one instead.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes to run them on [default: one for each core].")
+@click.option(
+    "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG of the run that is shown."
+)
+@click.option("--trace", is_flag=True, help="With --seed: print what happened, even if all is well.")
+@click.option("--shrink/--no-shrink", default=True, help="Look for fewer faults with the same failure [default: on].")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    seed: int | None,
+    seeds: int | None,
+    first: int | None,
+    minutes: float | None,
+    workers: int | None,
+    picture: Path | None,
+    trace: bool,
+    shrink: bool,
+) -> None:
+    """Simulate a cluster in which things go wrong, and check what it promises.
+
+    A run is a cluster of brokers in one process, under simulated time: processes are killed and paused, disks lose what
+    was not synced, networks are cut, sessions expire, while clients write and read. It fails if a promise is broken:
+    then the exit code is 1, and the seed, the promise and what happened are printed.
+    """
+    if seed is not None:
+        if seeds is not None or first is not None or minutes is not None:
+            raise click.UsageError("--seed runs one seed: it does not go with --seeds, --first or --minutes.")
+        _run_one(ctx, seed, picture, trace, shrink)
+        return
+    if seeds is None and minutes is None:
+        raise click.UsageError("Say which --seed to run, or how many --seeds, or for how many --minutes.")
+    from tidelog.sim.batch_of_runs import run_all
+
+    random = SystemRandom()
+    drawn = itertools.count(first) if first is not None else (random.randrange(SEEDS) for _ in itertools.count())
+    with Progress("runs", seeds) as progress:
+        tally = run_all(
+            itertools.islice(drawn, seeds),
+            minutes,
+            workers or os.cpu_count() or 1,
+            on_progress=lambda so_far: progress.update(so_far.runs),
+        )
+    _show_tally(tally)
+    if tally.failed:
+        _show_failure(tally.failed[0], picture, shrink)
+        ctx.exit(FAILED)
+
+
+def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, shrink: bool) -> None:
+    from tidelog.sim.batch_of_runs import run_all
+
+    tally = run_all([seed])
+    if tally.failed:
+        _show_failure(tally.failed[0], picture, shrink)
+        ctx.exit(FAILED)
+    if trace or picture is not None:
+        from tidelog.sim.simulation import simulate
+
+        _draw(simulate(seed), picture)
+        if trace:
+            click.echo(simulate(seed).trace)
+    _show_tally(tally)
+
+
+def _show_tally(tally: Tally) -> None:
+    tell(tally.line())
+    for name, count in sorted(tally.injected.items()):
+        tell(f"  {count:8}  {name}")
+
+
+def _show_failure(outcome: Outcome, picture: Path | None, shrink: bool) -> None:
+    shown = outcome
+    if shrink:
+        from tidelog.sim.shrinking import shrink as fewer_faults
+
+        tell(f"seed {outcome.seed} failed; looking for fewer faults that do the same")
+        shown = fewer_faults(outcome)
+    click.echo(shown.trace)
+    click.echo(f"seed {shown.seed} broke a promise. {shown.violation}")
+    click.echo(f"{len(shown.faults)} of {len(outcome.faults)} faults were needed:")
+    for fault in shown.faults:
+        click.echo(f"  {fault}")
+    click.echo(f"To repeat it: tidelog sim --seed {shown.seed}")
+    _draw(shown, picture or Path(f"tidelog-sim-{shown.seed}.svg"))
+
+
+def _draw(outcome: Outcome, picture: Path | None) -> None:
+    if picture is not None:
+        from tidelog.sim.picture import picture_of
+
+        picture.write_text(picture_of(f"seed {outcome.seed}: {outcome.violation or 'all is well'}", outcome.happenings))
+        tell(f"picture: {picture}")

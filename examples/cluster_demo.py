@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tidelog.client import Client
 from tidelog.testing.cluster import RunningCluster
+from tidelog.testing.leash import leash
 
 TOPIC = "transfers"
 PARTITIONS = 6
@@ -105,7 +106,9 @@ def await_in_sync(client: Client, brokers: int) -> None:
 
 def show(console: Console) -> None:
     started = time.perf_counter()
-    with RunningCluster(3, {"min.insync.replicas": "2"}) as cluster, Client(cluster.bootstrap) as client:
+    # Whoever ends the demonstration early, by whatever signal, ends its processes as well.
+    running = RunningCluster(3, {"min.insync.replicas": "2"}, runner=leash())
+    with running as cluster, Client(cluster.bootstrap) as client:
         console.print(
             f"\nA cluster of three brokers is ready on [bold]{cluster.bootstrap}[/bold] "
             f"after {time.perf_counter() - started:.1f} s."

@@ -206,7 +206,6 @@ def test_an_abandoned_transaction_is_aborted_by_the_broker(
         producer.commit_transaction(30)
 
 
-@pytest.mark.replicated
 def test_transactions_survive_the_brokers_end(
     start_broker: Callable[..., BrokerProcess], unique: Callable[[str], str]
 ) -> None:

@@ -39,6 +39,7 @@ test: check
 	@./scripts/prerequisites.sh java
 	@./scripts/prerequisites.sh maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,$(BIN)/python -m pytest --broker=cluster -m replicated tests/compat)
 
 run: setup
 	@./scripts/prerequisites.sh java

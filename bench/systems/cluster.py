@@ -10,7 +10,8 @@ from tidelog.testing.broker import BrokerFailed, RunningBroker
 from tidelog.testing.cluster import RunningCluster
 
 #: Every topic has three replicas, unless it is created with another number; two acknowledge a write.
-REPLICATED = {"min.insync.replicas": "2"}
+#: After a crash of everything, a broker waits until its earlier session has expired.
+REPLICATED = {"min.insync.replicas": "2", "zookeeper.session.timeout.ms": "6000"}
 
 
 class TidelogCluster(BrokerProcess):

@@ -60,6 +60,7 @@ def entry(name: str, value: str | None, operation: AlterConfigOpType = AlterConf
     return ConfigEntry(name, value, incremental_operation=operation)
 
 
+@pytest.mark.replicated
 def test_a_created_topic_is_listed_described_and_gone_when_deleted(
     broker: BrokerProcess, broker_ids: list[int], admin: AdminClient, unique: Callable[[str], str]
 ) -> None:
@@ -285,6 +286,7 @@ def test_the_brokers_configs_are_described_and_altered(admin: AdminClient, broke
     assert refusal(admin.incremental_alter_configs([read_only])) == KafkaError.INVALID_REQUEST
 
 
+@pytest.mark.replicated
 def test_a_broker_default_reaches_the_topics_that_have_no_value(
     admin: AdminClient, broker_ids: list[int], topic: str
 ) -> None:
@@ -347,6 +349,7 @@ def test_nobody_has_scram_credentials(admin: AdminClient) -> None:
     assert refusal(asked) == KafkaError.RESOURCE_NOT_FOUND
 
 
+@pytest.mark.replicated
 def test_the_cluster_is_described(
     admin: AdminClient, python_admin: kafka.KafkaAdminClient, broker: BrokerProcess
 ) -> None:
@@ -360,6 +363,7 @@ def test_the_cluster_is_described(
     assert sorted((one["broker_id"], one["host"], one["port"]) for one in seen["brokers"]) == nodes
 
 
+@pytest.mark.replicated
 def test_log_dirs_tell_the_size_of_each_partition(
     broker: BrokerProcess,
     python_admin: kafka.KafkaAdminClient,

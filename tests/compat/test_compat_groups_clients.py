@@ -48,6 +48,7 @@ def kafka_python_member(topic: str, settings: dict[str, object]) -> kafka.KafkaC
     return member
 
 
+@pytest.mark.replicated
 def test_kafka_python_members_share_commit_and_resume(
     broker: BrokerProcess, group: str, filled: str, confluent: ConfluentClient
 ) -> None:
@@ -88,6 +89,7 @@ def test_kafka_python_members_share_commit_and_resume(
     assert committed == [100, 100, 100, 100]
 
 
+@pytest.mark.replicated
 def test_aiokafka_members_share_commit_and_resume(broker: BrokerProcess, group: str, filled: str) -> None:
     settings = {
         "bootstrap_servers": broker.bootstrap,
@@ -120,6 +122,7 @@ def test_aiokafka_members_share_commit_and_resume(broker: BrokerProcess, group: 
     assert committed == [100, 100, 100, 100]
 
 
+@pytest.mark.replicated
 @pytest.mark.parametrize(
     "settings",
     [

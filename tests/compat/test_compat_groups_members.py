@@ -73,6 +73,7 @@ def test_a_lone_member_reads_everything_and_a_later_one_goes_on(
     assert values(second) == [b"%04d" % n for n in range(300, 400)]
 
 
+@pytest.mark.replicated
 def test_members_share_the_partitions_as_they_come_and_go(
     join: Join, confluent: ConfluentClient, new_topic: Callable[..., str]
 ) -> None:

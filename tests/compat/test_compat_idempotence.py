@@ -14,6 +14,7 @@ from stock import CODECS, Message, ProduceFailed, StockClient, eventually
 from stock_python import ConfluentClient
 
 
+@pytest.mark.replicated
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_idempotent_producer_writes_to_many_partitions(
     client: StockClient, new_topic: Callable[..., str], codec: str

@@ -48,6 +48,7 @@ def test_every_codec_and_acknowledgement_round_trips(
         assert essence(client.read(topic, 300)) == expected(messages)
 
 
+@pytest.mark.replicated
 @pytest.mark.parametrize("codec", CODECS)
 def test_each_client_reads_what_each_other_wrote(broker: BrokerProcess, topic: str, codec: str) -> None:
     written: list[Message] = []

@@ -39,6 +39,7 @@ def check(records: list[Record], acknowledged: dict[tuple[int, int], tuple[int, 
     assert all(given == sorted(given) for given in offsets.values())
 
 
+@pytest.mark.replicated
 def test_every_acknowledged_record_is_read_once_in_order_by_each_client(
     broker: BrokerProcess, new_topic: Callable[..., str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_reading_while_writing_sees_the_same_log(broker: BrokerProcess, topic: s
             check(reader.result(), acknowledged)
 
 
+@pytest.mark.replicated
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_what_was_acknowledged_survives_the_brokers_end(
     start_broker: Callable[..., BrokerProcess], unique: Callable[[str], str], ending: str

@@ -86,6 +86,7 @@ def test_an_open_transaction_holds_back_what_comes_after_it(
     eventually(lambda: end(IsolationLevel.READ_COMMITTED) == 4)
 
 
+@pytest.mark.replicated
 def test_a_transaction_spans_partitions_and_topics(
     broker: BrokerProcess, confluent: ConfluentClient, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_second_producer_with_the_same_id_fences_the_first(
     assert seen(confluent, topic, 1, "read_committed") == [b"successor"]
 
 
+@pytest.mark.replicated
 def test_offsets_are_committed_with_the_transaction_or_not_at_all(
     broker: BrokerProcess, new_topic: Callable[..., str], unique: Callable[[str], str], transactional_id: str
 ) -> None:
@@ -225,6 +227,7 @@ def test_transactions_survive_the_brokers_end(
     assert seen(confluent, topic, 2, "read_committed") == [b"before", b"after"]
 
 
+@pytest.mark.replicated
 def test_kafka_python_transacts(
     broker: BrokerProcess, confluent: ConfluentClient, topic: str, transactional_id: str
 ) -> None:
@@ -243,6 +246,7 @@ def test_kafka_python_transacts(
     assert seen(confluent, topic, 20, "read_committed") == [b"1-%d" % n for n in range(10)] * 2
 
 
+@pytest.mark.replicated
 def test_aiokafka_transacts(
     broker: BrokerProcess, confluent: ConfluentClient, topic: str, transactional_id: str
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -75,11 +76,7 @@ def longest_pause(cluster: Cluster, leader: int, killed: int, scale: Scale) -> f
     arrived = clients.end_offsets(cluster.bootstrap, topic, 1)
     assert arrived == sent, f"{sent} records were acknowledged, the log holds {arrived}"
     assert killed_at is not None
-    return max(
-        later - max(earlier, began)
-        for earlier, later in zip(acknowledged, acknowledged[1:], strict=False)
-        if later > killed_at
-    )
+    return max(later - earlier for earlier, later in pairwise(acknowledged) if later > killed_at)
 
 
 BENCHMARK = Benchmark("B9", "failover", run, started=False)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from replica_cluster import Asked, ReplicaCluster, batch, content, values
+from replica_cluster import TIMESTAMP_MS, Asked, ReplicaCluster, batch, content, values
 
 from tidelog.control.events import PartitionChanged
 from tidelog.log.producers import NOT_REQUIRED
+from tidelog.replica.nearest import RACK_AWARE_SELECTOR
 from tidelog.wire import messages
 from tidelog.wire.compression import GZIP
 from tidelog.wire.errors import ErrorCode
@@ -39,8 +40,6 @@ def test_what_is_acknowledged_by_all_is_on_every_replica(cluster: ReplicaCluster
     assert not asked.is_answered
     assert asked.result == (0, 0)
     assert len(cluster.contents()) == 1
-    cluster.run(20)
-    assert [cluster[broker].partition().high_watermark for broker in (1, 2, 3)] == [3, 3, 3]
 
 
 def test_a_produce_whose_rest_took_long_is_answered_if_its_followers_have_caught_up_meanwhile(
@@ -63,14 +62,43 @@ def test_a_produce_whose_rest_took_long_is_answered_if_its_followers_have_caught
     assert [topic.partition_responses[0].error_code for topic in asked.answer.responses] == [0, 0]
 
 
-def test_a_follower_hears_of_a_high_watermark_without_waiting_for_records(
+def test_a_follower_hears_of_a_high_watermark_with_the_next_records_or_when_its_fetch_has_waited(
     new_cluster: Callable[..., ReplicaCluster],
 ) -> None:
-    cluster = new_cluster(replica_fetch_wait_max_ms="900")
+    cluster = new_cluster(replica_fetch_wait_max_ms="400")
+    cluster.topic()
+    assert cluster[1].produce(3).result == (0, 0)
+    assert cluster[1].produce(1).result == (0, 3)
+    assert [cluster[broker].partition().high_watermark for broker in (1, 2, 3)] == [4, 3, 3]
+    cluster.run(450)
+    assert [cluster[broker].partition().high_watermark for broker in (1, 2, 3)] == [4, 4, 4]
+
+
+def test_a_follower_that_consumers_read_from_hears_of_a_high_watermark_without_waiting_for_records(
+    new_cluster: Callable[..., ReplicaCluster],
+) -> None:
+    cluster = new_cluster(replica_fetch_wait_max_ms="900", replica_selector_class=RACK_AWARE_SELECTOR)
     cluster.topic()
     cluster[1].produce(3)
     cluster.run(50)
     assert [cluster[broker].partition().high_watermark for broker in (1, 2, 3)] == [3, 3, 3]
+
+
+def test_a_follower_is_told_once_of_all_that_came_together(new_cluster: Callable[..., ReplicaCluster]) -> None:
+    cluster = new_cluster(2, replica_fetch_wait_max_ms="900")
+    for name in ("a", "b", "c"):
+        cluster.topic(name, (1, 2))
+    cluster.run(50)
+    leader = cluster[1].node.broker
+    (session,) = leader.data.fetch_sessions._sessions.values()
+    before = session.epoch
+    for name in ("a", "b", "c"):
+        partition = cluster[1].partition(name)
+        partition.append(memoryview(bytearray(batch())), -1, TIMESTAMP_MS)
+        leader.data.appended(partition)
+    cluster.run(50)
+    assert [cluster[2].partition(name).log.log_end_offset for name in ("a", "b", "c")] == [1, 1, 1]
+    assert session.epoch - before == 1
 
 
 def test_acks_1_does_not_wait_for_followers_and_is_not_visible_before_they_have_it(cluster: ReplicaCluster) -> None:

@@ -10,8 +10,8 @@ answers at once. The first partition with data gives at least one whole batch ev
 Kafka, a batch is never cut in two. A partition that is named twice in a request is answered twice. A fetch of many
 partitions is read and answered in slices, between which others are served.
 
-A follower's fetch that waits for records is answered without any soon after the high watermark has moved, since
-consumers may read from that follower (`DataPlane.high_watermark_moved`).
+A follower's fetch that waits for records is answered without any soon after the high watermark has moved if consumers
+may read from that follower (`DataPlane.high_watermark_moved`).
 
 Not done: throttling by quota.
 """
@@ -59,12 +59,15 @@ def handle(body: messages.FetchRequest, request: Request) -> messages.FetchRespo
     )
     if context.error_code:
         return messages.FetchResponse(error_code=context.error_code)
+    # A follower whose fetch begins a session cannot tell of another partition before it knows that session's id.
+    begins_session = body.replica_id >= 0 and context.session is not None and not context.incremental
+    may_wait = body.max_wait_ms > 0 and not begins_session
     if len(context.partitions) > SLICE_PARTITIONS:
-        doors.slices.add(LongFetch(request, body, context, uses_topic_ids).answer(body.max_wait_ms > 0))
+        doors.slices.add(LongFetch(request, body, context, uses_topic_ids).answer(may_wait))
         return None
     fetch = PendingFetch(request, body, context, uses_topic_ids)
     enough = fetch.read()
-    if enough or body.max_wait_ms <= 0 or not context.partitions:
+    if enough or not may_wait or not context.partitions:
         return fetch.response()
     fetch.park()
     return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies
+from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies, single_response
 from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
@@ -78,7 +78,7 @@ def handle(body: messages.ProduceRequest, request: Request) -> None:
 def _append_single(
     body: messages.ProduceRequest, topic: messages.ProduceRequest.TopicProduceData, request: Request
 ) -> bool:
-    """One partition, acknowledged at once: most requests are this, and it is answered without building a message.
+    """Records of one partition: most requests are this, and it is answered without building a message.
 
     False where it is anything else; nothing has happened then, and the general way is taken.
     """
@@ -91,8 +91,6 @@ def _append_single(
     data = topic.partition_data[0]
     partition = doors.data.replicas.partitions.get((name, data.index))
     if partition is None or name in INTERNAL_TOPICS or data.records is None:
-        return False
-    if acks == -1 and partition.in_sync.holding:
         return False
     if partition.log.config.flush_messages != FOREVER or _is_transactional(data.records):
         return False
@@ -107,17 +105,71 @@ def _append_single(
         produce.append_all()
         return True
     doors.data.appended(partition)
-    frame = _REPLIES.frame(
-        version,
-        topic.topic_id if by_id else name,
-        data.index,
-        request.correlation_id,
-        info.first_offset,
-        info.log_append_time_ms,
-        info.log_start_offset,
-    )
-    request.exchange.reply((frame,))
+    offsets = (info.first_offset, info.log_append_time_ms, info.log_start_offset)
+    named = topic.topic_id if by_id else name
+    if acks == -1 and partition.high_watermark <= info.last_offset:
+        AwaitedProduce(request, partition, info.last_offset + 1, named, offsets).park(body.timeout_ms)
+    else:
+        request.exchange.reply((_REPLIES.frame(version, named, data.index, request.correlation_id, *offsets),))
     return True
+
+
+class AwaitedProduce:
+    """Records of one partition that are appended, and acknowledged as soon as all in the ISR have them."""
+
+    __slots__ = ("end_offset", "named", "offsets", "partition", "request")
+
+    def __init__(
+        self,
+        request: Request,
+        partition: Partition,
+        end_offset: int,
+        named: str | bytes,
+        offsets: tuple[int, int, int],
+    ) -> None:
+        self.request = request
+        self.partition = partition
+        #: the high watermark that acknowledges them
+        self.end_offset = end_offset
+        #: the topic as the client calls it, by name or by id
+        self.named = named
+        #: what is told of the append: its first offset, its time, and where the log begins
+        self.offsets = offsets
+
+    def park(self, timeout_ms: int) -> None:
+        doors = self.request.doors
+        doors.data.parking.park(
+            (self.partition.key,), doors.host.clock.monotonic_ms() + timeout_ms, self.try_complete, self.expire
+        )
+        self.request.exchange.allow_next()
+
+    def try_complete(self) -> bool:
+        error = waits_in_vain(self.partition)
+        if error is not ErrorCode.NONE:
+            self._fail(error)
+        elif self.partition.high_watermark < self.end_offset:
+            return False
+        else:
+            request, index = self.request, self.partition.index
+            frame = _REPLIES.frame(request.version, self.named, index, request.correlation_id, *self.offsets)
+            request.exchange.reply((frame,))
+        return True
+
+    def expire(self) -> None:
+        self._fail(ErrorCode.REQUEST_TIMED_OUT)
+
+    def _fail(self, error: ErrorCode) -> None:
+        self.request.reply(single_response(self.named, self.partition.index, *self.offsets, error_code=error))
+
+
+def waits_in_vain(partition: Partition) -> ErrorCode:
+    """Why the high watermark of a partition will not reach what was appended, or not soon; NONE where it may."""
+    if not partition.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if not partition.may_have_enough_in_sync:
+        # Told at once: the high watermark does not move before there are enough again.
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return ErrorCode.NONE
 
 
 class AtLength:
@@ -470,11 +522,9 @@ class PendingProduce:
     def try_complete(self) -> bool:
         still_waiting = []
         for partition, end, response in self.waits:
-            if not partition.is_leader:
-                response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif not partition.may_have_enough_in_sync:
-                # Told at once: the high watermark does not move before there are enough again.
-                response.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            error = waits_in_vain(partition)
+            if error is not ErrorCode.NONE:
+                response.error_code = error
             elif partition.high_watermark < end:
                 still_waiting.append((partition, end, response))
         self.waits = still_waiting

@@ -52,14 +52,7 @@ class ProduceReplies:
 
     def _add(self, key: tuple[int, str | bytes, int]) -> tuple[bytes, bytes, bytes]:
         version, topic, index = key
-        response = messages.ProduceResponse
-        base_offset, append_time, start_offset = _MARKS
-        partition = response.PartitionProduceResponse(
-            index=index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=start_offset
-        )
-        named = {"name": topic} if isinstance(topic, str) else {"topic_id": topic}
-        message = response(responses=[response.TopicProduceResponse(partition_responses=[partition], **named)])
-        frame = b"".join(encode_response(ApiKey.PRODUCE, version, 0, message))
+        frame = b"".join(encode_response(ApiKey.PRODUCE, version, 0, single_response(topic, index, *_MARKS)))
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
         marks = _OFFSETS(*_MARKS)
@@ -67,3 +60,24 @@ class ProduceReplies:
         found = (frame[:_CORRELATION_AT], frame[_CORRELATION_AT + 4 : at], frame[at + len(marks) :])
         self._templates[key] = found
         return found
+
+
+def single_response(
+    topic: str | bytes,
+    index: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+    error_code: int = 0,
+) -> messages.ProduceResponse:
+    """The answer about one partition; `topic` is a name before version 13, an id from then on."""
+    response = messages.ProduceResponse
+    partition = response.PartitionProduceResponse(
+        index=index,
+        error_code=error_code,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+    named = {"name": topic} if isinstance(topic, str) else {"topic_id": topic}
+    return response(responses=[response.TopicProduceResponse(partition_responses=[partition], **named)])

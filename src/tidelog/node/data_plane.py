@@ -30,7 +30,7 @@ from tidelog.wire.partitions import TopicPartition
 
 #: a fetch session that was not used for so long makes room for others
 FETCH_SESSION_EVICTION_MS: Final = 120_000
-#: so long after the high watermark has moved, followers that wait for records are told, if none have come by then
+#: so long after the high watermark has moved, followers that consumers read from are told, if no records have come
 HIGH_WATERMARK_NEWS_MS: Final = 5
 
 
@@ -67,6 +67,8 @@ class DataPlane:
         )
         #: told of changes of an ISR that leaders here propose
         self.on_isr_proposed: Callable[[Partition, IsrProposal], None] = lambda partition, proposal: None
+        #: partitions with something new for followers, since this turn of the loop
+        self._fresh: dict[TopicPartition, None] = {}
         #: partitions whose followers are to hear of a high watermark
         self._news: dict[TopicPartition, None] = {}
         #: told when a log left files to sync or to remove
@@ -95,8 +97,18 @@ class DataPlane:
             self.on_work_left()
 
     def tell_followers(self, partition: Partition) -> None:
-        """There are records, or a log start offset, that followers have not heard of."""
-        self.parking.wake(waiting_followers(partition.key))
+        """There are records, or a log start offset, that followers have not heard of.
+
+        Each of them is told once of all that a turn of the loop has brought: a message costs more than what is in it.
+        """
+        if not self._fresh:
+            self._host.workers.call_soon(self._wake_followers)
+        self._fresh[partition.key] = None
+
+    def _wake_followers(self) -> None:
+        fresh, self._fresh = self._fresh, {}
+        for key in fresh:
+            self.parking.wake(waiting_followers(key))
 
     def wake_all(self, key: tuple[str, int]) -> None:
         """The partition is led by another broker, or gone: everybody who waits for it is told."""
@@ -104,11 +116,16 @@ class DataPlane:
         self.parking.wake(waiting_followers(key))
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Wakes whoever waits for what is committed; followers hear of it with the next records, or a little later."""
-        if not self._news:
-            clock = self._host.clock
-            self._host.timer.add(clock.monotonic_ms() + HIGH_WATERMARK_NEWS_MS, self._tell_followers)
-        self._news[partition.key] = None
+        """Wakes whoever waits for what is committed; followers hear of it with the next records.
+
+        Where consumers read from followers, these are told a little later if no records have come. For nobody else it
+        would be worth a message and the next fetch, which are as many as a record needs to be replicated.
+        """
+        if self._reads_in_rack:
+            if not self._news:
+                clock = self._host.clock
+                self._host.timer.add(clock.monotonic_ms() + HIGH_WATERMARK_NEWS_MS, self._tell_followers)
+            self._news[partition.key] = None
         self.parking.wake(partition.key)
 
     def _tell_followers(self) -> None:

@@ -14,7 +14,7 @@ import time
 import traceback
 from importlib import import_module
 
-from tests.faults.cluster_oracle import Verdict
+from tests.faults.cluster_judge import Verdict
 from tests.faults.cluster_rows import ROWS
 
 for _part in ("life", "stopping", "storage"):

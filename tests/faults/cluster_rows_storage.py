@@ -8,15 +8,11 @@ from pathlib import Path
 
 from bench import raw
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.faults.cluster_oracle import Verdict, batches_of
+from tests.faults.cluster_judge import Verdict, batches_of
 from tests.faults.cluster_rows import row
 from tests.faults.clusterkit import LAG_MS, FaultFailed, Stage, until
 from tests.faults.damagekit import SmallVolume
 from tests.faults.faultkit import batch
-
-NOT_ENOUGH_REPLICAS, STORAGE_ERROR = 19, 56
-#: nothing is left to the system's own time for writing
-FLUSHED = 0
 
 
 def active_segment(data_dir: Path, topic: str, partition: int) -> Path:
@@ -235,7 +231,9 @@ def disk_full() -> Verdict:
         partition = next(p for p in range(6) if stage.leader(partition=p) == 1)
         volume.fill()
         with raw.Connection(broker.host, broker.port, timeout=40) as connection:
-            answer = connection.produce(raw.produce_frame(stage.topic, partition, batch(b"x" * 100_000), acks=-1))
+            answer = connection.produce(
+                raw.produce_frame(stage.topic, partition, batch(b"full:0:" + b"." * 100_000), acks=-1)
+            )
         stage.figures["answered code"] = answer.error_code
         stage.claim(answer.error_code != 0, "disk full", f"acknowledged {answer}")
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.faults.cluster_rows import leader_cut, leader_kills
 from tests.faults.cluster_rows_life import transaction_coordinator
 

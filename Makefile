@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONLY ?=
 
-.PHONY: help run test check types bench abuse setup clean
+.PHONY: help run test check types bench abuse faults setup clean
 
 help:
 	@echo "make run     see a broker work end to end"
@@ -14,6 +14,7 @@ help:
 	@echo "make types   regenerate the message types after a change to a table in wire/schema"
 	@echo "make bench   compare with Apache Kafka (ONLY=B1,B3 runs a part)"
 	@echo "make abuse   damage and abuse a broker, and measure the effect on healthy clients (ONLY=bomb runs a part)"
+	@echo "make faults  inflict faults on a cluster under load, and judge what became of it (ONLY=leader-kills,pause runs a part)"
 
 setup: $(VENV)/.ready
 
@@ -56,6 +57,10 @@ abuse: setup
 	$(BIN)/python -m tests.faults.abuse_soak $(if $(ONLY),--only "$(ONLY)") || failed=1; \
 	$(if $(ONLY),,$(BIN)/python -m tests.faults.damage_soak || failed=1;) \
 	exit $$failed
+
+faults: setup
+	@./scripts/prerequisites.sh java
+	@$(BIN)/python -m tests.faults.cluster_faults $(if $(ONLY),--only "$(ONLY)")
 
 clean:
 	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache

@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from tidelog.metrics.http_server import HttpServer
 
 DRAIN_MS: Final = 10_000
+#: of a broker that has taken its time to hand over its leaders, in all and for the drain alone
+STOP_MS: Final = 12_000
+LEAST_DRAIN_MS: Final = 2_000
 #: how long a broker that stops waits for ZooKeeper to end its session
 CLOSE_MS: Final = 3_000
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -325,7 +328,13 @@ class BrokerServer:
             self.loop.stop()
             return
         self._stopping = True
-        self.broker.leave(lambda: self.sockets.drain(self.loop.stop, self.clock.monotonic_ms() + DRAIN_MS))
+        last_ms = self.clock.monotonic_ms() + STOP_MS
+
+        def drain() -> None:
+            now_ms = self.clock.monotonic_ms()
+            self.sockets.drain(self.loop.stop, max(min(now_ms + DRAIN_MS, last_ms), now_ms + LEAST_DRAIN_MS))
+
+        self.broker.leave(drain)
 
     def _fail(self, reason: str) -> None:
         """This broker cannot go on: clients are better served by its absence, which they know how to handle."""

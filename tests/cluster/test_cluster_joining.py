@@ -122,6 +122,20 @@ def test_what_was_deleted_or_moved_while_a_broker_was_away_is_taken_out_of_servi
     cluster.check()
 
 
+def test_a_broker_says_in_one_line_what_was_moved_while_it_was_away() -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("moved", 20, 3)
+    cluster.kill(2)
+    cluster.agree()
+    request = messages.AlterPartitionReassignmentsRequest
+    partitions = [request.ReassignablePartition(partition_index=index, replicas=[0, 1]) for index in range(20)]
+    cluster.ask(0, request(topics=[request.ReassignableTopic(name="moved", partitions=partitions)], timeout_ms=1000))
+    node = cluster.start(2)
+    (told,) = [notice for notice in node.notices if "set aside" in notice]
+    assert "moved-0, moved-1" in told and "(20 in all) are set aside" in told
+    cluster.check()
+
+
 def test_a_broker_without_an_id_takes_one_from_the_store_and_keeps_it() -> None:
     cluster = BrokerCluster(1)
     store, disk = cluster.ensemble.connect(), MemoryDisk()

@@ -271,6 +271,34 @@ def test_a_stop_waits_for_replicas_and_gives_up_in_the_end() -> None:
     cluster.check()
 
 
+def test_a_stop_does_not_wait_for_long_for_a_controller_that_is_silent() -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("t", 3, 3)
+    controller, going = cluster.controller, cluster.followers[0]
+    cluster.network.cut(controller.machine, going.machine)
+    before_ms = cluster.clock.now_ms
+    cluster.stop(going.id)
+    assert cluster.clock.now_ms - before_ms <= 10_000
+    assert [notice for notice in going.notices if f"broker {controller.id}, does not answer" in notice]
+    cluster.check()
+
+
+def test_a_stop_of_the_controller_does_not_wait_for_long_for_the_store() -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("t", 3, 3)
+    controller = cluster.controller
+    left: list[bool] = []
+    with cluster.ensemble.delayed():
+        before_ms = cluster.clock.now_ms
+        controller.broker.leave(lambda: left.append(True))
+        cluster.run_until(lambda: bool(left))
+        assert cluster.clock.now_ms - before_ms <= 10_000
+    assert [notice for notice in controller.notices if "ZooKeeper does not answer" in notice]
+    cluster.run(1_000)
+    assert left == [True]
+    cluster.check()
+
+
 def test_preferred_replicas_lead_again_after_a_while() -> None:
     cluster = BrokerCluster(3, settings={"leader.imbalance.check.interval.seconds": "60"})
     cluster.create("t", 6, 3)

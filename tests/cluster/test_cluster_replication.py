@@ -589,3 +589,33 @@ def test_a_follower_that_goes_before_it_has_joined_is_not_waited_for(
         cluster[3].kill()
     assert asked.result == (0, 0)
     assert cluster.clock.now_ms - before_ms < 5_000
+
+
+def test_a_leader_whose_disk_is_full_has_another_lead_and_follows_when_there_is_room(cluster: ReplicaCluster) -> None:
+    cluster.topic()
+    cluster.write()
+    cluster[1].disk.fail_writes_after(0)
+    assert cluster[1].produce().result[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.run_until(lambda: cluster.leader("t", 0) in (2, 3))
+    cluster.run(100)
+    assert cluster.leading().produce().result == (0, 1)
+    assert 1 not in cluster.isr()
+    cluster[1].disk.fail_writes_after(1 << 40)
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    cluster.write()
+    assert len(cluster.contents()) == 1
+
+
+def test_leaders_do_not_go_round_when_every_disk_is_full(cluster: ReplicaCluster) -> None:
+    cluster.topic()
+    cluster.write()
+    for broker in (1, 2, 3):
+        cluster[broker].disk.fail_writes_after(0)
+    for _ in range(20):
+        assert cluster.leading().produce().result[0] != 0
+        cluster.run(1_000)
+    assert cluster.leading().partition().leader_epoch <= 3
+    for broker in (1, 2, 3):
+        cluster[broker].disk.fail_writes_after(1 << 40)
+    cluster.run(10_000)
+    cluster.write()

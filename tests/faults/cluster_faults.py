@@ -8,13 +8,14 @@ Prints a line per row as it goes, and a table of verdicts at the end. Exit code 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
 import traceback
 from importlib import import_module
 
-from tests.faults.cluster_oracle import Verdict
+from tests.faults.cluster_judge import Verdict
 from tests.faults.cluster_rows import ROWS
 
 for _part in ("life", "stopping", "storage"):
@@ -30,6 +31,7 @@ def main() -> int:
         for name, row in ROWS.items():
             print(f"{name:22} {row.__doc__}")
         return 0
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     wanted = [name for name in options.only.split(",") if name] or list(ROWS)
     if unknown := [name for name in wanted if name not in ROWS]:
         parser.error(f"no such rows: {', '.join(unknown)}. There are {', '.join(ROWS)}")

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import struct
+import itertools
 import sys
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import (
@@ -42,26 +41,18 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.faults.cluster_judge import (
+    Outcomes,
+    Place,
+    Verdict,
+    judge_agreement,
+    judge_plain,
+    judge_transacted,
+    unlike_replicas,
+)
 
 #: how long a client goes on trying before a record counts as not delivered
 DELIVERY_MS = 120_000
-Place = tuple[int, int]
-
-
-@dataclass
-class Verdict:
-    violations: list[str] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
-
-    def broken(self, claim: str, detail: str) -> None:
-        self.violations.append(f"{claim}: {detail}")
-
-    def __str__(self) -> str:
-        figures = ", ".join(f"{name} {value:g}" for name, value in self.figures.items())
-        if not self.violations:
-            return f"all claims hold ({figures})"
-        shown = "\n  ".join(self.violations[:20])
-        return f"{len(self.violations)} violations ({figures})\n  {shown}"
 
 
 class PlainWriter(threading.Thread):
@@ -122,9 +113,9 @@ class PlainWriter(threading.Thread):
     def stop(self) -> None:
         self._stopping.set()
 
-    @property
-    def longest_pause_s(self) -> float:
-        return max((b - a for a, b in zip(self.times, self.times[1:], strict=False)), default=0.0)
+
+def longest_pause_s(times: list[float]) -> float:
+    return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
 
 
 class TransactionalWriter(threading.Thread):
@@ -136,9 +127,9 @@ class TransactionalWriter(threading.Thread):
         self._topic = topic
         self._partitions = partitions
         self._stopping = threading.Event()
-        self.committed: set[str] = set()
-        self.aborted: set[str] = set()
-        self.unknown: set[str] = set()
+        self.outcomes = Outcomes()
+        #: monotonic times at which transactions ended
+        self.times: list[float] = []
         self.fatal: list[str] = []
 
     def stop(self) -> None:
@@ -151,9 +142,10 @@ class TransactionalWriter(threading.Thread):
                 producer = self._open()
                 while not self._stopping.is_set():
                     self._transaction(producer, f"{self.name}:{number}", wanted=number % 3 != 2)
+                    self.times.append(time.monotonic())
                     number += 1
             except KafkaException as error:
-                self.unknown.add(f"{self.name}:{number}")
+                self.outcomes.unknown.add(f"{self.name}:{number}")
                 self.fatal.append(str(error))
                 number += 1
                 time.sleep(0.2)
@@ -180,21 +172,21 @@ class TransactionalWriter(threading.Thread):
         for partition in range(self._partitions):
             producer.produce(self._topic, f"{key}:{partition}", partition=partition)
         if wanted:
-            self.unknown.add(key)
+            self.outcomes.unknown.add(key)
             try:
                 _until_done(producer.commit_transaction)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
                     raise
                 _until_done(producer.abort_transaction)
-                self.aborted.add(key)
+                self.outcomes.aborted.add(key)
             else:
-                self.committed.add(key)
-            self.unknown.discard(key)
+                self.outcomes.committed.add(key)
+            self.outcomes.unknown.discard(key)
         else:
             producer.flush(DELIVERY_MS / 1000)
             _until_done(producer.abort_transaction)
-            self.aborted.add(key)
+            self.outcomes.aborted.add(key)
 
 
 def _until_done(call: object) -> None:
@@ -327,6 +319,9 @@ class ClusterOracle:
         told += [f"{writer.name}: {error}" for writer in self.transactors for error in writer.fatal]
         return told + [error for reader in self.readers for error in reader.errors]
 
+    def acknowledged_in(self, partition: int) -> int:
+        return sum(at == partition for writer in self.writers for at, _ in list(writer.acknowledged.values()))
+
     @property
     def acknowledged(self) -> int:
         return sum(len(writer.acknowledged) for writer in self.writers)
@@ -362,10 +357,11 @@ class ClusterOracle:
             reader.stop()
             for error in reader.errors:
                 verdict.broken("forward", error)
-        self._judge_plain(fresh[0], plain_ends, verdict)
-        self._judge_transacted(fresh[1], verdict)
+        judge_plain([writer.acknowledged for writer in self.writers], fresh[0].seen, plain_ends, verdict)
+        for writer in self.transactors:
+            judge_transacted(writer.outcomes, fresh[1].seen, self.partitions, verdict)
         for along, after in zip(self.readers, fresh, strict=True):
-            _judge_agreement(along, after, verdict)
+            judge_agreement(along.name, along.seen, after.seen, verdict)
         if data_dirs:
             for name, ends in ((self.plain, plain_ends), (self.transacted, transacted_ends)):
                 for problem in unlike_replicas(data_dirs, name, ends):
@@ -373,10 +369,11 @@ class ClusterOracle:
         verdict.figures = {
             "acknowledged": self.acknowledged,
             "not acknowledged": sum(len(writer.failed) for writer in self.writers),
-            "committed": sum(len(writer.committed) for writer in self.transactors),
-            "aborted": sum(len(writer.aborted) for writer in self.transactors),
-            "unknown": sum(len(writer.unknown) for writer in self.transactors),
-            "longest pause s": round(max((w.longest_pause_s for w in self.writers), default=0.0), 3),
+            "committed": sum(len(writer.outcomes.committed) for writer in self.transactors),
+            "aborted": sum(len(writer.outcomes.aborted) for writer in self.transactors),
+            "unknown": sum(len(writer.outcomes.unknown) for writer in self.transactors),
+            "longest pause s": round(max((longest_pause_s(w.times) for w in self.writers), default=0.0), 1),
+            "between transactions s": round(max((longest_pause_s(w.times) for w in self.transactors), default=0.0), 1),
         }
         return verdict
 
@@ -396,96 +393,6 @@ class ClusterOracle:
             return found
         finally:
             asking.close()
-
-    def _judge_plain(self, reader: Reader, ends: dict[int, int], verdict: Verdict) -> None:
-        places: dict[str, list[Place]] = defaultdict(list)
-        for place, value in sorted(reader.seen.items()):
-            places[value].append(place)
-        for writer in self.writers:
-            for key, place in writer.acknowledged.items():
-                if place not in places.get(key, []):
-                    verdict.broken("acknowledged", f"{key} at {place}: found at {places.get(key)}")
-        for key, found in places.items():
-            if len(found) > 1:
-                verdict.broken("once", f"{key} is at {found}")
-        for partition, end in ends.items():
-            offsets = [offset for at, offset in reader.seen if at == partition]
-            if len(offsets) != end:
-                verdict.broken("dense", f"partition {partition} has {len(offsets)} records below its end {end}")
-        last: dict[tuple[str, int], int] = {}
-        for (partition, offset), value in sorted(reader.seen.items()):
-            name, number = value.rsplit(":", 1)
-            if int(number) < last.get((name, partition), -1):
-                verdict.broken("order", f"{value} at {partition}@{offset} comes after {last[name, partition]}")
-            last[name, partition] = int(number)
-
-    def _judge_transacted(self, reader: Reader, verdict: Verdict) -> None:
-        found: dict[str, list[str]] = defaultdict(list)
-        for value in reader.seen.values():
-            key, _, partition = value.rpartition(":")
-            found[key].append(partition)
-        whole = sorted(map(str, range(self.partitions)))
-        for writer in self.transactors:
-            for key in writer.committed:
-                if sorted(found.get(key, [])) != whole:
-                    verdict.broken("atomic", f"{key} was committed, and shows {sorted(found.get(key, []))}")
-            for key in writer.aborted:
-                if key in found:
-                    verdict.broken("atomic", f"{key} was aborted, and shows {sorted(found[key])}")
-            for key in writer.unknown & found.keys():
-                if sorted(found[key]) != whole:
-                    verdict.broken("atomic", f"{key} shows in part: {sorted(found[key])}")
-
-
-def _judge_agreement(along: Reader, after: Reader, verdict: Verdict) -> None:
-    for place, value in along.seen.items():
-        if after.seen.get(place) != value:
-            verdict.broken("agreement", f"{along.name} saw {value} at {place}, where {after.seen.get(place)} is now")
-    for place in after.seen.keys() - along.seen.keys():
-        verdict.broken("forward", f"{along.name} skipped {place}")
-
-
-# Replicas, byte by byte
-
-_BATCH_START = struct.Struct(">qi")
-_LAST_DELTA_AT = 23
-
-
-def batches_of(directory: Path) -> Iterable[tuple[int, int, bytes]]:
-    """(first offset, last offset, bytes) of each whole batch of a partition's log."""
-    for path in sorted(directory.glob("*.log")):
-        data, at = path.read_bytes(), 0
-        while at + 61 <= len(data):
-            base, size = _BATCH_START.unpack_from(data, at)
-            end = at + 12 + size
-            if size < 49 or end > len(data):
-                break
-            (delta,) = struct.unpack_from(">i", data, at + _LAST_DELTA_AT)
-            yield base, base + delta, data[at:end]
-            at = end
-
-
-def unlike_replicas(data_dirs: Sequence[str | Path], topic: str, ends: dict[int, int]) -> list[str]:
-    """What differs between the copies of a topic's partitions below their committed ends."""
-    problems = []
-    for partition, end in ends.items():
-        copies: dict[str, dict[int, bytes]] = {}
-        for data_dir in data_dirs:
-            directory = Path(data_dir) / f"{topic}-{partition}"
-            if directory.is_dir():
-                copies[str(data_dir)] = {first: batch for first, last, batch in batches_of(directory) if last < end}
-        if not copies:
-            problems.append(f"{topic}-{partition} is on no disk")
-            continue
-        reference_name, reference = max(copies.items(), key=lambda item: len(item[1]))
-        covered = sum(struct.unpack_from(">i", batch, _LAST_DELTA_AT)[0] + 1 for batch in reference.values())
-        if covered != end:
-            problems.append(f"{topic}-{partition} of {reference_name} holds {covered} offsets below {end}")
-        for name, copy in copies.items():
-            unlike = [first for first in reference if copy.get(first) != reference[first]]
-            if unlike or copy.keys() - reference.keys():
-                problems.append(f"{topic}-{partition} of {name} differs from {reference_name} at {unlike[:5]}")
-    return problems
 
 
 def main() -> int:

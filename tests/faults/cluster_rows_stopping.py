@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.faults.cluster_oracle import Verdict
+from tests.faults.cluster_judge import Verdict
 from tests.faults.cluster_rows import row
 from tests.faults.clusterkit import Stage
 

@@ -21,7 +21,9 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from tests.faults.cluster_oracle import ClusterOracle, Verdict
+from kazoo.retry import KazooRetry
+from tests.faults.cluster_judge import Verdict
+from tests.faults.cluster_oracle import ClusterOracle
 from tests.faults.wires import Wires
 
 from tidelog.testing.cluster import CHROOT, RunningCluster
@@ -135,8 +137,8 @@ class Stage:
         time.sleep(max(0.0, seconds - took))
         return took
 
-    def judge(self) -> Verdict:
-        """Waits until every replica is in sync, ends the load, and judges."""
+    def judge(self, *, errors_allowed: bool = True) -> Verdict:
+        """Waits until every replica is in sync, ends the load, and judges; also what clients could not handle."""
         assert self.oracle is not None
         for topic in (self.oracle.plain, self.oracle.transacted):
             try:
@@ -144,6 +146,9 @@ class Stage:
             except FaultFailed as failure:
                 self.broken("whole", str(failure))
         verdict = self.oracle.finish([broker.data_dir for broker in self.cluster.brokers.values()])
+        if not errors_allowed:
+            for error in self.oracle.client_errors:
+                self.broken("retriable", error)
         verdict.violations[:0] = self.violations
         verdict.figures.update(self.figures)
         return verdict
@@ -166,13 +171,18 @@ class Stage:
     def zookeeper(self) -> KazooClient:
         if self._kazoo is None:
             server = self.cluster.connect if self.cluster.zookeeper is None else self.cluster.zookeeper.connect + CHROOT
-            self._kazoo = KazooClient(server, timeout=30)
+            self._kazoo = KazooClient(server, timeout=30, command_retry=KazooRetry(max_tries=-1, deadline=60))
             self._kazoo.start(30)
         return self._kazoo
 
+    def read(self, path: str) -> tuple[bytes, Any]:
+        """The data of a node, and what ZooKeeper says of it; as soon as there is a session."""
+        found: tuple[bytes, Any] = self.zookeeper.retry(self.zookeeper.get, path)
+        return found
+
     def node(self, path: str) -> dict[str, Any] | None:
         try:
-            return dict(json.loads(self.zookeeper.get(path)[0]))
+            return dict(json.loads(self.read(path)[0]))
         except NoNodeError:
             return None
 
@@ -181,7 +191,7 @@ class Stage:
         return None if node is None else int(node["brokerid"])
 
     def controller_epoch(self) -> int:
-        return int(self.zookeeper.get("/controller_epoch")[0])
+        return int(self.read("/controller_epoch")[0])
 
     def state(self, topic: str | None = None, partition: int = 0) -> dict[str, Any]:
         """`leader`, `isr`, `leader_epoch` of a partition."""
@@ -198,7 +208,7 @@ class Stage:
         return {int(partition): list(replicas) for partition, replicas in node.get("partitions", {}).items()}
 
     def registered(self) -> list[int]:
-        return sorted(int(name) for name in self.zookeeper.get_children("/brokers/ids"))
+        return sorted(map(int, self.zookeeper.retry(self.zookeeper.get_children, "/brokers/ids")))
 
     def await_in_sync(self, topic: str, seconds: float = 60) -> float:
         """Waits until all replicas of a topic are in sync; how long it took."""

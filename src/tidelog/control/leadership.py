@@ -201,7 +201,7 @@ class Leadership:
             if after is not None:
                 draft.change(after)
             if after is not None and after.leader != broker_id:
-                # The change completed a reassignment that took the leader out: it must hear who leads now.
+                # It left itself out, or completed a reassignment that did: it must hear who leads now.
                 results.append(IsrResult(*key, ApiError(ErrorCode.NEW_LEADER_ELECTED)))
             else:
                 results.append(IsrResult(*key, NO_ERROR, after or partition))
@@ -226,7 +226,8 @@ class Leadership:
         members = [broker for broker, _ in change.new_isr]
         if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
             raise Rejected(ErrorCode.INVALID_REQUEST)
-        if partition.leader not in members:
+        if partition.leader not in members and not (members and set(members) <= set(partition.isr)):
+            # Itself it may leave out, so that another member leads.
             raise Rejected(ErrorCode.INVALID_REQUEST)
         if change.recovering and (len(members) > 1 or not partition.recovering):
             raise Rejected(ErrorCode.INVALID_REQUEST)

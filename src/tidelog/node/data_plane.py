@@ -15,6 +15,7 @@ from tidelog.control.model import Topic
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
+from tidelog.log.log_dir import LogDir
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.flushing import Flushing
 from tidelog.replica.fetch_sessions import FetchSessions
@@ -168,6 +169,15 @@ class DataPlane:
             if partition.is_leader and partition.advance_high_watermark():
                 # One that was about to join has fallen silent.
                 self.high_watermark_moved(partition)
+
+    def hand_over(self, directory: LogDir) -> None:
+        """Has other members of the ISR lead what this broker leads in a directory that takes no writes."""
+        local_epoch = self._cluster.broker_epoch
+        for key in directory.logs:
+            partition = self.replicas.partitions.get(key)
+            proposal = partition.propose_successor(local_epoch) if partition is not None else None
+            if partition is not None and proposal is not None:
+                self.on_isr_proposed(partition, proposal)
 
     def broker_gone(self, broker_id: int) -> None:
         """Nobody waits for a broker that is not registered any more, where it is not a member of the ISR."""

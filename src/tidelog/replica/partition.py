@@ -362,6 +362,13 @@ class Partition:
             return None
         return self._propose(in_sync.members_without(laggards, self.local_id, local_epoch))
 
+    def propose_successor(self, local_epoch: int) -> IsrProposal | None:
+        """The ISR without this leader, so that another member leads; None where there is none."""
+        in_sync = self.in_sync
+        if self.leader_id != self.local_id or len(in_sync.isr) < 2 or in_sync.pending is not None:
+            return None
+        return self._propose(in_sync.members_without((self.local_id,), self.local_id, local_epoch))
+
     def _propose(self, members: tuple[tuple[int, int], ...]) -> IsrProposal:
         proposal = IsrProposal(self.topic_id, self.index, self.leader_epoch, self.partition_epoch, members)
         self.in_sync.propose(proposal)

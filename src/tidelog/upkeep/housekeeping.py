@@ -189,6 +189,8 @@ class Housekeeping:
                     f"log directory {path} is full: writes are refused until there is space again; "
                     "reads, retention and deletions continue"
                 )
+                # Once, not while it is full: where all disks are, leaders would go round and round.
+                self._data.hand_over(directory)
             self._full[path] = now_ms
         elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and directory.has_room():
             del self._full[path]

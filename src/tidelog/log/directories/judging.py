@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.log.directories.directory_names import DELETE
+from tidelog.log.directories.directory_names import DELETE, STRAY
 from tidelog.log.directories.directory_set import DIRECTORY_SET, listed
 from tidelog.log.errors import LogError
+from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.log.directories.directory_set import Placement
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 def judge(dirs: LogDirs, placement: Placement) -> list[str]:
     """Takes out of service what does not belong here; returns what an operator should know."""
-    notices = []
+    notices: list[str] = []
+    removed, strays = list[TopicPartition](), list[TopicPartition]()
     for key, log in list(dirs.logs.items()):
         fate, path = dirs.fate(log, placement), log.path
         if fate is None:
@@ -27,13 +29,21 @@ def judge(dirs: LogDirs, placement: Placement) -> list[str]:
         try:
             if fate == DELETE:
                 dirs.delete(key)
-                notices.append(f"{path} is removed: its topic was deleted")
+                removed.append(key)
             else:
                 dirs.cancel_move(key)
                 dirs.mark_stray(key)
-                notices.append(f"{path} is set aside: it is no longer assigned to this broker")
+                strays.append(key)
         except LogError as error:
             notices.append(f"{path} does not belong to this broker, and could not be taken out of service: {error}")
+    # A broker may be away while thousands of them go.
+    if removed:
+        notices.append(f"{_are(removed)} removed: the topic was deleted while this broker was away")
+    if strays:
+        notices.append(
+            f"{_are(strays)} set aside: no longer assigned to this broker. The files are kept in directories whose "
+            f"names end with {STRAY}, which may be deleted"
+        )
     absent = placement.topic_ids.keys() - dirs.logs.keys() - dirs.offline
     if not absent:
         dirs.forget_missing()
@@ -45,3 +55,7 @@ def judge(dirs: LogDirs, placement: Placement) -> list[str]:
             "directories: they are then copied from the other replicas"
         )
     return notices
+
+
+def _are(keys: list[TopicPartition]) -> str:
+    return f"{listed(keys)} {'is' if len(keys) == 1 else 'are'}"

@@ -49,6 +49,10 @@ bench: setup
 	@./scripts/prerequisites.sh maven
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
+# For as long as it is told: make sim MINUTES=60
+sim: setup
+	@$(BIN)/tidelog sim --minutes $(or $(MINUTES),10)
+
 # Both run, whatever the first one finds.
 abuse: setup
 	@failed=0; \

@@ -19,6 +19,9 @@ from tidelog.replica.in_sync import InSync
 from tidelog.replica.partition import Partition
 from tidelog.wire.errors import ErrorCode
 
+#: where `Partition.read` takes `to_log_end`
+TO_LOG_END = 6
+
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -79,7 +82,11 @@ def consumers_read_to_the_end(patch: pytest.MonkeyPatch) -> None:
     read = Partition.read
 
     def read_on(self: Partition, *args: Any, **kwargs: Any) -> Any:
-        return read(self, *args, **{**kwargs, "to_log_end": True})
+        if len(args) > TO_LOG_END:
+            args = (*args[:TO_LOG_END], True, *args[TO_LOG_END + 1 :])
+        else:
+            kwargs["to_log_end"] = True
+        return read(self, *args, **kwargs)
 
     patch.setattr(Partition, "read", read_on)
 

@@ -102,7 +102,7 @@ class Invariants:
             if partition.high_watermark > since and len(partition.in_sync.maximal) == len(partition.isr):
                 raise Violation(
                     "enough",
-                    f"{partition!r} on broker {site.id} has committed what follows {since} with {partition.isr} in sync",
+                    f"{partition!r} on broker {site.id} has committed what follows {since}, {partition.isr} in sync",
                 )
 
     def _check_leader(self, site: SimulatedBroker, partition: Partition) -> None:

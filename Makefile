@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONLY ?=
 
-.PHONY: help run test check types bench abuse faults setup clean
+.PHONY: help run test check types bench abuse faults sim setup clean
 
 help:
 	@echo "make run     see a broker work end to end"
@@ -13,6 +13,7 @@ help:
 	@echo "make check   ruff, mypy, import contracts only"
 	@echo "make types   regenerate the message types after a change to a table in wire/schema"
 	@echo "make bench   compare with Apache Kafka (ONLY=B1,B3 runs a part)"
+	@echo "make sim     simulate clusters in which things go wrong, for ten minutes (MINUTES=60 for longer)"
 	@echo "make abuse   damage and abuse a broker, and measure the effect on healthy clients (ONLY=bomb runs a part)"
 	@echo "make faults  inflict faults on a cluster under load, and judge what became of it (ONLY=leader-kills,pause runs a part)"
 
@@ -50,6 +51,10 @@ bench: setup
 	@./scripts/prerequisites.sh java
 	@./scripts/prerequisites.sh maven
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+# For as long as it is told: make sim MINUTES=60
+sim: setup
+	@$(BIN)/tidelog sim --minutes $(or $(MINUTES),10)
 
 # Both run, whatever the first one finds.
 abuse: setup

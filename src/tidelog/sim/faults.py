@@ -73,6 +73,7 @@ class Injector:
     def __init__(self, world: World, faults: Sequence[Fault]) -> None:
         self._world = world
         self._random = world.random("faults")
+        self._is_over = False
         self.injected: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         #: what each fault has to do to end, while it lasts
@@ -83,7 +84,8 @@ class Injector:
             world.later(fault.at_ms, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
     def heal(self) -> None:
-        """Everything that lasts ends, and every broker runs."""
+        """Everything that lasts ends, every broker runs, and nothing more goes wrong."""
+        self._is_over = True
         for end in list(self._lasting.values()):
             end()
         self._lasting.clear()
@@ -148,6 +150,8 @@ class Injector:
     # --- what -----------------------------------------------------------------------------------------------
 
     def _begin(self, fault: Fault) -> None:
+        if self._is_over:
+            return
         target = self._target(fault)
         if not self._is_allowed(fault, target):
             self.left_out[fault.kind] += 1

@@ -32,6 +32,8 @@ class Invariants:
         self._controllers: dict[int, int] = {}
         #: per broker, life and partition: (leader epoch, partition epoch) as last seen
         self._epochs: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}
+        #: and the high watermark when they were first seen
+        self._committed: dict[tuple[int, int, bytes, int], int] = {}
         #: in the store
         self._stored: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._isrs: dict[tuple[bytes, int], tuple[int, ...]] = {}
@@ -79,10 +81,12 @@ class Invariants:
         epochs = partition.leader_epoch, partition.partition_epoch
         known = self._epochs.get(key)
         if known == epochs:
+            self._check_enough(site, partition)
             return
         if known is not None and epochs < known:
             raise Violation("epochs", f"{partition!r} on broker {site.id} had the epochs {known}")
         self._epochs[key] = epochs
+        self._committed[key] = high_watermark
         if partition.is_leader:
             self._check_leader(site, partition)
         if known is None or known[0] != epochs[0]:
@@ -91,6 +95,15 @@ class Invariants:
                 f"{'leads' if partition.is_leader else f'follows {partition.leader_id} in'} {partition!r} "
                 f"isr {list(partition.isr)}",
             )
+
+    def _check_enough(self, site: SimulatedBroker, partition: Partition) -> None:
+        if partition.is_leader and len(partition.isr) < partition.log.config.min_insync_replicas:
+            since = self._committed[site.id, site.lives, partition.topic_id, partition.index]
+            if partition.high_watermark > since and len(partition.in_sync.maximal) == len(partition.isr):
+                raise Violation(
+                    "enough",
+                    f"{partition!r} on broker {site.id} has committed what follows {since}, {partition.isr} in sync",
+                )
 
     def _check_leader(self, site: SimulatedBroker, partition: Partition) -> None:
         led = partition.topic_id, partition.index, partition.leader_epoch

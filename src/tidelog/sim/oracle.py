@@ -97,6 +97,8 @@ class PlaceTruth:
 class Oracle:
     def __init__(self) -> None:
         self.places: dict[Place, PlaceTruth] = {}
+        #: (group, partition) -> the highest position of which a commit was acknowledged
+        self.committed: dict[tuple[str, Place], int] = {}
         #: operations of clients, by their name and how they ended
         self.operations: Counter[str] = Counter()
 
@@ -105,6 +107,14 @@ class Oracle:
         if found is None:
             found = self.places[place] = PlaceTruth(place)
         return found
+
+    def commit(self, group: str, place: Place, offset: int) -> None:
+        self.committed[group, place] = max(offset, self.committed.get((group, place), -1))
+
+    def position(self, group: str, place: Place, offset: int, least: int) -> None:
+        """A group is told its position, having asked when `least` was acknowledged."""
+        if offset < least:
+            raise Violation("positions", f"{group} is told {offset} of {place}, though {least} was committed")
 
     def judge(self) -> None:
         for truth in self.places.values():

@@ -60,6 +60,7 @@ class SimulatedClient:
         self._links: dict[int, PeerLink] = {}
         #: the leader epoch of each partition and who leads in it, as far as is known
         self._leaders: dict[Place, tuple[int, int]] = {}
+        self.topic_names: dict[bytes, str] = {}
         self._refreshing: dict[str, list[Callable[[], None]]] = {}
         self.is_stopped = False
 
@@ -112,6 +113,7 @@ class SimulatedClient:
         if not isinstance(outcome, Failure):
             for found in outcome.message.topics:
                 if not found.error_code:
+                    self.topic_names[found.topic_id] = topic
                     for partition in found.partitions:
                         self._learn(Place(topic, partition.partition_index), partition)
         for then in self._refreshing.pop(topic):

@@ -157,7 +157,7 @@ class IdempotentProducer(SimulatedClient):
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.unacknowledged[0] is not batch:
             # One before it was not written: both are sent again.
             self._try_again(lane)
-        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_in_log(lane.place, batch):
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_be_forgotten(lane.place, batch):
             # As in Apache Kafka, a snapshot of producers has only their last batch: after a restart the ones before it
             # are not known as duplicates.
             self._begin_anew()
@@ -168,9 +168,11 @@ class IdempotentProducer(SimulatedClient):
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
 
-    def _is_in_log(self, place: Place, batch: Batch) -> bool:
-        """Whether somebody has it: only the simulation can know."""
+    def _may_be_forgotten(self, place: Place, batch: Batch) -> bool:
+        """Whether a broker has it, and has restarted: only the simulation can know."""
         for site in self.world.brokers.values():
+            if site.lives == 1:
+                continue
             partition = None if site.broker is None else site.broker.data.replicas.partitions.get(place)
             found = None if partition is None else partition.log.read(0, MOST_BYTES, 1 << 62, True)
             if found is not None and any(record.value == batch.values[0] for record in iter_records(found.read())):

@@ -13,6 +13,7 @@ from tidelog.sim.faults import Fault, Injector, plan_of
 from tidelog.sim.invariants import Invariants
 from tidelog.sim.oracle import Oracle, Place
 from tidelog.sim.simulated_client import SimulatedClient
+from tidelog.sim.simulated_member import GroupMember
 from tidelog.sim.simulated_producer import IdempotentProducer
 from tidelog.sim.simulated_reader import Reader
 from tidelog.sim.trace import Happening, text_of
@@ -28,6 +29,7 @@ RECOVERY_MS: Final = 120_000
 #: between two comparisons of the replicas
 COMPARE_MS: Final = 5_000
 TOPIC: Final = "main"
+GROUP: Final = "group"
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Terms:
     partitions: int = 3
     producers: int = 2
     readers: int = 1
+    #: of one consumer group
+    members: int = 0
 
     @classmethod
     def drawn(cls, random: Random) -> Terms:
@@ -51,6 +55,7 @@ class Terms:
             partitions=random.randint(1, 4),
             producers=random.randint(1, 3),
             readers=1,
+            members=random.choice((0, 0, 1, 2, 3)),
         )
 
 
@@ -118,6 +123,7 @@ class Simulation:
             for n in range(terms.producers)
         ]
         readers = [Reader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
+        members = [GroupMember(world, self.oracle, f"m{n}", GROUP, TOPIC) for n in range(terms.members)]
         self.injector = Injector(world, self.faults)
         self.invariants.is_tainted = self.injector.is_tainted
         world.network.weather.longest_ms = random.choice((1, 3, 20, 80))
@@ -129,6 +135,8 @@ class Simulation:
         self._until("writes end", RECOVERY_MS, lambda: not any(producer.unacknowledged for producer in producers))
         self._until("replicas recover", RECOVERY_MS, self._is_whole)
         self._until("reads end", RECOVERY_MS, lambda: self._are_read(readers))
+        if members:
+            self._until("positions are committed", RECOVERY_MS, lambda: self._are_committed(readers[0]))
         self.invariants.check_replicas()
         self.oracle.judge()
 
@@ -210,11 +218,16 @@ class Simulation:
         for reader in readers:
             for place, position in reader.positions.items():
                 for site in self.world.brokers.values():
-                    assert site.broker is not None
+                    if site.broker is None:
+                        return False
                     partition = site.broker.data.replicas.partitions.get((place.topic, place.partition))
                     if partition is not None and position < partition.log.log_end_offset:
                         return False
         return True
+
+    def _are_committed(self, reader: Reader) -> bool:
+        committed = self.oracle.committed
+        return all(committed.get((GROUP, place), 0) >= end for place, end in reader.positions.items())
 
 
 def simulate(seed: int, terms: Terms | None = None, faults: Sequence[Fault] | None = None) -> Outcome:

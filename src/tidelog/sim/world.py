@@ -216,6 +216,8 @@ class SimulatedBroker:
 
     def _fail(self, reason: str) -> None:
         """The process ends of its own accord, and is started again after a while."""
+        if self.process is None:
+            return  # it has ended already, within the same callback
         self.failures.append(reason)
         self.world.trace.add(self.machine, f"fails: {reason}")
         self._end()

@@ -1,0 +1,238 @@
+"""A simulated member of a consumer group (KIP-848): it reads what it is assigned, and commits how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tidelog.peers.requester import Answered, Failure
+from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
+from tidelog.sim.simulated_reader import FETCH_VERSION, MAX_BYTES
+from tidelog.sim.violation import Violation
+from tidelog.sim.world import World
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+from tidelog.wire.records import iter_records
+
+TIMEOUT_MS: Final = 4_000
+BEAT_MS: Final = 500
+COMMIT_MS: Final = 700
+#: names, not topic ids
+COMMIT_VERSION: Final = 9
+REBALANCE_MS: Final = 5_000
+#: the group has gone on without this member
+OUTCAST: Final = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH))
+
+
+class GroupMember(SimulatedClient):
+    def __init__(self, world: World, oracle: Oracle, name: str, group: str, topic: str) -> None:
+        super().__init__(world, oracle, name)
+        self.group = group
+        self._topic = topic
+        self._member_id = f"{name}-{self.random.getrandbits(64):016x}"
+        self._epoch = 0
+        self._coordinator: int | None = None
+        #: what it has, and where it stands in it; None before it knows
+        self.positions: dict[Place, int | None] = {}
+        self._is_changed = True
+        self.refresh(topic, self._beat)
+        self.after(COMMIT_MS, self._commit)
+
+    # --- the coordinator ----------------------------------------------------------------------------------
+
+    def _find(self, then: Callable[[], None]) -> None:
+        def answered(outcome: Answered[messages.FindCoordinatorResponse] | Failure) -> None:
+            if not isinstance(outcome, Failure):
+                (found,) = outcome.message.coordinators
+                self._coordinator = None if found.error_code else found.node_id
+            self.soon(20, 200, then)
+
+        request = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
+        self.ask(self.any_broker(), request, answered, TIMEOUT_MS)
+
+    def _beat(self) -> None:
+        if self.is_stopped:
+            return
+        if self._coordinator is None:
+            self._find(self._beat)
+            return
+        request = messages.ConsumerGroupHeartbeatRequest
+        is_joining = self._epoch == 0
+        owned = None
+        if is_joining or self._is_changed:
+            owned = self._owned()
+        self.ask(
+            self._coordinator,
+            request(
+                group_id=self.group,
+                member_id=self._member_id,
+                member_epoch=self._epoch,
+                rebalance_timeout_ms=REBALANCE_MS if is_joining else -1,
+                subscribed_topic_names=[self._topic] if is_joining else None,
+                topic_partitions=owned,
+            ),
+            self._beaten,
+            TIMEOUT_MS,
+        )
+
+    def _owned(self) -> list[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]:
+        kind = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
+        (topic_id,) = self.topic_names or (bytes(16),)
+        indexes = [place.partition for place in self.positions]
+        return [kind(topic_id=topic_id, partitions=indexes)] if indexes else []
+
+    def _beaten(self, outcome: Answered[messages.ConsumerGroupHeartbeatResponse] | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self.count("heartbeat", outcome.kind.value)
+            self._coordinator = None
+            self._is_changed = True
+            self.soon(20, 200, self._beat)
+            return
+        answer = outcome.message
+        code = ErrorCode.of(answer.error_code)
+        self.count("heartbeat", code.name)
+        if code is ErrorCode.NONE:
+            self._epoch = answer.member_epoch
+            self._is_changed = False
+            if answer.assignment is not None:
+                self._take(answer.assignment)
+            self.after(20 if self._is_changed else BEAT_MS, self._beat)
+        elif code in OUTCAST:
+            self._epoch = 0
+            self.positions.clear()
+            self.soon(20, 200, self._beat)
+        elif code in RETRIABLE:
+            self._coordinator = None
+            self._is_changed = True
+            self.soon(20, 200, self._beat)
+        else:
+            raise Violation("groups", f"{self.name} is answered {code.name} to a heartbeat: {answer.error_message}")
+
+    def _take(self, assignment: messages.ConsumerGroupHeartbeatResponse.Assignment) -> None:
+        given = {
+            Place(self._topic, index)
+            for each in assignment.topic_partitions
+            if each.topic_id in self.topic_names
+            for index in each.partitions
+        }
+        for place in [each for each in self.positions if each not in given]:
+            del self.positions[place]
+            self._is_changed = True
+        for place in sorted(given - self.positions.keys()):
+            self.positions[place] = None
+            self._is_changed = True
+            self._ask_position(place)
+
+    # --- positions ----------------------------------------------------------------------------------------
+
+    def _ask_position(self, place: Place) -> None:
+        if place not in self.positions or self.positions[place] is not None:
+            return
+        if self._coordinator is None:
+            self.after(100, lambda: self._ask_position(place))
+            return
+        least = self.oracle.committed.get((self.group, place), -1)
+        request = messages.OffsetFetchRequest
+        topic = request.OffsetFetchRequestTopics(name=place.topic, partition_indexes=[place.partition])
+        group = request.OffsetFetchRequestGroup(
+            group_id=self.group, member_id=self._member_id, member_epoch=self._epoch, topics=[topic]
+        )
+        self.ask(
+            self._coordinator,
+            request(groups=[group], require_stable=True),
+            lambda outcome: self._told(place, least, outcome),
+            TIMEOUT_MS,
+            COMMIT_VERSION,
+        )
+
+    def _told(self, place: Place, least: int, outcome: Answered[messages.OffsetFetchResponse] | Failure) -> None:
+        if place not in self.positions or self.positions[place] is not None:
+            return
+        if isinstance(outcome, Failure) or outcome.message.groups[0].error_code:
+            self.soon(50, 200, lambda: self._ask_position(place))
+            return
+        ((told,),) = (topic.partitions for topic in outcome.message.groups[0].topics)
+        if told.error_code:
+            self.soon(50, 200, lambda: self._ask_position(place))
+            return
+        self.oracle.position(self.group, place, told.committed_offset, least)
+        self.positions[place] = max(told.committed_offset, 0)
+        self._read(place)
+
+    def _commit(self) -> None:
+        if self.is_stopped:
+            return
+        self.after(COMMIT_MS, self._commit)
+        known = {place: at for place, at in self.positions.items() if at}
+        if not known or self._coordinator is None:
+            return
+        request = messages.OffsetCommitRequest
+        partitions = [
+            request.OffsetCommitRequestPartition(partition_index=place.partition, committed_offset=at)
+            for place, at in known.items()
+        ]
+        wanted = request(
+            group_id=self.group,
+            generation_id_or_member_epoch=self._epoch,
+            member_id=self._member_id,
+            topics=[request.OffsetCommitRequestTopic(name=self._topic, partitions=partitions)],
+        )
+
+        def committed(outcome: Answered[messages.OffsetCommitResponse] | Failure) -> None:
+            if isinstance(outcome, Failure):
+                self.count("commit", outcome.kind.value)
+                return
+            for each in outcome.message.topics[0].partitions:
+                code = ErrorCode.of(each.error_code)
+                self.count("commit", code.name)
+                place = Place(self._topic, each.partition_index)
+                if code is ErrorCode.NONE:
+                    self.oracle.commit(self.group, place, known[place])
+                elif code not in RETRIABLE and code not in OUTCAST:
+                    raise Violation("groups", f"{self.name} is answered {code.name} to a commit in {place}")
+
+        self.ask(self._coordinator, wanted, committed, TIMEOUT_MS, COMMIT_VERSION)
+
+    # --- records ------------------------------------------------------------------------------------------
+
+    def _read(self, place: Place) -> None:
+        position = self.positions.get(place)
+        if self.is_stopped or position is None:
+            return
+        leader = self.leader(place)
+        if leader is None:
+            self._look(place)
+            return
+        request = messages.FetchRequest
+        wanted = request.FetchPartition(
+            partition=place.partition,
+            current_leader_epoch=self.leader_epoch(place),
+            fetch_offset=position,
+            partition_max_bytes=MAX_BYTES,
+        )
+        topics = [request.FetchTopic(topic=place.topic, partitions=[wanted])]
+        self.ask(
+            leader,
+            request(max_wait_ms=500, min_bytes=1, max_bytes=MAX_BYTES, topics=topics),
+            lambda outcome: self._fetched(place, position, outcome),
+            TIMEOUT_MS,
+            FETCH_VERSION,
+        )
+
+    def _look(self, place: Place) -> None:
+        self.refresh(place.topic, lambda: self.soon(20, 150, lambda: self._read(place)))
+
+    def _fetched(self, place: Place, position: int, outcome: Answered[messages.FetchResponse] | Failure) -> None:
+        if self.positions.get(place) != position:
+            return  # it was taken away meanwhile
+        if isinstance(outcome, Failure) or outcome.message.responses[0].partitions[0].error_code:
+            self._look(place)
+            return
+        data = outcome.message.responses[0].partitions[0]
+        for record in iter_records(bytes(data.records or b"")):
+            if record.offset >= position:
+                self.oracle[place].see(record.offset, record.value or b"")
+                position = record.offset + 1
+        self.positions[place] = position
+        self._read(place)

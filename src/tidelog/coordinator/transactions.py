@@ -20,7 +20,7 @@ from tidelog.config.by_name import ByName
 from tidelog.coordinator.coordination import Coordination
 from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.producer_ids import ProducerIds
-from tidelog.coordinator.verification import Verification
+from tidelog.coordinator.verification import TransactionVerifier
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
@@ -72,7 +72,7 @@ class TransactionCoordination(Coordination[TxnDecision]):
         """`requester` None: this broker works alone, and coordinates whatever is coordinated."""
         self.room = Transactions(TxnConfig.from_properties(ByName(config)), producer_ids.take, pattern)
         self._delivery = delivery
-        self._verification = Verification(cluster, requester, host, self.room.partition_for, self.add)
+        self._verification = TransactionVerifier(cluster, requester, host, self.room.partition_for, self.add)
         super().__init__(TRANSACTIONS_TOPIC, self.room, data, host, lambda: MARKER_TIMEOUT_MS)
 
     def _effects(self, decision: TxnDecision) -> Callable[[], None] | None:

@@ -33,7 +33,7 @@ class Asked(NamedTuple):
     told: Told
 
 
-class Verification:
+class TransactionVerifier:
     """`partition_for` says which partition of the transactions topic an id belongs to; `here` asks this broker."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.oracle import Oracle, RecordPlace
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -17,7 +17,6 @@ from tidelog.wire.records import build_batch, iter_records
 #: names, not topic ids
 PRODUCE_VERSION = 12
 REQUEST_TIMEOUT_MS = 4_000
-MOST_IN_FLIGHT = 5
 #: batches that wait for one partition; more are not made
 MOST_UNACKNOWLEDGED = 12
 NO_OFFSET = -1
@@ -34,10 +33,10 @@ class Batch:
         self.tries = 0
 
 
-class Lane:
+class ProducerLane:
     """One partition: batches are sent in order, and after an error again from the first."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RecordPlace) -> None:
         self.place = place
         self.next_sequence = 0
         self.unacknowledged: deque[Batch] = deque()
@@ -47,10 +46,10 @@ class Lane:
 
 class IdempotentProducer(SimulatedClient):
     def __init__(
-        self, world: World, oracle: Oracle, name: str, places: Sequence[Place], pause_ms: int, in_flight: int
+        self, world: World, oracle: Oracle, name: str, places: Sequence[RecordPlace], pause_ms: int, in_flight: int
     ) -> None:
         super().__init__(world, oracle, name)
-        self._lanes = [Lane(place) for place in places]
+        self._lanes = [ProducerLane(place) for place in places]
         self._pause_ms = pause_ms
         self._in_flight = in_flight
         self._producer_id = -1
@@ -97,7 +96,7 @@ class IdempotentProducer(SimulatedClient):
 
     # --- sending ------------------------------------------------------------------------------------------
 
-    def _pump(self, lane: Lane) -> None:
+    def _pump(self, lane: ProducerLane) -> None:
         if lane.is_waiting:
             return
         leader = self.leader(lane.place)
@@ -111,7 +110,7 @@ class IdempotentProducer(SimulatedClient):
             if not batch.is_sent:
                 self._send(lane, batch, leader)
 
-    def _send(self, lane: Lane, batch: Batch, leader: int) -> None:
+    def _send(self, lane: ProducerLane, batch: Batch, leader: int) -> None:
         batch.is_sent = True
         batch.tries += 1
         lane.in_flight += 1
@@ -133,7 +132,9 @@ class IdempotentProducer(SimulatedClient):
             leader, wanted, lambda outcome: self._answered(lane, batch, outcome), REQUEST_TIMEOUT_MS, PRODUCE_VERSION
         )
 
-    def _answered(self, lane: Lane, batch: Batch, outcome: Answered[messages.ProduceResponse] | Failure) -> None:
+    def _answered(
+        self, lane: ProducerLane, batch: Batch, outcome: Answered[messages.ProduceResponse] | Failure
+    ) -> None:
         lane.in_flight -= 1
         if lane not in self._lanes:
             return  # given up
@@ -168,7 +169,7 @@ class IdempotentProducer(SimulatedClient):
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
 
-    def _may_be_forgotten(self, place: Place, batch: Batch) -> bool:
+    def _may_be_forgotten(self, place: RecordPlace, batch: Batch) -> bool:
         """Whether a broker has it, and has restarted: only the simulation can know."""
         for site in self.world.brokers.values():
             if site.lives == 1:
@@ -182,11 +183,11 @@ class IdempotentProducer(SimulatedClient):
     def _begin_anew(self) -> None:
         """Another producer id; what became of the batches that are not acknowledged is left open."""
         self.count("produce", "given up")
-        self._lanes = [Lane(lane.place) for lane in self._lanes]
+        self._lanes = [ProducerLane(lane.place) for lane in self._lanes]
         self._producer_id = -1
         self._initialize()
 
-    def _try_again(self, lane: Lane) -> None:
+    def _try_again(self, lane: ProducerLane) -> None:
         """Looks for the leader; then, when nothing is on its way any more, sends from the first batch on."""
         if lane.is_waiting:
             return

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from tidelog.api.produce import PendingProduce
 from tidelog.control.leadership import Leadership
 from tidelog.log.leader_epochs import LeaderEpochs

@@ -14,6 +14,7 @@ from random import SystemRandom
 
 import pytest
 from mutations import MUTATIONS
+
 from tidelog.sim.faults import Fault
 from tidelog.sim.picture import picture_of
 from tidelog.sim.shrinking import shrink

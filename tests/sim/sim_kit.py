@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tidelog.replica.partition import Partition
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import SimulatedClient
 from tidelog.sim.world import SimulatedBroker, World
 from tidelog.wire import messages
+from tidelog.wire.records import build_batch
 
 
 def cluster_of(brokers: int, seed: int = 0, **settings: str) -> World:
@@ -35,3 +37,17 @@ def leads(site: SimulatedBroker) -> list[str]:
 
 def controller_of(world: World) -> SimulatedBroker:
     return world.brokers[world.stored().controller_id]
+
+
+def produce(world: World, leader: int, topic: str, values: list[bytes]) -> None:
+    """Sends a batch, and does not wait for its acknowledgement."""
+    request = messages.ProduceRequest
+    records = build_batch([(0, None, value, None) for value in values])
+    data = request.TopicProduceData(name=topic, partition_data=[request.PartitionProduceData(index=0, records=records)])
+    client = SimulatedClient(world, Oracle(), "writer")
+    client.ask(leader, request(acks=-1, timeout_ms=5_000, topic_data=[data]), lambda outcome: None, 10_000, 12)
+
+
+def replica(site: SimulatedBroker, topic: str) -> Partition:
+    assert site.broker is not None
+    return site.broker.data.replicas.partitions[topic, 0]

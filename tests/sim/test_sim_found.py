@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim_kit import cluster_of, controller_of, create, leads
+from sim_kit import cluster_of, controller_of, create, leads, produce, replica
 
 
 def test_a_process_does_not_lead_in_the_name_of_its_former_registration() -> None:
@@ -38,3 +38,31 @@ def test_a_broker_whose_session_ends_while_it_starts_says_so_and_stops() -> None
     assert [reason for reason in starting.failures if "while this broker was starting" in reason]
     world.network.mend(controller_of(world).machine, starting.machine)
     world.run_until(lambda: starting.is_ready)
+
+
+def test_a_follower_hears_of_a_high_watermark_that_it_was_told_in_an_answer_from_another_epoch() -> None:
+    world = cluster_of(3)
+    controller = controller_of(world)
+    leader, follower = (site for site in world.brokers.values() if site is not controller)
+    create(world, "t", [leader.id, follower.id])
+    # What stays as it is keeps the session between the two.
+    create(world, "u", [leader.id, follower.id])
+    world.run(1_000)
+    produce(world, leader.id, "t", [b"x"])
+    world.run_until(lambda: replica(leader, "t").high_watermark == 1)
+    assert replica(follower, "t").high_watermark == 0
+    # The answer that tells of it is on its way when the leader's epoch changes.
+    world.network.cut(leader.machine, follower.machine)
+    world.run(50)
+    assert controller.broker is not None and leader.broker is not None
+    epoch = leader.broker.cluster.broker_epoch
+    world.network.cut(controller.machine, follower.machine)
+    controller.broker.cluster.decide(lambda plans: plans.renew_leadership(leader.id, epoch), lambda error: None)
+    world.run_until(lambda: replica(leader, "t").leader_epoch == 1)
+    world.network.mend(controller.machine, follower.machine)
+    world.run_until(lambda: replica(follower, "t").leader_epoch == 1)
+    world.run(50)
+    world.network.mend(leader.machine, follower.machine)
+    world.run(5_000)
+    assert replica(follower, "t").high_watermark == 1
+    assert not world.unforeseen

@@ -245,11 +245,15 @@ class Fetcher:
             for data in topic.partitions:
                 place = (topic.topic_id, data.partition_index)
                 following, asked = self._followed.get(place), self._session.asked(place, fetch.number)
-                if following is not None and asked is not None:
-                    self._changed[place] = None
+                if following is None:
+                    continue
+                self._changed[place] = None
+                if asked is not None and following.is_at(asked) and not following.is_busy:
+                    self._take(following, data, now_ms)
+                else:
                     # What was asked in another epoch, or before the log was changed otherwise, says nothing any more.
-                    if following.is_at(asked) and not following.is_busy:
-                        self._take(following, data, now_ms)
+                    # But the leader takes it for told, and would tell the high watermark again only when it moves.
+                    self._session.begin_anew()
         for following in self._throttled:
             self._changed[following.place] = None
         self._throttled = []

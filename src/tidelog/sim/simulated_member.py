@@ -36,6 +36,8 @@ class SimulatedMember(SimulatedClient):
         #: what it has, and where it stands in it; None before it knows
         self.positions: dict[RecordPlace, int | None] = {}
         self._is_changed = True
+        #: an answer was lost: told everything, the coordinator tells everything
+        self._must_tell_all = False
         self.refresh(topic, self._beat)
         self.after(COMMIT_MS, self._commit)
 
@@ -58,18 +60,16 @@ class SimulatedMember(SimulatedClient):
             self._find(self._beat)
             return
         request = messages.ConsumerGroupHeartbeatRequest
-        is_joining = self._epoch == 0
-        owned = None
-        if is_joining or self._is_changed:
-            owned = self._owned()
+        is_full = self._epoch == 0 or self._must_tell_all
+        owned = self._owned() if is_full or self._is_changed else None
         self.ask(
             self._coordinator,
             request(
                 group_id=self.group,
                 member_id=self._member_id,
                 member_epoch=self._epoch,
-                rebalance_timeout_ms=REBALANCE_MS if is_joining else -1,
-                subscribed_topic_names=[self._topic] if is_joining else None,
+                rebalance_timeout_ms=REBALANCE_MS if is_full else -1,
+                subscribed_topic_names=[self._topic] if is_full else None,
                 topic_partitions=owned,
             ),
             self._beaten,
@@ -86,7 +86,7 @@ class SimulatedMember(SimulatedClient):
         if isinstance(outcome, Failure):
             self.count("heartbeat", outcome.kind.value)
             self._coordinator = None
-            self._is_changed = True
+            self._must_tell_all = True
             self.soon(20, 200, self._beat)
             return
         answer = outcome.message
@@ -94,7 +94,7 @@ class SimulatedMember(SimulatedClient):
         self.count("heartbeat", code.name)
         if code is ErrorCode.NONE:
             self._epoch = answer.member_epoch
-            self._is_changed = False
+            self._is_changed = self._must_tell_all = False
             if answer.assignment is not None:
                 self._take(answer.assignment)
             self.after(20 if self._is_changed else BEAT_MS, self._beat)
@@ -104,7 +104,7 @@ class SimulatedMember(SimulatedClient):
             self.soon(20, 200, self._beat)
         elif code in RETRIABLE:
             self._coordinator = None
-            self._is_changed = True
+            self._must_tell_all = True
             self.soon(20, 200, self._beat)
         else:
             raise Violation("groups", f"{self.name} is answered {code.name} to a heartbeat: {answer.error_message}")

@@ -619,3 +619,27 @@ def test_leaders_do_not_go_round_when_every_disk_is_full(cluster: ReplicaCluster
         cluster[broker].disk.fail_writes_after(1 << 40)
     cluster.run(10_000)
     cluster.write()
+
+
+def test_batches_that_were_not_committed_when_a_broker_stopped_are_known_when_they_are_sent_again(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic(replicas=(1, 2), min_insync_replicas="2")
+
+    def send(sequence: int) -> Any:
+        return cluster[1].produce(batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+    assert send(0).result == (0, 0)
+    cluster.separate(2, 1, 3)
+    for sequence in (1, 2, 3):
+        send(sequence)
+    cluster.run(50)
+    cluster[2].kill()
+    cluster.run_until(lambda: cluster.isr() == (1,))
+    assert cluster[1].partition().high_watermark == 1 and cluster[1].partition().log.log_end_offset == 4
+    cluster.stop(1)
+    cluster.join(2, 1, 3)
+    for broker in (1, 2):
+        cluster[broker].start()
+    cluster.run_until(lambda: cluster.isr() == (1, 2) and cluster[1].partition().is_leader)
+    assert [send(sequence).result for sequence in (1, 2, 3, 4)] == [(0, 1), (0, 2), (0, 3), (0, 4)]

@@ -8,6 +8,7 @@ is claimed afterwards:
     acknowledged      every acknowledged record is there, at the offset that was acknowledged
     once              no record is there twice (producers are idempotent)
     order             the records of one producer are in the order in which it sent them, per partition
+    progress          writers go on and come to an end, and readers reach it
     dense             a plain topic has no gaps in its offsets
     agreement         all readers saw the same record at the same offset, whenever they read it
     forward           no reader's poll skipped a record or went back
@@ -82,11 +83,19 @@ class PlainWriter(threading.Thread):
         self._stopping = threading.Event()
         self.acknowledged: dict[str, Place] = {}
         self.failed: dict[str, KafkaError] = {}
+        #: why it could not go on
+        self.fatal: list[str] = []
         #: monotonic times of acknowledgements, to find the longest pause
         self.times: list[float] = []
         self.sent = 0
 
     def run(self) -> None:
+        try:
+            self._run()
+        except KafkaException as error:
+            self.fatal.append(str(error))
+
+    def _run(self) -> None:
         pause, due = 20 / self._rate, time.monotonic()
         while not self._stopping.is_set():
             for _ in range(20):
@@ -344,6 +353,9 @@ class ClusterOracle:
             thread.join(DELIVERY_MS / 1000 + 30)
             if thread.is_alive():
                 verdict.broken("progress", f"{thread.name} cannot finish")
+        for writer in self.writers:
+            for error in writer.fatal:
+                verdict.broken("progress", f"{writer.name} cannot go on: {error}")
         fresh = [
             Reader(self.bootstrap, self.plain, self.partitions, "fresh plain reader", "read_uncommitted"),
             Reader(self.bootstrap, self.transacted, self.partitions, "fresh committed reader", "read_committed"),

@@ -24,7 +24,7 @@ def _stop(stage: Stage, broker_id: int) -> float:
 
 @row("stop-without-zookeeper")
 def stop_without_zookeeper() -> Verdict:
-    """ZooKeeper is gone, and the brokers are told to stop: the controller first, then a follower, then the last."""
+    """ZooKeeper is gone, and the brokers are told to stop one after another, the second is the controller."""
     with Stage() as stage:
         stage.load()
         controller = stage.controller()

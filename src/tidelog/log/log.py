@@ -32,7 +32,7 @@ from tidelog.log.flush import FlushWork, collect, collect_for_stop, settle
 from tidelog.log.guarding import guarded
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
-from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index
+from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index, recall_batches
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
 from tidelog.log.segment import FileSlice, Segment
 from tidelog.log.segments import Segments
@@ -431,6 +431,12 @@ class Log:
             self.snapshots.drop_above(self.log_end_offset)
             self.producers.end_offset = self.log_end_offset
         return True
+
+    @guarded
+    def recall_batches(self, start_offset: int) -> None:
+        """After the log was opened: has it know repetitions of the batches from `start_offset` on."""
+        if len(self.producers) and start_offset < self.log_end_offset:
+            recall_batches(self.producers, self.segments, start_offset)
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:

@@ -88,6 +88,20 @@ def rebuild_producers(
     producers.on_log_start_offset(log_start_offset)
 
 
+def recall_batches(producers: Producers, segments: Segments, start_offset: int) -> None:
+    """Makes the producers know their last batches from `start_offset` on: a snapshot tells only the last one of each.
+
+    Whoever sent a batch that was not committed yet has had no answer, and sends it again, with those after it.
+    """
+    for segment in segments.since(start_offset):
+        span = segment.find(start_offset)
+        if span is None:
+            continue
+        for _, header in segment.headers(span.position):
+            if header.producer_id >= 0 and not header.attributes & CONTROL_FLAG:
+                producers.recall(header)
+
+
 def rebuild_txn_index(segments: Segments, snapshots: Snapshots, segment: Segment, now_ms: int) -> None:
     """Writes the transaction index of one segment anew, from a copy of the producers as they were at its start."""
     producers = Producers()

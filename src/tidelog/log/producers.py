@@ -312,9 +312,7 @@ class Producers:
             self._end_verification(header)
         if marker is not None:
             return self._end_transaction(producer, header, marker)
-        producer.add(
-            BatchMetadata(header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
-        )
+        producer.add(_metadata(header))
         if attributes & TRANSACTIONAL_FLAG and producer.txn_first_offset < 0:
             producer.txn_first_offset = first_offset
             self._open[first_offset] = producer_id
@@ -359,6 +357,16 @@ class Producers:
         return completed
 
     # --- verification of transactions
+
+    def recall(self, header: BatchHeader) -> None:
+        """A batch of the log that its producer may have forgotten."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            return
+        batches = {batch.first_offset: batch for batch in producer.batches}
+        batches.setdefault(header.base_offset, _metadata(header))
+        producer.batches.clear()
+        producer.batches.extend(batches[offset] for offset in sorted(batches))
 
     def begin_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
@@ -469,6 +477,12 @@ class Producers:
                 producer.add(_last_batch(entry))
         open_now = ((p.txn_first_offset, p.producer_id) for p in self._producers.values() if p.txn_first_offset >= 0)
         self._open.update(sorted(open_now))
+
+
+def _metadata(header: BatchHeader) -> BatchMetadata:
+    first_offset = header.base_offset
+    last_offset = first_offset + header.last_offset_delta
+    return BatchMetadata(header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
 
 
 def _last_batch(entry: ProducerSnapshotEntry) -> BatchMetadata:

@@ -232,8 +232,12 @@ class DataPlane:
         clock = self._host.clock
         if partition is None:
             log = self.logs.create(key, clock.wall_ms(), topic.topic_id)
-            checkpointed = self.logs.high_watermarks.get(key, log.log_start_offset)
-            partition = self.replicas.place(topic.topic_id, log, checkpointed)
+            checkpointed = self.logs.high_watermarks.get(key)
+            if checkpointed is not None:
+                log.recall_batches(checkpointed)
+            partition = self.replicas.place(
+                topic.topic_id, log, log.log_start_offset if checkpointed is None else checkpointed
+            )
         self.replicas.follow_assignment(partition, assigned, clock.monotonic_ms())
         return partition
 

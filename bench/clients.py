@@ -58,7 +58,7 @@ def new_topic(
         wanted = NewTopic(name, partitions, replicas, config=settings)
     else:
         placed = [[(leader + n) % replicas for n in range(replicas)]] * partitions
-        wanted = NewTopic(name, replica_assignment=placed, config=settings)
+        wanted = NewTopic(name, partitions, replica_assignment=placed, config=settings)
     admin.create_topics([wanted], request_timeout=timeout_s, operation_timeout=timeout_s)[name].result(timeout_s)
     deadline = time.monotonic() + timeout_s
     while True:

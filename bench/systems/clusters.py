@@ -158,8 +158,8 @@ class TidelogCluster(Cluster):
         return super().start()
 
     def controller(self) -> int:
-        told = AdminClient({"bootstrap.servers": self.bootstrap}).describe_cluster().result(30)
-        return int(told.controller.id)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})
+        return int(admin.describe_cluster().result(30).controller.id)
 
     def cpu_seconds(self) -> float:
         return super().cpu_seconds() + cpu_seconds_of(self.zookeeper.pid)

@@ -490,6 +490,34 @@ def test_a_new_partition_does_not_wait_for_the_fetch_that_is_parked(cluster: Rep
     assert cluster.clock.now_ms - began_ms < 50, "a fetch is parked for 500 ms"
 
 
+def test_a_fetch_looks_only_at_partitions_to_which_something_happened(
+    new_cluster: Callable[..., ReplicaCluster],
+) -> None:
+    cluster = new_cluster(2)
+    for name in ("a", "b", "c"):
+        cluster.topic(name, (1, 2))
+    cluster.run(1_200)
+    (session,) = cluster[1].node.broker.data.fetch_sessions.of_followers()
+    assert (len(session.partitions), len(session.stirred)) == (3, 0)
+    reads = {name: cluster[1].partition(name).traffic.fetches for name in ("a", "b", "c")}
+    asked = cluster[1].produce(1, topic="b")
+    assert asked.result == (0, 0)
+    assert [place.topic for place in session.stirred] == ["b"]
+    cluster.run(1_200)
+    assert not session.stirred
+    assert [cluster[1].partition(name).traffic.fetches - reads[name] for name in ("a", "c")] == [0, 0]
+    assert cluster[2].partition("b").high_watermark == 1
+
+
+def test_what_a_session_was_not_told_of_is_found_when_all_of_it_is_looked_at(cluster: ReplicaCluster) -> None:
+    cluster.topic()
+    cluster.write("t", 3)
+    cluster.run(1_200)
+    cluster[1].partition().log.advance_log_start_offset(2)
+    cluster.run(2_000)
+    assert [cluster[broker].partition().log.log_start_offset for broker in (1, 2, 3)] == [2, 2, 2]
+
+
 def test_a_follower_of_an_idle_partition_is_not_taken_for_a_laggard_when_something_is_written(
     cluster: ReplicaCluster,
 ) -> None:

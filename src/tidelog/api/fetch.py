@@ -18,7 +18,7 @@ Not done: throttling by quota.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tidelog.node.data_plane import Follower, waiting_followers
@@ -67,7 +67,7 @@ def handle(body: messages.FetchRequest, request: Request) -> messages.FetchRespo
         return None
     fetch = PendingFetch(request, body, context, uses_topic_ids)
     enough = fetch.read()
-    if enough or not may_wait or not context.partitions:
+    if enough or not may_wait or not (context.partitions or context.session):
         return fetch.response()
     fetch.park()
     return None
@@ -89,6 +89,7 @@ class PendingFetch:
         "is_new",
         "isolation_level",
         "leader_only",
+        "listed",
         "now_ms",
         "parked",
         "rack",
@@ -114,6 +115,8 @@ class PendingFetch:
             self.follower = request.doors.data.follower(body.replica_id, broker_epoch)
         elif request.version >= FIRST_VERSION_WITH_RACKS:
             self.rack = body.rack_id
+        #: the session of a follower, which lists what may have something new
+        self.listed = context.session if context.incremental and self.follower is not None else None
         self.leader_only = body.replica_id >= 0 or request.version < FIRST_VERSION_WITH_RACKS
         #: what a follower says of itself counts once, when its request arrives
         self.is_new = True
@@ -122,9 +125,8 @@ class PendingFetch:
 
     def park(self) -> None:
         doors = self.request.doors
-        keys = [(p.topic, p.index) for p in self.context.partitions]
         parked = doors.data.parking.park(
-            keys if self.follower is None else map(waiting_followers, keys),
+            self._parking_keys(),
             doors.host.clock.monotonic_ms() + self.body.max_wait_ms,
             self.try_complete,
             self.expire,
@@ -134,6 +136,12 @@ class PendingFetch:
         if self.follower is not None and self.context.session is not None:
             self.context.session.interrupt = self.interrupt
             self.request.exchange.allow_next()
+
+    def _parking_keys(self) -> Iterable[Hashable]:
+        if self.listed is not None:
+            return (self.listed,)
+        keys = [(p.topic, p.index) for p in self.context.partitions]
+        return keys if self.follower is None else map(waiting_followers, keys)
 
     def interrupt(self) -> None:
         """The follower has sent another fetch behind this one."""
@@ -170,6 +178,8 @@ class PendingFetch:
         self.answer_now = False
         self.now_ms = self.request.doors.host.clock.monotonic_ms()
         self.reads = []
+        if self.listed is not None and not self.is_new:
+            self.context.partitions = self.listed.due()
 
     def read_on(self, some: list[FetchPartition]) -> None:
         body = self.body
@@ -183,13 +193,21 @@ class PendingFetch:
             if partition is None or (self.uses_topic_ids and partition.topic_id != wanted.topic_id):
                 reads.append((wanted, None, None, self._missing(wanted)))
                 answer_now = True
+                if self.listed is not None:
+                    self.listed.stirred[wanted] = None
                 continue
             if wanted.is_settled and self._has_nothing_new(partition, wanted):
+                if self.listed is not None and self.is_new:
+                    self.listed.stirred.pop(wanted, None)
                 continue
+            if self.listed is not None:
+                self.listed.stirred[wanted] = None
             try:
                 most_bytes = min(wanted.max_bytes, remaining)
                 if self.follower is not None:
                     partition.check_follower(body.replica_id, wanted.current_leader_epoch)
+                    if self.listed is not None:
+                        partition.in_sync.followers[body.replica_id].fetches_in(self.listed, wanted)
                     if self.is_new:
                         self._hear_of(partition, wanted)
                     if data.throttles.holds_back(partition, body.replica_id, self.now_ms):
@@ -382,8 +400,9 @@ class LongFetch(PendingFetch):
         self.looking = False
 
     def answer(self, may_wait: bool) -> Job:
-        exchange = self.request.exchange
+        exchange, listed = self.request.exchange, self.listed
         self.looking = False
+        seen = 0 if listed is None else listed.stirs
         self.begin_reading()
         for some in _slices(self.context.partitions):
             if exchange.answered or exchange.connection.closed:
@@ -394,6 +413,9 @@ class LongFetch(PendingFetch):
         if not self.enough and may_wait and (self.parked is None or not self.has_news):
             if self.parked is None:
                 self.park()
+                if listed is not None and listed.stirs != seen:
+                    # Something happened to partitions that had been looked at, when this fetch could not be woken yet.
+                    self.try_complete()
             return
         if self.parked is not None:
             self.parked.cancel()

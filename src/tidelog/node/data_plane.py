@@ -6,7 +6,7 @@ others. Syncing and removing files is left to upkeep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from random import Random
 from typing import Final, NamedTuple
 
@@ -45,7 +45,10 @@ class Follower(NamedTuple):
 
 
 def waiting_followers(key: tuple[str, int]) -> tuple[str, int, str]:
-    """Where the fetches of followers are parked: they wait for records, everybody else for the high watermark."""
+    """Where the fetches of followers are parked that have no session: they wait for records, not for what is committed.
+
+    Those in a session are parked under that session, which knows what happened to its partitions.
+    """
     return (*key, "followers")
 
 
@@ -68,10 +71,12 @@ class DataPlane:
         )
         #: told of changes of an ISR that leaders here propose
         self.on_isr_proposed: Callable[[Partition, IsrProposal], None] = lambda partition, proposal: None
-        #: partitions with something new for followers, since this turn of the loop
-        self._fresh: dict[TopicPartition, None] = {}
+        #: where followers are parked that are to be woken at the end of this turn
+        self._awakened: dict[Hashable, None] = {}
         #: partitions whose followers are to hear of a high watermark
-        self._news: dict[TopicPartition, None] = {}
+        self._news: dict[Partition, None] = {}
+        #: leaders have changed: what followers were told of them is looked at anew
+        self._must_sweep = False
         #: told when a log left files to sync or to remove
         self.on_work_left: Callable[[], None] = lambda: None
 
@@ -102,19 +107,32 @@ class DataPlane:
 
         Each of them is told once of all that a turn of the loop has brought: a message costs more than what is in it.
         """
-        if not self._fresh:
+        self._wake_soon(waiting_followers(partition.key))
+        for follower in partition.in_sync.followers.values():
+            session = follower.stir()
+            if session is not None:
+                self._awakened[session] = None
+
+    def _wake_soon(self, key: Hashable) -> None:
+        if not self._awakened:
             self._host.workers.call_soon(self._wake_followers)
-        self._fresh[partition.key] = None
+        self._awakened[key] = None
 
     def _wake_followers(self) -> None:
-        fresh, self._fresh = self._fresh, {}
-        for key in fresh:
-            self.parking.wake(waiting_followers(key))
+        awakened, self._awakened = self._awakened, {}
+        if self._must_sweep:
+            self._must_sweep = False
+            for session in self.fetch_sessions.of_followers():
+                session.must_sweep = True
+                awakened[session] = None
+        for key in awakened:
+            self.parking.wake(key)
 
     def wake_all(self, key: tuple[str, int]) -> None:
         """The partition is led by another broker, or gone: everybody who waits for it is told."""
         self.parking.wake(key)
-        self.parking.wake(waiting_followers(key))
+        self._must_sweep = True
+        self._wake_soon(waiting_followers(key))
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """Wakes whoever waits for what is committed; followers hear of it with the next records.
@@ -126,13 +144,15 @@ class DataPlane:
             if not self._news:
                 clock = self._host.clock
                 self._host.timer.add(clock.monotonic_ms() + HIGH_WATERMARK_NEWS_MS, self._tell_followers)
-            self._news[partition.key] = None
+            self._news[partition] = None
+        for follower in partition.in_sync.followers.values():
+            follower.stir()
         self.parking.wake(partition.key)
 
     def _tell_followers(self) -> None:
         news, self._news = self._news, {}
-        for key in news:
-            self.parking.wake(waiting_followers(key))
+        for partition in news:
+            self.tell_followers(partition)
 
     # --- followers ------------------------------------------------------------------------------------
 

@@ -13,6 +13,11 @@ that the fetcher has not heard of. A partition that returned records goes to the
 full response never starves the ones behind it. Sessions are soft state: after a restart the client is told
 FETCH_SESSION_ID_NOT_FOUND and starts anew. All of them together hold a bounded number of partitions; a fetch that finds
 no room is answered without a session, in full, each time.
+
+A follower's session holds thousands of partitions, and a few of them have something new. It keeps a list of those: a
+partition is on it from when something happened to it (`stir`) until a fetch has looked at it and found nothing new.
+That is for speed alone. Once in a while, and when leaders have changed, a fetch looks at all of them (`must_sweep`): it
+finds what nobody tells of, such as a log that was cut at its start.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 MAX_EPOCH: Final = 2**31 - 1
 NO_SESSION: Final = 0
+#: at least so often all partitions of a follower's session are looked at
+SWEEP_MS: Final = 1_000
 #: that all sessions may hold together: a hundred megabytes' worth
 MAX_PARTITIONS: Final = 150_000
 
@@ -41,6 +48,7 @@ class FetchPartition:
         "current_leader_epoch",
         "fetch_offset",
         "index",
+        "is_forgotten",
         "is_settled",
         "known_high_watermark",
         "last_fetched_epoch",
@@ -58,6 +66,8 @@ class FetchPartition:
         self.index = requested.partition
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
+        #: it was in a session, and is not any more
+        self.is_forgotten = False
         self.update(requested)
 
     def update(self, requested: messages.FetchRequest.FetchPartition) -> None:
@@ -94,8 +104,12 @@ class FetchSession:
         "id",
         "interrupt",
         "last_used_ms",
+        "must_sweep",
         "partitions",
         "privileged",
+        "stirred",
+        "stirs",
+        "swept_ms",
         "uses_topic_ids",
     )
 
@@ -112,6 +126,25 @@ class FetchSession:
         self.interrupt: Callable[[], None] = _nothing_parked
         #: in the order in which partitions are read
         self.partitions: dict[PartitionKey, FetchPartition] = {}
+        #: of a follower's: those that may have something new, in the order in which they are read
+        self.stirred: dict[FetchPartition, None] = {}
+        #: how often something happened to one of them
+        self.stirs = 0
+        self.must_sweep = True
+        self.swept_ms = now_ms
+
+    def due(self) -> list[FetchPartition]:
+        """Whatever has to be looked at now."""
+        if self.must_sweep or not self.privileged:
+            self.must_sweep = False
+            return list(self.partitions.values())
+        return list(self.stirred)
+
+    def forget(self, key: PartitionKey) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            partition.is_forgotten = True
+            self.stirred.pop(partition, None)
 
     def advance_epoch(self) -> None:
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
@@ -120,6 +153,9 @@ class FetchSession:
         partition = self.partitions.pop(key, None)
         if partition is not None:
             self.partitions[key] = partition
+            if partition in self.stirred:
+                del self.stirred[partition]
+                self.stirred[partition] = None
 
 
 class FetchContext:
@@ -197,11 +233,13 @@ class FetchSessions:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         before = len(session.partitions)
         for partition in _requested(request, uses_topic_ids, topic_name, session.partitions):
-            session.partitions.setdefault(key_of(partition, uses_topic_ids), partition)
+            partition = session.partitions.setdefault(key_of(partition, uses_topic_ids), partition)
+            if session.privileged:
+                session.stirred[partition] = None
         for forgotten in request.forgotten_topics_data:
             topic = forgotten.topic_id if uses_topic_ids else forgotten.topic
             for index in forgotten.partitions:
-                session.partitions.pop((topic, index), None)
+                session.forget((topic, index))
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext([], error_code=0)
@@ -210,11 +248,18 @@ class FetchSessions:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.advance_epoch()
         self._touch(session, now_ms)
+        if now_ms - session.swept_ms >= SWEEP_MS:
+            session.must_sweep = True
+            session.swept_ms = now_ms
+        partitions = session.due()
         if uses_topic_ids:
-            for known in session.partitions.values():
+            for known in partitions:
                 # A topic that was unknown when it joined the session may exist by now, and the reverse.
                 known.topic = topic_name(known.topic_id)
-        return FetchContext(list(session.partitions.values()), session, incremental=True)
+        return FetchContext(partitions, session, incremental=True)
+
+    def of_followers(self) -> list[FetchSession]:
+        return [session for session in self._sessions.values() if session.privileged]
 
     def _partitions(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
@@ -263,7 +308,7 @@ def _requested(
     topic_name: Callable[[bytes], str],
     known: dict[PartitionKey, FetchPartition] | None = None,
 ) -> Iterable[FetchPartition]:
-    """The partitions that the request names: those already known are updated in place, the others are new."""
+    """The partitions that the request names: those already known, which are updated in place, and new ones."""
     for topic in request.topics:
         name = topic_name(topic.topic_id) if uses_topic_ids else topic.topic
         topic_key = topic.topic_id if uses_topic_ids else name
@@ -273,3 +318,4 @@ def _requested(
                 yield FetchPartition(name, topic.topic_id, partition)
             else:
                 present.update(partition)
+                yield present

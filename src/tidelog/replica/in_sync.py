@@ -13,7 +13,10 @@ with a high watermark that moves with each append.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from tidelog.replica.fetch_sessions import FetchPartition, FetchSession
 
 NO_BROKER_EPOCH: Final = -1
 #: so long a follower that the controller has refused is not proposed again
@@ -32,6 +35,8 @@ class FollowerState:
         "log_end_offset",
         "log_start_offset",
         "refused_until_ms",
+        "session",
+        "wanted",
     )
 
     def __init__(self) -> None:
@@ -46,6 +51,28 @@ class FollowerState:
         #: it is caught up and may join the ISR: the high watermark waits for it
         self.is_awaited = False
         self.refused_until_ms = 0
+        #: the session in which it fetches, and its place there
+        self.session: FetchSession | None = None
+        self.wanted: FetchPartition | None = None
+
+    def fetches_in(self, session: FetchSession, wanted: FetchPartition) -> None:
+        self.session = session
+        self.wanted = wanted
+
+    def stir(self) -> FetchSession | None:
+        """Something happened that the follower may have to be told; the session in which it is to be, if any.
+
+        A partition that is not on its session's list had nothing new until now: the follower, each time it fetched.
+        """
+        session, wanted = self.session, self.wanted
+        if session is None or wanted is None or wanted.is_forgotten:
+            return None
+        session.stirs += 1
+        if wanted not in session.stirred:
+            session.stirred[wanted] = None
+            if self.last_caught_up_ms is not None and self.last_caught_up_ms < session.last_used_ms:
+                self.last_caught_up_ms = self.last_fetch_ms = session.last_used_ms
+        return session
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         if offset >= leader_end_offset:

@@ -15,10 +15,10 @@ from random import SystemRandom
 import pytest
 from mutations import MUTATIONS
 
-from tidelog.sim.faults import Fault
-from tidelog.sim.picture import picture_of
+from tidelog.sim.faults import InjectedFault
 from tidelog.sim.shrinking import shrink
 from tidelog.sim.simulation import Terms, simulate
+from tidelog.sim.timeline import picture_of
 
 FAILED = [
     int(line.split()[0]) for line in (Path(__file__).parent / "failed_seeds.txt").read_text().splitlines() if line
@@ -74,8 +74,8 @@ def test_a_failure_is_shrunk_to_the_faults_that_matter(monkeypatch: pytest.Monke
     (nobody_joins_again,) = (each for each in MUTATIONS if each.__name__ == "nobody_joins_again")
     nobody_joins_again(monkeypatch)
     terms = Terms(length_ms=3_000, partitions=1, producers=1)
-    idle = [Fault(at_ms, "wall clock jumps", "any", at_ms, 0) for at_ms in (100, 900, 2_500)]
-    failed = simulate(1, terms, sorted([*idle, Fault(1_000, "session expires", "any", 1, 0)]))
+    idle = [InjectedFault(at_ms, "wall clock jumps", "any", at_ms, 0) for at_ms in (100, 900, 2_500)]
+    failed = simulate(1, terms, sorted([*idle, InjectedFault(1_000, "session expires", "any", 1, 0)]))
     assert failed.violation is not None and failed.violation.promise == "recovery"
     shrunk = shrink(failed, terms)
     assert [fault.kind for fault in shrunk.faults] == ["session expires"]

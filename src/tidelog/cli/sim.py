@@ -16,7 +16,7 @@ from tidelog.cli.progress import Progress
 
 if TYPE_CHECKING:
     from tidelog.sim.batch_of_runs import Tally
-    from tidelog.sim.simulation import Outcome
+    from tidelog.sim.simulation import RunOutcome
 
 FAILED = 1
 #: seeds are drawn from so many
@@ -105,7 +105,7 @@ def _show_tally(tally: Tally) -> None:
         tell(f"  {count:8}  {name}")
 
 
-def _show_failure(outcome: Outcome, picture: Path | None, shrink: bool) -> None:
+def _show_failure(outcome: RunOutcome, picture: Path | None, shrink: bool) -> None:
     shown = outcome
     if shrink:
         from tidelog.sim.shrinking import shrink as fewer_faults
@@ -121,9 +121,9 @@ def _show_failure(outcome: Outcome, picture: Path | None, shrink: bool) -> None:
     _draw(shown, picture or Path(f"tidelog-sim-{shown.seed}.svg"))
 
 
-def _draw(outcome: Outcome, picture: Path | None) -> None:
+def _draw(outcome: RunOutcome, picture: Path | None) -> None:
     if picture is not None:
-        from tidelog.sim.picture import picture_of
+        from tidelog.sim.timeline import picture_of
 
         picture.write_text(picture_of(f"seed {outcome.seed}: {outcome.violation or 'all is well'}", outcome.happenings))
         tell(f"picture: {picture}")

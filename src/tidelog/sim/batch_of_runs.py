@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from tidelog.sim.simulation import Outcome, Terms, simulate
+from tidelog.sim.simulation import RunOutcome, Terms, simulate
 
 
 @dataclass(slots=True)
@@ -21,9 +21,9 @@ class Tally:
     took_s: float = 0.0
     injected: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[RunOutcome] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         self.runs += 1
         self.simulated_ms += outcome.simulated_ms
         self.steps += outcome.steps
@@ -67,13 +67,13 @@ def run_all(
     return tally
 
 
-def _outcomes(seeds: Iterator[int], workers: int, terms: Terms | None) -> Iterator[Outcome]:
+def _outcomes(seeds: Iterator[int], workers: int, terms: Terms | None) -> Iterator[RunOutcome]:
     if workers <= 1:
         for seed in seeds:
             yield simulate(seed, terms)
         return
     with ProcessPoolExecutor(workers) as pool:
-        running: set[Future[Outcome]] = set()
+        running: set[Future[RunOutcome]] = set()
         try:
             for seed in seeds:
                 running.add(pool.submit(simulate, seed, terms))

@@ -41,7 +41,7 @@ COSTLY: Final = frozenset(("power loss", "disk lost"))
 ROLES: Final = ("any", "any", "leader", "leader", "controller")
 
 
-class Fault(NamedTuple):
+class InjectedFault(NamedTuple):
     at_ms: int
     kind: str
     role: str
@@ -52,9 +52,9 @@ class Fault(NamedTuple):
         return f"{self.at_ms / 1000:.3f} s: {self.kind} ({self.role} {self.number}) for {self.span_ms} ms"
 
 
-def plan_of(random: Random, length_ms: int, most: int) -> list[Fault]:
+def plan_of(random: Random, length_ms: int, most: int) -> list[InjectedFault]:
     kinds, shares = list(KINDS), [share for share, _, _ in KINDS.values()]
-    faults: list[Fault] = []
+    faults: list[InjectedFault] = []
     wanted = random.randint(0, most)
     while len(faults) < wanted:
         # Troubles do not come singly: what goes wrong while something else does finds more.
@@ -63,21 +63,21 @@ def plan_of(random: Random, length_ms: int, most: int) -> list[Fault]:
             kind = random.choices(kinds, shares)[0]
             _, least_ms, most_ms = KINDS[kind]
             at_ms, span_ms = begins_ms + random.randint(0, 1_500), random.randint(least_ms, most_ms)
-            faults.append(Fault(at_ms, kind, random.choice(ROLES), random.randrange(1 << 16), span_ms))
+            faults.append(InjectedFault(at_ms, kind, random.choice(ROLES), random.randrange(1 << 16), span_ms))
     return sorted(faults)
 
 
 class Injector:
     """Carries a plan out. `injected` counts what happened, `left_out` what was not allowed to."""
 
-    def __init__(self, world: World, faults: Sequence[Fault]) -> None:
+    def __init__(self, world: World, faults: Sequence[InjectedFault]) -> None:
         self._world = world
         self._random = world.random("faults")
         self._is_over = False
         self.injected: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         #: what each fault has to do to end, while it lasts
-        self._lasting: dict[Fault, Callable[[], None]] = {}
+        self._lasting: dict[InjectedFault, Callable[[], None]] = {}
         #: the broker that lost something of its disk, and the partitions in whose ISR it has been since
         self._tainted: tuple[int, set[tuple[str, int]]] | None = None
         for fault in faults:
@@ -97,7 +97,7 @@ class Injector:
 
     # --- who ----------------------------------------------------------------------------------------------
 
-    def _target(self, fault: Fault) -> SimulatedBroker:
+    def _target(self, fault: InjectedFault) -> SimulatedBroker:
         sites = list(self._world.brokers.values())
         image = self._world.stored()
         if fault.role == "controller" and image.controller_id in self._world.brokers:
@@ -108,13 +108,13 @@ class Injector:
                 return self._world.brokers[leaders[fault.number % len(leaders)]]
         return sites[fault.number % len(sites)]
 
-    def _peer(self, fault: Fault, target: SimulatedBroker) -> SimulatedBroker:
+    def _peer(self, fault: InjectedFault, target: SimulatedBroker) -> SimulatedBroker:
         others = [site for site in self._world.brokers.values() if site is not target]
         return others[(fault.number >> 4) % len(others)]
 
     # --- what may be ----------------------------------------------------------------------------------------
 
-    def _is_allowed(self, fault: Fault, target: SimulatedBroker) -> bool:
+    def _is_allowed(self, fault: InjectedFault, target: SimulatedBroker) -> bool:
         if self._is_tainted():
             return False
         if fault.kind not in COSTLY:
@@ -149,7 +149,7 @@ class Injector:
 
     # --- what -----------------------------------------------------------------------------------------------
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin(self, fault: InjectedFault) -> None:
         if self._is_over:
             return
         target = self._target(fault)
@@ -166,13 +166,13 @@ class Injector:
             self._lasting[fault] = end
             self._world.later(fault.span_ms, lambda: self._end(fault))
 
-    def _end(self, fault: Fault) -> None:
+    def _end(self, fault: InjectedFault) -> None:
         end = self._lasting.pop(fault, None)
         if end is not None:
             self._world.trace.add("fault", f"{fault.kind} is over")
             end()
 
-    def _inflict(self, fault: Fault, target: SimulatedBroker) -> Callable[[], None] | None:
+    def _inflict(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None] | None:
         """Does it; returns what ends it, or None where it cannot be done."""
         world = self._world
         if fault.kind in ("kill", "kill within the session", "power loss", "disk lost", "stop"):
@@ -206,7 +206,7 @@ class Injector:
             return self._slow(target)
         return lambda: None
 
-    def _end_process(self, fault: Fault, target: SimulatedBroker) -> Callable[[], None] | None:
+    def _end_process(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None] | None:
         if target.process is None:
             return None
         if fault.kind == "stop":
@@ -230,7 +230,7 @@ class Injector:
 
         return start
 
-    def _cut(self, fault: Fault, target: SimulatedBroker) -> Callable[[], None]:
+    def _cut(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None]:
         network, here = self._world.network, target.machine
         peer = self._peer(fault, target).machine
         if fault.kind == "cut one way":

@@ -59,7 +59,7 @@ class MachineClock:
         self._rate_ppm = rate_ppm
 
 
-class Task:
+class ProcessTask:
     """A callback that waits for its time, and then for its process."""
 
     __slots__ = ("_callback", "_process", "deadline_ms", "waiting")
@@ -106,22 +106,22 @@ class Process:
         self._clock = clock
         self._random = random
         self._on_error = on_error
-        self._at_gate: deque[Task] = deque()
+        self._at_gate: deque[ProcessTask] = deque()
 
     # --- a timer ------------------------------------------------------------------------------------------
 
-    def add(self, deadline_ms: int, callback: Callback) -> Task:
-        task = Task(self, deadline_ms, callback)
+    def add(self, deadline_ms: int, callback: Callback) -> ProcessTask:
+        task = ProcessTask(self, deadline_ms, callback)
         task.waiting = self._timer.add(self._clock.true_ms(deadline_ms), task.come_due)
         return task
 
-    def at(self, true_ms: int, callback: Callback) -> Task:
+    def at(self, true_ms: int, callback: Callback) -> ProcessTask:
         """Something from outside reaches the process at this moment."""
-        task = Task(self, 0, callback)
+        task = ProcessTask(self, 0, callback)
         task.waiting = self._timer.add(true_ms, task.come_due)
         return task
 
-    def pass_gate(self, task: Task) -> None:
+    def pass_gate(self, task: ProcessTask) -> None:
         if self.is_over:
             return
         if self.is_paused:

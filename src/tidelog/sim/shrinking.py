@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.sim.faults import Fault
-from tidelog.sim.simulation import Outcome, Terms, simulate
+from tidelog.sim.faults import InjectedFault
+from tidelog.sim.simulation import RunOutcome, Terms, simulate
 
 
-def shrink(failed: Outcome, terms: Terms | None = None, most_runs: int = 60) -> Outcome:
+def shrink(failed: RunOutcome, terms: Terms | None = None, most_runs: int = 60) -> RunOutcome:
     """Leaves faults out, halves first and then one by one, as long as the same promise is broken."""
     assert failed.violation is not None, f"seed {failed.seed} did not fail"
     promise = failed.violation.promise
     best, runs = failed, 0
 
-    def still_fails(faults: list[Fault]) -> bool:
+    def still_fails(faults: list[InjectedFault]) -> bool:
         nonlocal best, runs
         runs += 1
         outcome = simulate(failed.seed, terms, faults)
@@ -33,7 +33,9 @@ def shrink(failed: Outcome, terms: Terms | None = None, most_runs: int = 60) -> 
     return best
 
 
-def _without_pieces(faults: list[Fault], size: int, still_fails: Callable[[list[Fault]], bool]) -> list[Fault]:
+def _without_pieces(
+    faults: list[InjectedFault], size: int, still_fails: Callable[[list[InjectedFault]], bool]
+) -> list[InjectedFault]:
     at = 0
     while at < len(faults):
         rest = faults[:at] + faults[at + size :]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -24,7 +24,7 @@ NO_OFFSET = -1
 MOST_BYTES = 1 << 24
 
 
-class Batch:
+class SentBatch:
     __slots__ = ("is_sent", "sequence", "tries", "values")
 
     def __init__(self, sequence: int, values: list[bytes]) -> None:
@@ -34,23 +34,23 @@ class Batch:
         self.tries = 0
 
 
-class Lane:
+class ProducerLane:
     """One partition: batches are sent in order, and after an error again from the first."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: LogPlace) -> None:
         self.place = place
         self.next_sequence = 0
-        self.unacknowledged: deque[Batch] = deque()
+        self.unacknowledged: deque[SentBatch] = deque()
         self.in_flight = 0
         self.is_waiting = False
 
 
 class IdempotentProducer(SimulatedClient):
     def __init__(
-        self, world: World, oracle: Oracle, name: str, places: Sequence[Place], pause_ms: int, in_flight: int
+        self, world: World, oracle: Oracle, name: str, places: Sequence[LogPlace], pause_ms: int, in_flight: int
     ) -> None:
         super().__init__(world, oracle, name)
-        self._lanes = [Lane(place) for place in places]
+        self._lanes = [ProducerLane(place) for place in places]
         self._pause_ms = pause_ms
         self._in_flight = in_flight
         self._producer_id = -1
@@ -89,7 +89,7 @@ class IdempotentProducer(SimulatedClient):
             for _ in range(self.random.randint(1, 4)):
                 values.append(f"{self.name}:{self._number}".encode())
                 self._number += 1
-            lane.unacknowledged.append(Batch(lane.next_sequence, values))
+            lane.unacknowledged.append(SentBatch(lane.next_sequence, values))
             lane.next_sequence += len(values)
             self.oracle[lane.place].sent.update(values)
             self._pump(lane)
@@ -97,7 +97,7 @@ class IdempotentProducer(SimulatedClient):
 
     # --- sending ------------------------------------------------------------------------------------------
 
-    def _pump(self, lane: Lane) -> None:
+    def _pump(self, lane: ProducerLane) -> None:
         if lane.is_waiting:
             return
         leader = self.leader(lane.place)
@@ -111,7 +111,7 @@ class IdempotentProducer(SimulatedClient):
             if not batch.is_sent:
                 self._send(lane, batch, leader)
 
-    def _send(self, lane: Lane, batch: Batch, leader: int) -> None:
+    def _send(self, lane: ProducerLane, batch: SentBatch, leader: int) -> None:
         batch.is_sent = True
         batch.tries += 1
         lane.in_flight += 1
@@ -133,7 +133,9 @@ class IdempotentProducer(SimulatedClient):
             leader, wanted, lambda outcome: self._answered(lane, batch, outcome), REQUEST_TIMEOUT_MS, PRODUCE_VERSION
         )
 
-    def _answered(self, lane: Lane, batch: Batch, outcome: Answered[messages.ProduceResponse] | Failure) -> None:
+    def _answered(
+        self, lane: ProducerLane, batch: SentBatch, outcome: Answered[messages.ProduceResponse] | Failure
+    ) -> None:
         lane.in_flight -= 1
         if lane not in self._lanes:
             return  # given up
@@ -168,7 +170,7 @@ class IdempotentProducer(SimulatedClient):
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
 
-    def _may_be_forgotten(self, place: Place, batch: Batch) -> bool:
+    def _may_be_forgotten(self, place: LogPlace, batch: SentBatch) -> bool:
         """Whether a broker has it, and has restarted: only the simulation can know."""
         for site in self.world.brokers.values():
             if site.lives == 1:
@@ -182,11 +184,11 @@ class IdempotentProducer(SimulatedClient):
     def _begin_anew(self) -> None:
         """Another producer id; what became of the batches that are not acknowledged is left open."""
         self.count("produce", "given up")
-        self._lanes = [Lane(lane.place) for lane in self._lanes]
+        self._lanes = [ProducerLane(lane.place) for lane in self._lanes]
         self._producer_id = -1
         self._initialize()
 
-    def _try_again(self, lane: Lane) -> None:
+    def _try_again(self, lane: ProducerLane) -> None:
         """Looks for the leader; then, when nothing is on its way any more, sends from the first batch on."""
         if lane.is_waiting:
             return

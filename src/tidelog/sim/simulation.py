@@ -9,13 +9,13 @@ from random import Random
 from typing import Final
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.faults import Fault, Injector, plan_of
+from tidelog.sim.faults import InjectedFault, Injector, plan_of
 from tidelog.sim.invariants import Invariants
-from tidelog.sim.oracle import Oracle, Place
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import SimulatedClient
-from tidelog.sim.simulated_member import GroupMember
+from tidelog.sim.simulated_member import SimulatedMember
 from tidelog.sim.simulated_producer import IdempotentProducer
-from tidelog.sim.simulated_reader import Reader
+from tidelog.sim.simulated_reader import SimulatedReader
 from tidelog.sim.trace import Happening, text_of
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -60,10 +60,10 @@ class Terms:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     seed: int
     violation: Violation | None
-    faults: list[Fault]
+    faults: list[InjectedFault]
     simulated_ms: int
     steps: int
     injected: Counter[str] = field(default_factory=Counter)
@@ -81,7 +81,7 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, seed: int, terms: Terms | None = None, faults: Sequence[Fault] | None = None) -> None:
+    def __init__(self, seed: int, terms: Terms | None = None, faults: Sequence[InjectedFault] | None = None) -> None:
         self.terms = terms = terms or Terms.drawn(Random(f"terms {seed}"))
         self.world = world = World(seed, terms.brokers)
         plan = world.random("plan")
@@ -91,7 +91,7 @@ class Simulation:
         self.injector: Injector | None = None
         self._compared_ms = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         world = self.world
         began_ms = world.time.now_ms
         try:
@@ -99,7 +99,7 @@ class Simulation:
         except Violation as violation:
             world.broken(violation)
         injector = self.injector
-        return Outcome(
+        return RunOutcome(
             world.seed,
             world.violation,
             self.faults,
@@ -122,8 +122,8 @@ class Simulation:
             IdempotentProducer(world, self.oracle, f"p{n}", places, random.choice((30, 100, 300)), random.randint(1, 5))
             for n in range(terms.producers)
         ]
-        readers = [Reader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
-        members = [GroupMember(world, self.oracle, f"m{n}", GROUP, TOPIC) for n in range(terms.members)]
+        readers = [SimulatedReader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
+        members = [SimulatedMember(world, self.oracle, f"m{n}", GROUP, TOPIC) for n in range(terms.members)]
         self.injector = Injector(world, self.faults)
         self.invariants.is_tainted = self.injector.is_tainted
         world.network.weather.longest_ms = random.choice((1, 3, 20, 80))
@@ -169,7 +169,7 @@ class Simulation:
 
     # --- what is waited for ---------------------------------------------------------------------------------
 
-    def _create(self, topic: str, partitions: int) -> list[Place]:
+    def _create(self, topic: str, partitions: int) -> list[LogPlace]:
         client = SimulatedClient(self.world, self.oracle, "admin")
         done: list[int] = []
         request = messages.CreateTopicsRequest
@@ -190,7 +190,7 @@ class Simulation:
 
         ask()
         self._until("topic creation", START_MS, lambda: bool(done))
-        return [Place(topic, index) for index in range(partitions)]
+        return [LogPlace(topic, index) for index in range(partitions)]
 
     def _is_whole(self) -> bool:
         """Every replica is in its ISR and has everything."""
@@ -214,7 +214,7 @@ class Simulation:
                     return False
         return all(site.broker is not None and site.broker.cluster.image == image for site in world.brokers.values())
 
-    def _are_read(self, readers: Sequence[Reader]) -> bool:
+    def _are_read(self, readers: Sequence[SimulatedReader]) -> bool:
         for reader in readers:
             for place, position in reader.positions.items():
                 for site in self.world.brokers.values():
@@ -225,10 +225,10 @@ class Simulation:
                         return False
         return True
 
-    def _are_committed(self, reader: Reader) -> bool:
+    def _are_committed(self, reader: SimulatedReader) -> bool:
         committed = self.oracle.committed
         return all(committed.get((GROUP, place), 0) >= end for place, end in reader.positions.items())
 
 
-def simulate(seed: int, terms: Terms | None = None, faults: Sequence[Fault] | None = None) -> Outcome:
+def simulate(seed: int, terms: Terms | None = None, faults: Sequence[InjectedFault] | None = None) -> RunOutcome:
     return Simulation(seed, terms, faults).run()

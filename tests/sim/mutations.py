@@ -12,7 +12,6 @@ from tidelog.control.leadership import Leadership
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.producers import Producer
-from tidelog.node.cluster_view import ClusterView
 from tidelog.node.rejoining import Rejoining
 from tidelog.node.voice import ToldBroker
 from tidelog.replica.fetcher import Fetcher
@@ -132,10 +131,6 @@ def followers_give_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "_try_again_later", lambda self: None)
 
 
-def former_registrations_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClusterView, "broker_epoch", ClusterView.known_epoch)
-
-
 def stale_epochs_are_served(patch: pytest.MonkeyPatch) -> None:
     """A zombie goes on: nobody is fenced, and whoever led still acknowledges."""
 
@@ -164,6 +159,5 @@ MUTATIONS: tuple[Mutate, ...] = (
     nobody_joins_again,
     the_voice_leaves_something_out,
     followers_give_up,
-    former_registrations_count,
     stale_epochs_are_served,
 )

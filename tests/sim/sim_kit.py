@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidelog.replica.partition import Partition
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import SimulatedClient
+from tidelog.sim.trace import text_of
 from tidelog.sim.world import SimulatedBroker, World
 from tidelog.wire import messages
 from tidelog.wire.records import build_batch
 
+#: simulated; whatever takes longer hangs
+PATIENCE_MS = 120_000
 
-def cluster_of(brokers: int, seed: int = 0, **settings: str) -> World:
+
+class SmallWorld(World):
+    """A world in which time passes when a test says so."""
+
+    def run(self, span_ms: int) -> None:
+        end_ms = self.time.now_ms + span_ms
+        while self.step(end_ms):
+            pass
+
+    def run_until(self, condition: Callable[[], bool], most_ms: int = PATIENCE_MS) -> None:
+        end_ms = self.time.now_ms + most_ms
+        while not condition():
+            assert self.step(end_ms), f"this did not come about:\n{text_of(self.trace.happenings)}"
+
+
+def cluster_of(brokers: int, seed: int = 0, **settings: str) -> SmallWorld:
     """Brokers that all serve; `a_b="x"` sets a.b."""
-    world = World(seed, brokers, {name.replace("_", "."): value for name, value in settings.items()})
+    world = SmallWorld(seed, brokers, {name.replace("_", "."): value for name, value in settings.items()})
     for site in world.brokers.values():
         site.start()
     world.run_until(lambda: all(site.is_ready for site in world.brokers.values()))
     return world
 
 
-def create(world: World, topic: str, replicas: list[int]) -> None:
+def create(world: SmallWorld, topic: str, replicas: list[int]) -> None:
     """A topic of one partition."""
     client, done = SimulatedClient(world, Oracle(), "admin"), []
     request = messages.CreateTopicsRequest
@@ -35,11 +55,11 @@ def leads(site: SimulatedBroker) -> list[str]:
     return [partition.log.name for partition in site.broker.data.replicas.partitions.values() if partition.is_leader]
 
 
-def controller_of(world: World) -> SimulatedBroker:
+def controller_of(world: SmallWorld) -> SimulatedBroker:
     return world.brokers[world.stored().controller_id]
 
 
-def produce(world: World, leader: int, topic: str, values: list[bytes]) -> None:
+def produce(world: SmallWorld, leader: int, topic: str, values: list[bytes]) -> None:
     """Sends a batch, and does not wait for its acknowledgement."""
     request = messages.ProduceRequest
     records = build_batch([(0, None, value, None) for value in values])

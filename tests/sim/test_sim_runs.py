@@ -15,10 +15,10 @@ from random import SystemRandom
 import pytest
 from mutations import MUTATIONS
 
-from tidelog.sim.drawing import picture_of
 from tidelog.sim.faults import InjectedFault
 from tidelog.sim.shrinking import shrink
 from tidelog.sim.simulation import Terms, simulate
+from tidelog.sim.timeline import picture_of
 
 FAILED = [
     int(line.split()[0]) for line in (Path(__file__).parent / "failed_seeds.txt").read_text().splitlines() if line

@@ -123,7 +123,7 @@ def _show_failure(outcome: RunOutcome, picture: Path | None, shrink: bool) -> No
 
 def _draw(outcome: RunOutcome, picture: Path | None) -> None:
     if picture is not None:
-        from tidelog.sim.drawing import picture_of
+        from tidelog.sim.timeline import picture_of
 
         picture.write_text(picture_of(f"seed {outcome.seed}: {outcome.violation or 'all is well'}", outcome.happenings))
         tell(f"picture: {picture}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.replica.partition import Partition
-from tidelog.sim.oracle import Oracle, RecordPlace
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import SimulatedBroker, World
 from tidelog.wire.batch import iter_headers
@@ -115,7 +115,7 @@ class Invariants:
         stored = self._stored.get((partition.topic_id, partition.index), (-1, -1))
         if partition.leader_epoch < stored[0]:
             return  # it does not know yet that another leads
-        truth = self._oracle.places.get(RecordPlace(partition.topic, partition.index))
+        truth = self._oracle.places.get(LogPlace(partition.topic, partition.index))
         if truth is not None and partition.log.log_end_offset < truth.acknowledged_end:
             raise Violation(
                 "kept",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidelog.sim.violation import Violation
 
 
-class RecordPlace(NamedTuple):
+class LogPlace(NamedTuple):
     topic: str
     partition: int
 
@@ -27,7 +27,7 @@ class RecordPlace(NamedTuple):
 class PlaceTruth:
     """What is known of one partition."""
 
-    def __init__(self, place: RecordPlace) -> None:
+    def __init__(self, place: LogPlace) -> None:
         self.place = place
         #: by value: everything that was ever sent there
         self.sent: set[bytes] = set()
@@ -96,22 +96,22 @@ class PlaceTruth:
 
 class Oracle:
     def __init__(self) -> None:
-        self.places: dict[RecordPlace, PlaceTruth] = {}
+        self.places: dict[LogPlace, PlaceTruth] = {}
         #: (group, partition) -> the highest position of which a commit was acknowledged
-        self.committed: dict[tuple[str, RecordPlace], int] = {}
+        self.committed: dict[tuple[str, LogPlace], int] = {}
         #: operations of clients, by their name and how they ended
         self.operations: Counter[str] = Counter()
 
-    def __getitem__(self, place: RecordPlace) -> PlaceTruth:
+    def __getitem__(self, place: LogPlace) -> PlaceTruth:
         found = self.places.get(place)
         if found is None:
             found = self.places[place] = PlaceTruth(place)
         return found
 
-    def commit(self, group: str, place: RecordPlace, offset: int) -> None:
+    def commit(self, group: str, place: LogPlace, offset: int) -> None:
         self.committed[group, place] = max(offset, self.committed.get((group, place), -1))
 
-    def position(self, group: str, place: RecordPlace, offset: int, least: int) -> None:
+    def position(self, group: str, place: LogPlace, offset: int, least: int) -> None:
         """A group is told its position, having asked when `least` was acknowledged."""
         if offset < least:
             raise Violation("positions", f"{group} is told {offset} of {place}, though {least} was committed")

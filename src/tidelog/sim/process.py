@@ -34,7 +34,7 @@ class TrueTime:
 
 
 class MachineClock:
-    """The clock of one machine: its wall time may jump."""
+    """The clock of one machine: it runs a little too fast or too slow, and its wall time may jump."""
 
     def __init__(self, time: TrueTime, rate_ppm: int = _MILLION) -> None:
         self._time = time
@@ -53,8 +53,13 @@ class MachineClock:
         """The earliest moment at which this clock shows at least `monotonic_ms`."""
         return self._since_ms - (self._was_ms - monotonic_ms) * _MILLION // self._rate_ppm
 
+    def drift(self, rate_ppm: int) -> None:
+        """Runs at another rate from now on."""
+        self._was_ms, self._since_ms = self.monotonic_ms(), self._time.now_ms
+        self._rate_ppm = rate_ppm
 
-class MachineTask:
+
+class ProcessTask:
     """A callback that waits for its time, and then for its process."""
 
     __slots__ = ("_callback", "_process", "deadline_ms", "waiting")
@@ -101,22 +106,22 @@ class Process:
         self._clock = clock
         self._random = random
         self._on_error = on_error
-        self._at_gate: deque[MachineTask] = deque()
+        self._at_gate: deque[ProcessTask] = deque()
 
     # --- a timer ------------------------------------------------------------------------------------------
 
-    def add(self, deadline_ms: int, callback: Callback) -> MachineTask:
-        task = MachineTask(self, deadline_ms, callback)
+    def add(self, deadline_ms: int, callback: Callback) -> ProcessTask:
+        task = ProcessTask(self, deadline_ms, callback)
         task.waiting = self._timer.add(self._clock.true_ms(deadline_ms), task.come_due)
         return task
 
-    def at(self, true_ms: int, callback: Callback) -> MachineTask:
+    def at(self, true_ms: int, callback: Callback) -> ProcessTask:
         """Something from outside reaches the process at this moment."""
-        task = MachineTask(self, 0, callback)
+        task = ProcessTask(self, 0, callback)
         task.waiting = self._timer.add(true_ms, task.come_due)
         return task
 
-    def pass_gate(self, task: MachineTask) -> None:
+    def pass_gate(self, task: ProcessTask) -> None:
         if self.is_over:
             return
         if self.is_paused:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tidelog.net.link import PeerLink
 from tidelog.net.requester import PeerRequester
 from tidelog.peers.requester import NEWEST, Answered, Failure, PeerAddress
-from tidelog.sim.oracle import Oracle, RecordPlace
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.process import MachineClock
 from tidelog.sim.world import PORT, World
 from tidelog.wire import messages
@@ -59,7 +59,7 @@ class SimulatedClient:
         self._requester = PeerRequester(-1, self.host, world.network.dialler(name), self.random)
         self._links: dict[int, PeerLink] = {}
         #: the leader epoch of each partition and who leads in it, as far as is known
-        self._leaders: dict[RecordPlace, tuple[int, int]] = {}
+        self._leaders: dict[LogPlace, tuple[int, int]] = {}
         self.topic_names: dict[bytes, str] = {}
         self._refreshing: dict[str, list[Callable[[], None]]] = {}
         self.is_stopped = False
@@ -115,19 +115,19 @@ class SimulatedClient:
                 if not found.error_code:
                     self.topic_names[found.topic_id] = topic
                     for partition in found.partitions:
-                        self._learn(RecordPlace(topic, partition.partition_index), partition)
+                        self._learn(LogPlace(topic, partition.partition_index), partition)
         for then in self._refreshing.pop(topic):
             then()
 
-    def _learn(self, place: RecordPlace, told: messages.MetadataResponse.MetadataResponsePartition) -> None:
+    def _learn(self, place: LogPlace, told: messages.MetadataResponse.MetadataResponsePartition) -> None:
         """A broker that is behind tells of an earlier leader: nobody goes back to that one."""
         if told.leader_epoch >= self.leader_epoch(place):
             self._leaders[place] = told.leader_epoch, told.leader_id
 
-    def leader(self, place: RecordPlace) -> int | None:
+    def leader(self, place: LogPlace) -> int | None:
         _, leader = self._leaders.get(place, (-1, -1))
         return None if leader < 0 else leader
 
-    def leader_epoch(self, place: RecordPlace) -> int:
+    def leader_epoch(self, place: LogPlace) -> int:
         epoch, _ = self._leaders.get(place, (-1, -1))
         return epoch

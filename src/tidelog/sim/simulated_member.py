@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import Oracle, RecordPlace
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.simulated_reader import FETCH_VERSION, MAX_BYTES
 from tidelog.sim.violation import Violation
@@ -34,7 +34,7 @@ class SimulatedMember(SimulatedClient):
         self._epoch = 0
         self._coordinator: int | None = None
         #: what it has, and where it stands in it; None before it knows
-        self.positions: dict[RecordPlace, int | None] = {}
+        self.positions: dict[LogPlace, int | None] = {}
         self._is_changed = True
         #: an answer was lost: told everything, the coordinator tells everything
         self._must_tell_all = False
@@ -111,7 +111,7 @@ class SimulatedMember(SimulatedClient):
 
     def _take(self, assignment: messages.ConsumerGroupHeartbeatResponse.Assignment) -> None:
         given = {
-            RecordPlace(self._topic, index)
+            LogPlace(self._topic, index)
             for each in assignment.topic_partitions
             if each.topic_id in self.topic_names
             for index in each.partitions
@@ -126,7 +126,7 @@ class SimulatedMember(SimulatedClient):
 
     # --- positions ----------------------------------------------------------------------------------------
 
-    def _ask_position(self, place: RecordPlace) -> None:
+    def _ask_position(self, place: LogPlace) -> None:
         if place not in self.positions or self.positions[place] is not None:
             return
         if self._coordinator is None:
@@ -146,7 +146,7 @@ class SimulatedMember(SimulatedClient):
             COMMIT_VERSION,
         )
 
-    def _told(self, place: RecordPlace, least: int, outcome: Answered[messages.OffsetFetchResponse] | Failure) -> None:
+    def _told(self, place: LogPlace, least: int, outcome: Answered[messages.OffsetFetchResponse] | Failure) -> None:
         if place not in self.positions or self.positions[place] is not None:
             return
         if isinstance(outcome, Failure) or outcome.message.groups[0].error_code:
@@ -186,7 +186,7 @@ class SimulatedMember(SimulatedClient):
             for each in outcome.message.topics[0].partitions:
                 code = ErrorCode.of(each.error_code)
                 self.count("commit", code.name)
-                place = RecordPlace(self._topic, each.partition_index)
+                place = LogPlace(self._topic, each.partition_index)
                 if code is ErrorCode.NONE:
                     self.oracle.commit(self.group, place, known[place])
                 elif code not in RETRIABLE and code not in OUTCAST:
@@ -196,7 +196,7 @@ class SimulatedMember(SimulatedClient):
 
     # --- records ------------------------------------------------------------------------------------------
 
-    def _read(self, place: RecordPlace) -> None:
+    def _read(self, place: LogPlace) -> None:
         position = self.positions.get(place)
         if self.is_stopped or position is None:
             return
@@ -220,10 +220,10 @@ class SimulatedMember(SimulatedClient):
             FETCH_VERSION,
         )
 
-    def _look(self, place: RecordPlace) -> None:
+    def _look(self, place: LogPlace) -> None:
         self.refresh(place.topic, lambda: self.soon(20, 150, lambda: self._read(place)))
 
-    def _fetched(self, place: RecordPlace, position: int, outcome: Answered[messages.FetchResponse] | Failure) -> None:
+    def _fetched(self, place: LogPlace, position: int, outcome: Answered[messages.FetchResponse] | Failure) -> None:
         if self.positions.get(place) != position:
             return  # it was taken away meanwhile
         if isinstance(outcome, Failure) or outcome.message.responses[0].partitions[0].error_code:

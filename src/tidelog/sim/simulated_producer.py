@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import Oracle, RecordPlace
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -23,7 +23,7 @@ NO_OFFSET = -1
 MOST_BYTES = 1 << 24
 
 
-class Batch:
+class SentBatch:
     __slots__ = ("is_sent", "sequence", "tries", "values")
 
     def __init__(self, sequence: int, values: list[bytes]) -> None:
@@ -36,17 +36,17 @@ class Batch:
 class ProducerLane:
     """One partition: batches are sent in order, and after an error again from the first."""
 
-    def __init__(self, place: RecordPlace) -> None:
+    def __init__(self, place: LogPlace) -> None:
         self.place = place
         self.next_sequence = 0
-        self.unacknowledged: deque[Batch] = deque()
+        self.unacknowledged: deque[SentBatch] = deque()
         self.in_flight = 0
         self.is_waiting = False
 
 
 class IdempotentProducer(SimulatedClient):
     def __init__(
-        self, world: World, oracle: Oracle, name: str, places: Sequence[RecordPlace], pause_ms: int, in_flight: int
+        self, world: World, oracle: Oracle, name: str, places: Sequence[LogPlace], pause_ms: int, in_flight: int
     ) -> None:
         super().__init__(world, oracle, name)
         self._lanes = [ProducerLane(place) for place in places]
@@ -88,7 +88,7 @@ class IdempotentProducer(SimulatedClient):
             for _ in range(self.random.randint(1, 4)):
                 values.append(f"{self.name}:{self._number}".encode())
                 self._number += 1
-            lane.unacknowledged.append(Batch(lane.next_sequence, values))
+            lane.unacknowledged.append(SentBatch(lane.next_sequence, values))
             lane.next_sequence += len(values)
             self.oracle[lane.place].sent.update(values)
             self._pump(lane)
@@ -110,7 +110,7 @@ class IdempotentProducer(SimulatedClient):
             if not batch.is_sent:
                 self._send(lane, batch, leader)
 
-    def _send(self, lane: ProducerLane, batch: Batch, leader: int) -> None:
+    def _send(self, lane: ProducerLane, batch: SentBatch, leader: int) -> None:
         batch.is_sent = True
         batch.tries += 1
         lane.in_flight += 1
@@ -133,7 +133,7 @@ class IdempotentProducer(SimulatedClient):
         )
 
     def _answered(
-        self, lane: ProducerLane, batch: Batch, outcome: Answered[messages.ProduceResponse] | Failure
+        self, lane: ProducerLane, batch: SentBatch, outcome: Answered[messages.ProduceResponse] | Failure
     ) -> None:
         lane.in_flight -= 1
         if lane not in self._lanes:
@@ -169,7 +169,7 @@ class IdempotentProducer(SimulatedClient):
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
 
-    def _may_be_forgotten(self, place: RecordPlace, batch: Batch) -> bool:
+    def _may_be_forgotten(self, place: LogPlace, batch: SentBatch) -> bool:
         """Whether a broker has it, and has restarted: only the simulation can know."""
         for site in self.world.brokers.values():
             if site.lives == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import Oracle, RecordPlace
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -20,18 +20,18 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 4096
 
 
-class Reader(SimulatedClient):
+class SimulatedReader(SimulatedClient):
     """It never goes back, and never skips anything."""
 
-    def __init__(self, world: World, oracle: Oracle, name: str, places: Sequence[RecordPlace]) -> None:
+    def __init__(self, world: World, oracle: Oracle, name: str, places: Sequence[LogPlace]) -> None:
         super().__init__(world, oracle, name)
         self.positions = dict.fromkeys(places, 0)
         #: (leader and its process, high watermark) as last told
-        self._told: dict[RecordPlace, tuple[tuple[int, int], int]] = {}
+        self._told: dict[LogPlace, tuple[tuple[int, int], int]] = {}
         for place in places:
             self._go_on(place)
 
-    def _go_on(self, place: RecordPlace) -> None:
+    def _go_on(self, place: LogPlace) -> None:
         if self.is_stopped:
             return
         leader = self.leader(place)
@@ -58,10 +58,10 @@ class Reader(SimulatedClient):
             FETCH_VERSION,
         )
 
-    def _look(self, place: RecordPlace) -> None:
+    def _look(self, place: LogPlace) -> None:
         self.refresh(place.topic, lambda: self.soon(20, 150, lambda: self._go_on(place)))
 
-    def _fetched(self, place: RecordPlace, leader: int, outcome: Answered[messages.FetchResponse] | Failure) -> None:
+    def _fetched(self, place: LogPlace, leader: int, outcome: Answered[messages.FetchResponse] | Failure) -> None:
         if isinstance(outcome, Failure):
             self.count("fetch", outcome.kind.value)
             self._look(place)
@@ -81,7 +81,7 @@ class Reader(SimulatedClient):
         self._take(place, leader, data)
         self._go_on(place)
 
-    def _take(self, place: RecordPlace, leader: int, data: messages.FetchResponse.PartitionData) -> None:
+    def _take(self, place: LogPlace, leader: int, data: messages.FetchResponse.PartitionData) -> None:
         teller = leader, self.world.brokers[leader].lives
         told_by, high_watermark = self._told.get(place, (None, 0))
         if told_by == teller and data.high_watermark < high_watermark:

@@ -11,11 +11,11 @@ from typing import Final
 from tidelog.peers.requester import Answered, Failure
 from tidelog.sim.faults import InjectedFault, Injector, plan_of
 from tidelog.sim.invariants import Invariants
-from tidelog.sim.oracle import Oracle, RecordPlace
+from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import SimulatedClient
 from tidelog.sim.simulated_member import SimulatedMember
 from tidelog.sim.simulated_producer import IdempotentProducer
-from tidelog.sim.simulated_reader import Reader
+from tidelog.sim.simulated_reader import SimulatedReader
 from tidelog.sim.trace import Happening, text_of
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -122,7 +122,7 @@ class Simulation:
             IdempotentProducer(world, self.oracle, f"p{n}", places, random.choice((30, 100, 300)), random.randint(1, 5))
             for n in range(terms.producers)
         ]
-        readers = [Reader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
+        readers = [SimulatedReader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
         members = [SimulatedMember(world, self.oracle, f"m{n}", GROUP, TOPIC) for n in range(terms.members)]
         self.injector = Injector(world, self.faults)
         self.invariants.is_tainted = self.injector.is_tainted
@@ -169,7 +169,7 @@ class Simulation:
 
     # --- what is waited for ---------------------------------------------------------------------------------
 
-    def _create(self, topic: str, partitions: int) -> list[RecordPlace]:
+    def _create(self, topic: str, partitions: int) -> list[LogPlace]:
         client = SimulatedClient(self.world, self.oracle, "admin")
         done: list[int] = []
         request = messages.CreateTopicsRequest
@@ -190,7 +190,7 @@ class Simulation:
 
         ask()
         self._until("topic creation", START_MS, lambda: bool(done))
-        return [RecordPlace(topic, index) for index in range(partitions)]
+        return [LogPlace(topic, index) for index in range(partitions)]
 
     def _is_whole(self) -> bool:
         """Every replica is in its ISR and has everything."""
@@ -214,7 +214,7 @@ class Simulation:
                     return False
         return all(site.broker is not None and site.broker.cluster.image == image for site in world.brokers.values())
 
-    def _are_read(self, readers: Sequence[Reader]) -> bool:
+    def _are_read(self, readers: Sequence[SimulatedReader]) -> bool:
         for reader in readers:
             for place, position in reader.positions.items():
                 for site in self.world.brokers.values():
@@ -225,7 +225,7 @@ class Simulation:
                         return False
         return True
 
-    def _are_committed(self, reader: Reader) -> bool:
+    def _are_committed(self, reader: SimulatedReader) -> bool:
         committed = self.oracle.committed
         return all(committed.get((GROUP, place), 0) >= end for place, end in reader.positions.items())
 

@@ -23,10 +23,6 @@ class Trace:
     def add(self, who: str, what: str) -> None:
         self.happenings.append(Happening(self._time.now_ms - self._start_ms, who, what))
 
-    def text(self, most: int | None = None) -> str:
-        """The last `most` happenings."""
-        return text_of(self.happenings if most is None else self.happenings[-most:])
-
 
 def text_of(happenings: Sequence[Happening]) -> str:
     """One line each: when, to whom, what."""

@@ -26,8 +26,8 @@ from tidelog.timer.wheel import Timer
 PORT: Final = 9092
 #: a process that failed is started again after so long
 RESTART_MS: Final = 1_000
-#: simulated; whatever takes longer hangs
-PATIENCE_MS: Final = 120_000
+#: how fast a clock runs, for a million of the true one
+RATES_PPM: Final = (990_000, 1_010_000)
 SETTINGS: Final = {
     "log.dirs": "/data",
     "zookeeper.session.timeout.ms": "6000",
@@ -104,18 +104,6 @@ class World:
         self.timer.advance(self.time.now_ms)
         return True
 
-    def run(self, span_ms: int) -> None:
-        """Lets so much time pass."""
-        end_ms = self.time.now_ms + span_ms
-        while self.step(end_ms):
-            pass
-
-    def run_until(self, condition: Callable[[], bool], most_ms: int = PATIENCE_MS) -> None:
-        end_ms = self.time.now_ms + most_ms
-        while not condition():
-            if not self.step(end_ms):
-                raise TimeoutError(f"this did not come about:\n{self.trace.text(20)}")
-
     def later(self, span_ms: int, callback: Callable[[], object]) -> None:
         """Something that the world does."""
         self.timer.add(self.time.now_ms + span_ms, callback)
@@ -163,6 +151,7 @@ class SimulatedBroker:
         self.lives += 1
         life = f"{self.machine} {self.lives}"
         self.is_held_down = False
+        self.clock.drift(world.random(f"clock of {life}").randint(*RATES_PPM))
         process, host = world.host(self.machine, self.clock, world.random(f"workers of {life}"))
         settings = {
             "broker.id": str(self.id),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from tidelog.log.directories.log_dirs import LogDirs
 
 from tidelog.control.errors import NO_ERROR, ApiError
 from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.control.model import Partition as Assignment
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.node.isr_changes import RETRY_MS, IsrChanges
 from tidelog.replica.partition import Partition

@@ -78,9 +78,6 @@ UNUSED_FOR_NOW: Final = {
     # Quotas will mute connections.
     "tidelog.net.connection.Connection._unmute",
     "tidelog.net.connection.Connection.mute",
-    # Tests have a simulated world run until something is so.
-    "tidelog.sim.world.PATIENCE_MS",
-    "tidelog.sim.world.World.run_until",
     # kazoo calls it to read a reply.
     "tidelog.metadata.zookeeper_requests.MultiRead.deserialize",
     "tidelog.metadata.zookeeper_requests._read_part",

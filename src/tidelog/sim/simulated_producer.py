@@ -17,7 +17,6 @@ from tidelog.wire.records import build_batch, iter_records
 #: names, not topic ids
 PRODUCE_VERSION = 12
 REQUEST_TIMEOUT_MS = 4_000
-MOST_IN_FLIGHT = 5
 #: batches that wait for one partition; more are not made
 MOST_UNACKNOWLEDGED = 12
 NO_OFFSET = -1

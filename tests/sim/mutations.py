@@ -17,7 +17,6 @@ from tidelog.node.voice import ToldBroker
 from tidelog.replica.fetcher import Fetcher
 from tidelog.replica.in_sync import InSync
 from tidelog.replica.partition import Partition
-from tidelog.wire.errors import ErrorCode
 
 #: where `Partition.read` takes `to_log_end`
 TO_LOG_END = 6
@@ -131,18 +130,6 @@ def followers_give_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "_try_again_later", lambda self: None)
 
 
-def stale_epochs_are_served(patch: pytest.MonkeyPatch) -> None:
-    """A zombie goes on: nobody is fenced, and whoever led still acknowledges."""
-
-    def check(self: Partition, current_leader_epoch: int = -1, leader_only: bool = True) -> None:
-        if leader_only and self.leader_id != self.local_id:
-            from tidelog.wire.errors import KafkaError
-
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    patch.setattr(Partition, "check_leader", check)
-
-
 MUTATIONS: tuple[Mutate, ...] = (
     high_watermark_from_the_leader_alone,
     high_watermark_of_a_majority,
@@ -159,5 +146,4 @@ MUTATIONS: tuple[Mutate, ...] = (
     nobody_joins_again,
     the_voice_leaves_something_out,
     followers_give_up,
-    stale_epochs_are_served,
 )

@@ -201,7 +201,7 @@ class Injector:
         elif fault.kind == "bad weather":
             return self._worsen()
         elif fault.kind == "wall clock jumps":
-            target.clock.wall_error_ms = self._random.choice((-3_600_000, -1_000, 0, 1_000, 3_600_000))
+            target.clock.wall_error_ms = self._random.choice((-3_000_000, -1_000, 0, 1_000, 3_000_000))
         elif fault.kind == "slow workers":
             return self._slow(target)
         return lambda: None

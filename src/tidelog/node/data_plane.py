@@ -131,8 +131,9 @@ class DataPlane:
     def wake_all(self, key: tuple[str, int]) -> None:
         """The partition is led by another broker, or gone: everybody who waits for it is told."""
         self.parking.wake(key)
-        self._must_sweep = True
-        self._wake_soon(waiting_followers(key))
+        if self._cluster.is_shared:  # a broker that works alone has no followers
+            self._must_sweep = True
+            self._wake_soon(waiting_followers(key))
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """Wakes whoever waits for what is committed; followers hear of it with the next records.

@@ -40,7 +40,7 @@ types: setup
 test: check
 	@./scripts/prerequisites.sh java
 	@./scripts/prerequisites.sh maven
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,$(BIN)/python -m pytest --broker=cluster -m replicated tests/compat)
 
 run: setup

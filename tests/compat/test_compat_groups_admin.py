@@ -78,7 +78,6 @@ def offsets_of(admin: AdminClient, group: str) -> dict[int, int]:
     return {at.partition: at.offset for at in listed.topic_partitions}
 
 
-@pytest.mark.replicated
 def test_a_group_with_a_member_is_listed_and_described(
     admin: AdminClient, living: Member, group: str, filled: str, broker_ids: list[int]
 ) -> None:

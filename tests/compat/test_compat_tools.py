@@ -27,7 +27,6 @@ def at(broker: BrokerProcess) -> tuple[str, str]:
     return ("--bootstrap-server", broker.bootstrap)
 
 
-@pytest.mark.replicated
 def test_topics_are_created_described_altered_listed_and_deleted(
     java: Java, at: tuple[str, str], broker_ids: list[int], unique: Callable[[str], str]
 ) -> None:

@@ -24,7 +24,6 @@ def transactional_id(unique: Callable[[str], str]) -> str:
     return unique("transaction")
 
 
-@pytest.mark.replicated
 def test_a_java_producer_transacts(
     java: Java, broker: BrokerProcess, confluent: ConfluentClient, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
@@ -36,7 +35,6 @@ def test_a_java_producer_transacts(
     assert len(confluent.read(topic, 120, partitions=range(3))) == 120
 
 
-@pytest.mark.replicated
 def test_the_transactions_tool_lists_and_describes(
     java: Java, broker: BrokerProcess, topic: str, transactional_id: str, broker_ids: list[int]
 ) -> None:

@@ -14,7 +14,7 @@ from pipeline_site import Site
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.zookeeper]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.slow, pytest.mark.zookeeper]
 
 
 @pytest.fixture

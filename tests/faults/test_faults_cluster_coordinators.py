@@ -38,14 +38,14 @@ def test_a_transaction_coordinator_that_is_killed_between_prepare_and_complete_l
     oracle = ClusterOracle(cluster.bootstrap, transactional=1, writers=1, rate=100)
     oracle.start()
     (transactor,) = oracle.transactors
-    eventually(lambda: len(transactor.committed) > 3, "no transaction was committed")
+    eventually(lambda: len(transactor.outcomes.committed) > 3, "no transaction was committed")
     coordinator = coordinator_of(cluster, transactor.name)
     with Client(cluster.brokers[coordinator].bootstrap) as client:
         while not client.transactions.describe(transactor.name).state.startswith("Prepare"):
             pass
         cluster.brokers[coordinator].kill()
-    done = len(transactor.committed)
-    eventually(lambda: len(transactor.committed) > done + 3, "transactions do not go on")
+    done = len(transactor.outcomes.committed)
+    eventually(lambda: len(transactor.outcomes.committed) > done + 3, "transactions do not go on")
     cluster.brokers[coordinator].start()
     verdict = oracle.finish([broker.data_dir for broker in cluster.brokers.values()])
     assert not verdict.violations, verdict

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.api.produce import PendingProduce
+from tidelog.api.produce import AwaitedProduce, PendingProduce
 from tidelog.control.leadership import Leadership
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
@@ -53,6 +53,12 @@ def acknowledged_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
         complete(self)
 
     patch.setattr(PendingProduce, "park", park)
+
+    def answer(self: Any, timeout_ms: int) -> None:
+        self.end_offset = 0
+        self.try_complete()
+
+    patch.setattr(AwaitedProduce, "park", answer)
 
 
 def no_truncation_by_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.options import CONTEXT, examples
-from tidelog.cli.output import tell
+from tidelog.cli.options import CONTEXT, examples, output_option
+from tidelog.cli.output import json_line, tell
 from tidelog.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ SEEDS = 1 << 32
 )
 @click.option("--trace", is_flag=True, help="With --seed: print what happened, even if all is well.")
 @click.option("--shrink/--no-shrink", default=True, help="Look for fewer faults with the same failure [default: on].")
+@output_option("text", "json")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -52,6 +53,7 @@ def command(
     picture: Path | None,
     trace: bool,
     shrink: bool,
+    output: str,
 ) -> None:
     """Simulate a cluster in which things go wrong, and check what it promises.
 
@@ -62,7 +64,7 @@ def command(
     if seed is not None:
         if seeds is not None or first is not None or minutes is not None:
             raise click.UsageError("--seed runs one seed: it does not go with --seeds, --first or --minutes.")
-        _run_one(ctx, seed, picture, trace, shrink)
+        _run_one(ctx, seed, picture, trace, shrink, output)
         return
     if seeds is None and minutes is None:
         raise click.UsageError("Say which --seed to run, or how many --seeds, or for how many --minutes.")
@@ -77,18 +79,22 @@ def command(
             workers or os.cpu_count() or 1,
             on_progress=lambda so_far: progress.update(so_far.runs),
         )
-    _show_tally(tally)
+    _show_tally(tally, output)
     if tally.failed:
-        _show_failure(tally.failed[0], picture, shrink)
+        if output == "text":
+            _show_failure(tally.failed[0], picture, shrink)
         ctx.exit(FAILED)
 
 
-def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, shrink: bool) -> None:
+def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, shrink: bool, output: str) -> None:
     from tidelog.sim.batch_of_runs import run_all
 
     tally = run_all([seed])
     if tally.failed:
-        _show_failure(tally.failed[0], picture, shrink)
+        if output == "text":
+            _show_failure(tally.failed[0], picture, shrink)
+        else:
+            _show_tally(tally, output)
         ctx.exit(FAILED)
     if trace or picture is not None:
         from tidelog.sim.simulation import simulate
@@ -96,10 +102,20 @@ def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, s
         _draw(simulate(seed), picture)
         if trace:
             click.echo(simulate(seed).trace)
-    _show_tally(tally)
+    _show_tally(tally, output)
 
 
-def _show_tally(tally: Tally) -> None:
+def _show_tally(tally: Tally, output: str) -> None:
+    if output == "json":
+        failed = [{"seed": each.seed, "violation": str(each.violation)} for each in tally.failed]
+        told = {
+            "runs": tally.runs,
+            "simulated_ms": tally.simulated_ms,
+            "failed": failed,
+            "faults": dict(tally.injected),
+        }
+        click.echo(json_line(told))
+        return
     tell(tally.line())
     for name, count in sorted(tally.injected.items()):
         tell(f"  {count:8}  {name}")

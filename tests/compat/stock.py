@@ -6,12 +6,14 @@ number of records from named partitions, and look offsets up. What a single clie
 
 from __future__ import annotations
 
+import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bench.systems.java import java_command
 from confluent_kafka.admin import AdminClient, NewTopic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -127,3 +129,23 @@ def until(deadline: float, count: int, have: Sequence[object]) -> bool:
     if time.monotonic() > deadline:
         raise ReadTimeout(f"{len(have)} of {count} records came")
     return True
+
+
+def first_lag_report(bootstrap: str, topic: str) -> str:
+    """What the replica verification tool says until its first report; it reports for as long as it runs."""
+    command = java_command(
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+        *("--broker-list", bootstrap, "--topics-include", topic, "--time", "-2", "--report-interval-ms", "500"),
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    reports: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            reports.append(line)
+            if "max lag is" in line:
+                break
+    finally:
+        process.kill()
+        process.wait()
+    return "".join(reports)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.systems.cluster import TidelogCluster
-from bench.systems.java import ToolResult, java_command, run_tool
+from bench.systems.java import ToolResult, run_tool
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from stock import Message, eventually
+from stock import Message, eventually, first_lag_report
 from stock_python import ConfluentClient
 
 pytestmark = [pytest.mark.java, pytest.mark.zookeeper]
@@ -187,22 +186,8 @@ def test_the_replica_verification_tool_compares_the_copies_on_all_brokers(
 ) -> None:
     topic = placed([1, 2, 3], [2, 3, 1], [3, 1, 2])
     client.produce(topic, [Message(b"%d" % n, partition=n % 3) for n in range(300)])
-    command = java_command(
-        "org.apache.kafka.tools.ReplicaVerificationTool",
-        *("--broker-list", cluster.bootstrap, "--topics-include", topic, "--time", "-2", "--report-interval-ms", "500"),
-    )
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    reports: list[str] = []
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            reports.append(line)
-            if "max lag is" in line:
-                break
-    finally:
-        process.kill()
-        process.wait()
-    assert re.search(rf"max lag is 0 for partition {topic}-\d at offset 100 among 3 partitions", "".join(reports))
+    reports = first_lag_report(cluster.bootstrap, topic)
+    assert re.search(rf"max lag is 0 for partition {topic}-\d at offset 100 among 3 partitions", reports)
 
 
 def test_log_dirs_are_described_on_every_broker(

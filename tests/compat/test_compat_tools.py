@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench.systems.java import ToolResult, java_command, run_tool
+from bench.systems.java import ToolResult, run_tool
 from bench.systems.process import BrokerProcess
-from stock import Message, eventually
+from stock import Message, eventually, first_lag_report
 from stock_python import ConfluentClient
 
 pytestmark = pytest.mark.java
@@ -242,19 +241,5 @@ def test_the_replica_verification_tool_finds_no_lag(
 ) -> None:
     """It fetches as the debugging consumer (replica id -2) and reports for as long as it runs."""
     confluent.produce(topic, [Message(b"%d" % n) for n in range(100)])
-    command = java_command(
-        "org.apache.kafka.tools.ReplicaVerificationTool",
-        *("--broker-list", broker.bootstrap, "--topics-include", topic, "--time", "-2", "--report-interval-ms", "500"),
-    )
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    reports: list[str] = []
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            reports.append(line)
-            if "max lag is" in line:
-                break
-    finally:
-        process.kill()
-        process.wait()
-    assert f"max lag is 0 for partition {topic}-0 at offset 100 among 1 partitions" in "".join(reports)
+    reports = first_lag_report(broker.bootstrap, topic)
+    assert f"max lag is 0 for partition {topic}-0 at offset 100 among 1 partitions" in reports

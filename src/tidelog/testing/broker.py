@@ -32,7 +32,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+)(?:, http (\S+))?, data (.+)\)\s*")
 SERVE = (sys.executable, "-m", "tidelog.cli.main", "serve")
@@ -46,7 +46,40 @@ class BrokerFailed(RuntimeError):
     """The broker did not start, did not stop, or ended by itself."""
 
 
-class RunningBroker:
+class Running:
+    """What is started, and closed at the end of a `with`; its scratch directory goes then, where it has one."""
+
+    _scratch: Path | None
+
+    def start(self) -> Self:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._clear()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except BrokerFailed as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # the first error is the one to look at
+
+    def _clear(self) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class RunningBroker(Running):
     """`command` is what is run instead of `tidelog serve`; it gets the same arguments. `log` is the file for its
     standard error, and `environment` what the process gets instead of this one's without its KAFKA_ variables."""
 
@@ -98,7 +131,7 @@ class RunningBroker:
         """How the process ended, negative for a signal; None while it runs, and before it was started."""
         return None if self._process is None else self._process.poll()
 
-    def start(self) -> RunningBroker:
+    def start(self) -> Self:
         """Starts the broker and returns when it is ready; on the port that it had, if it ran before."""
         self.launch()
         self.await_ready()
@@ -154,7 +187,7 @@ class RunningBroker:
         self._expected_to_run = False
         self._end(signal.SIGKILL)
 
-    def restart(self) -> RunningBroker:
+    def restart(self) -> Self:
         """Stops the broker if it runs, and starts it again with the same data on the same port."""
         self.stop()
         return self.start()
@@ -194,29 +227,8 @@ class RunningBroker:
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def __enter__(self) -> RunningBroker:
-        try:
-            return self.start()
-        except BaseException:
-            self._clear()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except BrokerFailed as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))  # the first error is the one to look at
-
     def __repr__(self) -> str:
         return f"RunningBroker({self.bootstrap}, {'running' if self.running else 'stopped'})"
-
-    def _clear(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _hear_ready(self) -> None:
         process = self._process

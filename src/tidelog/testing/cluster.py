@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tidelog.metadata.zookeeper_server import ZooKeeperServer
-from tidelog.testing.broker import SERVE, BrokerFailed, RunningBroker
+from tidelog.testing.broker import SERVE, BrokerFailed, Running, RunningBroker
 
 MOST_REPLICAS: Final = 3
 #: sessions may last as little as twice this
@@ -51,7 +49,7 @@ def cluster_defaults(brokers: int) -> dict[str, str]:
     }
 
 
-class RunningCluster:
+class RunningCluster(Running):
     """`configs` are settings of single brokers, by their ids. `ports` are the brokers' ports; without them, free ones.
 
     `runner` is a command that runs the command line which follows it, for brokers and ZooKeeper alike.
@@ -179,29 +177,8 @@ class RunningCluster:
             _made.discard(self)
             self._clear()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self._clear()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except BrokerFailed as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))  # the first error is the one to look at
-
     def __repr__(self) -> str:
         return f"RunningCluster({self.bootstrap}, {'running' if self.running else 'not all running'})"
-
-    def _clear(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def _as_broker(broker_id: int, work: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from tidelog.peers.requester import Answered, Failure
 from tidelog.sim.oracle import LogPlace, Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
-from tidelog.sim.simulated_reader import FETCH_VERSION, MAX_BYTES
+from tidelog.sim.simulated_reader import FETCH_VERSION, fetch_request
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
@@ -204,17 +204,9 @@ class SimulatedMember(SimulatedClient):
         if leader is None:
             self._look(place)
             return
-        request = messages.FetchRequest
-        wanted = request.FetchPartition(
-            partition=place.partition,
-            current_leader_epoch=self.leader_epoch(place),
-            fetch_offset=position,
-            partition_max_bytes=MAX_BYTES,
-        )
-        topics = [request.FetchTopic(topic=place.topic, partitions=[wanted])]
         self.ask(
             leader,
-            request(max_wait_ms=500, min_bytes=1, max_bytes=MAX_BYTES, topics=topics),
+            fetch_request(place, position, self.leader_epoch(place)),
             lambda outcome: self._fetched(place, position, outcome),
             TIMEOUT_MS,
             FETCH_VERSION,

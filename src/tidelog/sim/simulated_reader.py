@@ -20,6 +20,18 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 4096
 
 
+def fetch_request(place: LogPlace, offset: int, leader_epoch: int) -> messages.FetchRequest:
+    request = messages.FetchRequest
+    wanted = request.FetchPartition(
+        partition=place.partition,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        partition_max_bytes=MAX_BYTES,
+    )
+    topics = [request.FetchTopic(topic=place.topic, partitions=[wanted])]
+    return request(max_wait_ms=MAX_WAIT_MS, min_bytes=1, max_bytes=MAX_BYTES, topics=topics)
+
+
 class SimulatedReader(SimulatedClient):
     """It never goes back, and never skips anything."""
 
@@ -38,21 +50,9 @@ class SimulatedReader(SimulatedClient):
         if leader is None:
             self._look(place)
             return
-        request = messages.FetchRequest
-        wanted = request.FetchPartition(
-            partition=place.partition,
-            current_leader_epoch=self.leader_epoch(place),
-            fetch_offset=self.positions[place],
-            partition_max_bytes=MAX_BYTES,
-        )
         self.ask(
             leader,
-            request(
-                max_wait_ms=MAX_WAIT_MS,
-                min_bytes=1,
-                max_bytes=MAX_BYTES,
-                topics=[request.FetchTopic(topic=place.topic, partitions=[wanted])],
-            ),
+            fetch_request(place, self.positions[place], self.leader_epoch(place)),
             lambda outcome: self._fetched(place, leader, outcome),
             FETCH_TIMEOUT_MS,
             FETCH_VERSION,

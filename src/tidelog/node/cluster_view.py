@@ -97,7 +97,8 @@ class ClusterView:
             self.controller, store, self._host.clock.wall_ms, lambda events: self.on_events(events), self._store_failed
         )
         driver.is_shared = self.is_shared
-        driver.on_image = lambda changes: self.on_image(changes)
+        if self.is_shared:
+            driver.on_image = lambda changes: self.on_image(changes)
         return driver
 
     def go_on_with(self, store: MetadataStore) -> None:

@@ -47,7 +47,7 @@ from tidelog.log.errors import LogError
 from tidelog.metadata.embedded import EmbeddedStore, StoreLocked
 from tidelog.metadata.journal_format import CorruptMetadata
 from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
-from tidelog.metadata.store import StoreRefusal
+from tidelog.metadata.store import Connection, StoreRefusal
 from tidelog.net.limits import Limits, ListenerLimits
 from tidelog.net.link import ConnectTimes
 from tidelog.net.loop import Loop
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from tidelog.config.sources import Settings
     from tidelog.control.errors import ApiError
     from tidelog.metadata.zookeeper import ZooKeeperStore
-    from tidelog.metadata.zookeeper_session import Connection
     from tidelog.metrics.http_server import HttpServer
 
 DRAIN_MS: Final = 10_000
@@ -176,11 +175,11 @@ class BrokerServer:
 
     def _connection_changed(self, connection: Connection) -> None:
         before, self._connection = self._connection, connection
-        if connection.name == "SUSPENDED":
+        if connection is Connection.SUSPENDED:
             self.journal.warning(f"the connection to ZooKeeper at {self._zookeeper} is lost: connecting again")
-        elif connection.name == "UNREACHABLE" and self._started:
+        elif connection is Connection.UNREACHABLE and self._started:
             self.journal.warning(f"ZooKeeper at {self._zookeeper} cannot be reached: trying again")
-        elif connection.name == "CONNECTED" and before is not None and before.name in ("SUSPENDED", "UNREACHABLE"):
+        elif connection is Connection.CONNECTED and before in (Connection.SUSPENDED, Connection.UNREACHABLE):
             self.journal.warning(f"connected to ZooKeeper at {self._zookeeper} again")
 
     def _settle_broker_id(self) -> None:
@@ -197,7 +196,7 @@ class BrokerServer:
         while not ready():
             if self.failure is not None:
                 raise StartFailed(self.failure)
-            if self._connection is not None and self._connection.name == "UNREACHABLE":
+            if self._connection is Connection.UNREACHABLE:
                 raise StartFailed(
                     f"ZooKeeper at {self._zookeeper} cannot be reached. Is it running, and is zookeeper.connect right?"
                 )

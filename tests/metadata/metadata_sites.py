@@ -11,9 +11,8 @@ from typing import Any, Protocol
 from tidelog.config.zookeeper_settings import ZooKeeperSettings, parse_connect
 from tidelog.metadata.embedded import EmbeddedStore
 from tidelog.metadata.memory import MemoryEnsemble
-from tidelog.metadata.store import MetadataStore, Op
+from tidelog.metadata.store import Connection, MetadataStore, Op
 from tidelog.metadata.zookeeper import ZooKeeperStore, open_store
-from tidelog.metadata.zookeeper_session import Connection
 
 PATIENCE_S = 30.0
 

@@ -19,6 +19,7 @@ from tidelog.config.zookeeper_settings import ZooKeeperSettings, parse_connect
 from tidelog.metadata.store import (
     BadPath,
     Committed,
+    Connection,
     ConnectionLoss,
     Create,
     EventKind,
@@ -35,7 +36,6 @@ from tidelog.metadata.store import (
 from tidelog.metadata.zookeeper import ZooKeeperStore, open_store
 from tidelog.metadata.zookeeper_requests import MAX_REQUEST_BYTES
 from tidelog.metadata.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, free_ports
-from tidelog.metadata.zookeeper_session import Connection
 from tidelog.net import Loop
 from tidelog.timer import Timer
 

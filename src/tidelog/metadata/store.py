@@ -167,6 +167,19 @@ class WatchEvent(NamedTuple):
     kind: EventKind
 
 
+class Connection(Enum):
+    """Of a session to the store that it lives on, where that is elsewhere."""
+
+    #: the first connection is being made
+    CONNECTING = "connecting"
+    #: it took longer than the connection timeout; it is still tried
+    UNREACHABLE = "unreachable"
+    CONNECTED = "connected"
+    #: lost, and being made again; the session may go on, or have ended without our knowing
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+
+
 class Watch(Protocol):
     def cancel(self) -> None: ...
 

@@ -31,6 +31,7 @@ from kazoo.protocol.states import EventType
 from tidelog.config.zookeeper_settings import ZooKeeperSettings
 from tidelog.metadata.store import (
     ChildrenResult,
+    Connection,
     EventKind,
     ExistsResult,
     GetResult,
@@ -57,7 +58,7 @@ from tidelog.metadata.zookeeper_requests import (
     to_read_refusal,
     to_submit_result,
 )
-from tidelog.metadata.zookeeper_session import Answered, Connection, Post, Session, Watcher
+from tidelog.metadata.zookeeper_session import Answered, Post, Session, Watcher
 
 #: nodes of a tree that are read with one request
 TREE_BATCH: Final = 250

@@ -19,7 +19,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -30,6 +29,7 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from tidelog.config.zookeeper_settings import ZooKeeperSettings
+from tidelog.metadata.store import Connection
 
 Post = Callable[[Callable[[], object]], None]
 #: the answer, or the exception that stands for it, and the zxid of the reply
@@ -38,17 +38,6 @@ Answered = Callable[[object, int], None]
 RETRY_DELAY_S = 0.1
 #: A server that comes back is found within this time.
 LONGEST_RETRY_DELAY_S = 1.0
-
-
-class Connection(Enum):
-    #: the first connection is being made
-    CONNECTING = "connecting"
-    #: it took longer than the connection timeout; it is still tried
-    UNREACHABLE = "unreachable"
-    CONNECTED = "connected"
-    #: lost, and being made again; the session may go on, or have ended without our knowing
-    SUSPENDED = "suspended"
-    ENDED = "ended"
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]

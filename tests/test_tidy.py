@@ -90,19 +90,6 @@ UNUSED_FOR_NOW: Final = {
     "tidelog.wire.records._rebased",
     "tidelog.wire.records.retain",
 }
-TWINS_LEFT: Final = {
-    "Batch",
-    "Column",
-    "Draft",
-    "Ends",
-    "Fenced",
-    "Finding",
-    "Limits",
-    "Progress",
-    "Reader",
-    "Source",
-    "State",
-}
 CITED_BY_WIRE: Final = {"XKey", "XValue"}
 
 
@@ -164,8 +151,8 @@ def test_a_class_name_means_one_thing() -> None:
             if not node.name.startswith("_") and not is_own_kind:
                 where[node.name].append(module.name)
     twins = {name for name, places in where.items() if len(places) > 1}
-    assert {name: where[name] for name in twins - SHARED_NOUNS - TWINS_LEFT} == {}
-    assert sorted((SHARED_NOUNS | TWINS_LEFT) - twins) == [], "no twins any more: take them off the list"
+    assert {name: where[name] for name in twins - SHARED_NOUNS} == {}
+    assert sorted(SHARED_NOUNS - twins) == [], "no twins any more: take them off the list"
 
 
 def test_a_module_name_means_one_thing() -> None:

@@ -348,11 +348,11 @@ def test_metrics_are_served_while_it_runs(bootstrap: str, file: Path, filled: st
 DRAWING = """
 import os, sys, time
 from tidelog.cli.pipeline_view import LiveTable
-from tidelog.pipeline.land.progress_events import PartitionProgress, Progress, State
+from tidelog.pipeline.land.progress_events import PartitionProgress, RunProgress, RunState
 partitions = tuple(PartitionProgress("a-topic-with-a-long-name", n, 1, 2, 3) for n in range(3))
 with LiveTable() as table:
-    table(Progress(pipeline="p", state=State.READING, batch=1, partitions=partitions, rows=1, dead_letters=0, files=1,
-                   rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
+    table(RunProgress(pipeline="p", state=RunState.READING, batch=1, partitions=partitions, rows=1, dead_letters=0,
+                   files=1, rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
     os.write(1, b"\\nat rest\\n")  # not through what draws: the signal may come at any moment
     while True:
         time.sleep(1)
@@ -388,7 +388,7 @@ def test_the_live_table_is_drawn_anew_when_the_terminal_gets_another_size() -> N
 NOTICING = """
 import io, signal
 from tidelog.cli.pipeline_view import LiveTable
-from tidelog.pipeline.land.progress_events import Notice, Progress, State
+from tidelog.pipeline.land.progress_events import Notice, RunProgress, RunState
 
 class Resized(io.StringIO):
     calls, torn, armed = 0, False, False
@@ -404,8 +404,8 @@ class Resized(io.StringIO):
 
 with LiveTable() as table:
     file = table._console.file = Resized()
-    table(Progress(pipeline="p", state=State.READING, batch=1, partitions=(), rows=1, dead_letters=0, files=1,
-                   rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
+    table(RunProgress(pipeline="p", state=RunState.READING, batch=1, partitions=(), rows=1, dead_letters=0,
+                   files=1, rows_per_s=1.0, table_version=1, last_commit_ms=None, eta_s=None))
     drawn = [file.getvalue().count("p: reading")]
     for file.armed in (False, True):
         table(Notice("a broker does not answer", "wait"))
@@ -438,11 +438,11 @@ def test_the_live_table_has_a_line_per_partition() -> None:
     from rich.console import Console
 
     from tidelog.cli.pipeline_view import drawn, duration
-    from tidelog.pipeline.land.progress_events import PartitionProgress, Progress, State
+    from tidelog.pipeline.land.progress_events import PartitionProgress, RunProgress, RunState
 
-    progress = Progress(
+    progress = RunProgress(
         pipeline="orders",
-        state=State.READING,
+        state=RunState.READING,
         batch=3,
         partitions=(PartitionProgress("orders", 0, 1000, 1500, 2000), PartitionProgress("orders", 1, 5, 5, 5)),
         rows=1005,

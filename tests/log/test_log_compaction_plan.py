@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compaction_kit import COMPACT, HOUR_MS, NOW_MS, Compacted
 
-from tidelog.log.compaction.compaction_plan import LogToClean, Source, dirtiest, group, measure
+from tidelog.log.compaction.compaction_plan import CompactionSource, LogToClean, dirtiest, group, measure
 from tidelog.log.config import LogConfig
 
 LARGE = replace(COMPACT, segment_bytes=1 << 20, segment_index_bytes=1 << 20)
@@ -112,11 +112,11 @@ def test_of_the_logs_that_are_due_the_dirtiest_is_next() -> None:
     assert dirtiest([]) is None
 
 
-def source(base_offset: int, end_offset: int, size: int = 100, index: int = 8, times: int = 12) -> Source:
-    return Source(None, base_offset, end_offset, "", "", size, index, times)  # type: ignore[arg-type]
+def source(base_offset: int, end_offset: int, size: int = 100, index: int = 8, times: int = 12) -> CompactionSource:
+    return CompactionSource(None, base_offset, end_offset, "", "", size, index, times)  # type: ignore[arg-type]
 
 
-def bases(groups: list[list[Source]]) -> list[list[int]]:
+def bases(groups: list[list[CompactionSource]]) -> list[list[int]]:
     return [[member.base_offset for member in members] for members in groups]
 
 

@@ -54,7 +54,7 @@ def start(pipeline: Pipeline, point: str = "", clumsy_seed: int | None = None) -
 
 
 def _run(pipeline: Pipeline, point: str, clumsy_seed: int | None) -> None:
-    from tidelog.pipeline.errors import Fenced
+    from tidelog.pipeline.errors import Superseded
     from tidelog.pipeline.land.executor import Executor, InProcess
     from tidelog.pipeline.land.progress_events import Event, StepReached
     from tidelog.pipeline.run.runner import Runner
@@ -77,7 +77,7 @@ def _run(pipeline: Pipeline, point: str, clumsy_seed: int | None) -> None:
         _arm(kind, int(arguments[0]))
     try:
         Runner(pipeline, executor, listeners, timeout_s=20).run()
-    except Fenced:
+    except Superseded:
         os._exit(FENCED)
 
 

@@ -23,7 +23,7 @@ from tidelog.cli.formats import (
 )
 from tidelog.cli.options import CONTEXT, connected, examples, partitions_option, topic_of
 from tidelog.cli.output import on_terminal, tell
-from tidelog.cli.places import EARLIEST, LATEST, Ends, Place, ends_of, resolve, where
+from tidelog.cli.places import EARLIEST, LATEST, PartitionEnds, Place, ends_of, resolve, where
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _compiled(pattern: str | None) -> re.Pattern[bytes] | None:
         raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}.") from None
 
 
-def _spans(client: Client, topic: str, ends: dict[int, Ends], first: Place, until: Place | None) -> list[Span]:
+def _spans(client: Client, topic: str, ends: dict[int, PartitionEnds], first: Place, until: Place | None) -> list[Span]:
     from tidelog.client.reader import Span
 
     begins = resolve(client, topic, first, ends)
@@ -227,7 +227,7 @@ def _spans(client: Client, topic: str, ends: dict[int, Ends], first: Place, unti
     return spans
 
 
-def _format(output: str, ends: dict[str, dict[int, Ends]], null: str, delimiter: bytes | None) -> Format:
+def _format(output: str, ends: dict[str, dict[int, PartitionEnds]], null: str, delimiter: bytes | None) -> Format:
     if output == "json":
         return json_format
     if output == "raw":

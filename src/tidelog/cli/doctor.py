@@ -35,7 +35,7 @@ CLOCK_SKEW_MS: Final = 5000
 JAVA_FOR_SPARK: Final = 17
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     state: str
     check: str
     found: str
@@ -116,7 +116,7 @@ def command(
 # --- this machine -----------------------------------------------------------------------------------
 
 
-def check_machine(data_dirs: Iterable[str]) -> Iterator[Finding]:
+def check_machine(data_dirs: Iterable[str]) -> Iterator[Diagnosis]:
     yield _python()
     yield _kernels()
     yield _files()
@@ -125,73 +125,75 @@ def check_machine(data_dirs: Iterable[str]) -> Iterator[Finding]:
     yield _spark()
 
 
-def _python() -> Finding:
+def _python() -> Diagnosis:
     found = ".".join(map(str, sys.version_info[:3]))
     fits = sys.version_info >= (3, 11)
-    return Finding(OK if fits else BAD, "Python", found, None if fits else "install Python 3.11 or newer")
+    return Diagnosis(OK if fits else BAD, "Python", found, None if fits else "install Python 3.11 or newer")
 
 
-def _kernels() -> Finding:
+def _kernels() -> Diagnosis:
     from tidelog.kernels import COMPILED, HOW_TO_BUILD, HOW_TO_REBUILD, STALE, states, summary
 
     found = states()
     kinds = set(found.values())
     if kinds == {COMPILED}:
-        return Finding(OK, "kernels", COMPILED)
+        return Diagnosis(OK, "kernels", COMPILED)
     if STALE in kinds:
-        return Finding(BAD, "kernels", summary(found), HOW_TO_REBUILD)
-    return Finding(NOTE, "kernels", f"{summary(found)}: correct, but several times slower", HOW_TO_BUILD)
+        return Diagnosis(BAD, "kernels", summary(found), HOW_TO_REBUILD)
+    return Diagnosis(NOTE, "kernels", f"{summary(found)}: correct, but several times slower", HOW_TO_BUILD)
 
 
-def _files() -> Finding:
+def _files() -> Diagnosis:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
-        return Finding(OK, "open files", shown)
+        return Diagnosis(OK, "open files", shown)
     more = "ulimit -n 65536" if hard == resource.RLIM_INFINITY or hard >= 65536 else "raise LimitNOFILE or nofile"
-    return Finding(NOTE, "open files", f"{shown}: a partition needs about three, a connection one", more)
+    return Diagnosis(NOTE, "open files", f"{shown}: a partition needs about three, a connection one", more)
 
 
-def _disk(data_dir: str) -> Finding:
+def _disk(data_dir: str) -> Diagnosis:
     path = os.path.abspath(data_dir)
     while not os.path.exists(path):
         path = os.path.dirname(path)
     usage = shutil.disk_usage(path)
     found = f"{size(usage.free)} of {size(usage.total)} free for {os.path.abspath(data_dir)}"
     if not os.access(path, os.W_OK):
-        return Finding(BAD, "disk", f"{path} cannot be written", "choose another with --data-dir, or change its owner")
+        return Diagnosis(
+            BAD, "disk", f"{path} cannot be written", "choose another with --data-dir, or change its owner"
+        )
     if usage.free < LITTLE_SPACE_BYTES:
-        return Finding(BAD, "disk", found, "free some space, choose another disk, or lower log.retention.bytes")
-    return Finding(OK, "disk", found)
+        return Diagnosis(BAD, "disk", found, "free some space, choose another disk, or lower log.retention.bytes")
+    return Diagnosis(OK, "disk", found)
 
 
-def _java() -> Finding:
+def _java() -> Diagnosis:
     import re
     import subprocess
 
     advice = "needed only for Spark: install JDK 17 or newer"
     path = shutil.which("java")
     if path is None:
-        return Finding(NOTE, "Java (optional)", "not found", advice)
+        return Diagnosis(NOTE, "Java (optional)", "not found", advice)
     try:
         told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=20).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(NOTE, "Java (optional)", f"{path} does not run: {error}", advice)
+        return Diagnosis(NOTE, "Java (optional)", f"{path} does not run: {error}", advice)
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < JAVA_FOR_SPARK:
-        return Finding(NOTE, "Java (optional)", f"{told.splitlines()[0] if told else path}", advice)
-    return Finding(OK, "Java (optional)", version[1])
+        return Diagnosis(NOTE, "Java (optional)", f"{told.splitlines()[0] if told else path}", advice)
+    return Diagnosis(OK, "Java (optional)", version[1])
 
 
-def _spark() -> Finding:
+def _spark() -> Diagnosis:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return Finding(OK, "PySpark (optional)", version("pyspark"))
+        return Diagnosis(OK, "PySpark (optional)", version("pyspark"))
     except PackageNotFoundError:
-        return Finding(
+        return Diagnosis(
             NOTE, "PySpark (optional)", "not installed", f"needed only for pipelines: {how_to_install('spark')}"
         )
 
@@ -199,7 +201,7 @@ def _spark() -> Finding:
 # --- its data ---------------------------------------------------------------------------------------
 
 
-def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) -> Iterator[Finding]:
+def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) -> Iterator[Diagnosis]:
     """What a start on the directory would find; nothing where there is none."""
     from tidelog.node.checkup import check_data, is_data_directory, is_in_use
 
@@ -207,25 +209,25 @@ def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) 
     if not is_data_directory(path):
         return
     if is_in_use(path):
-        yield Finding(OK, "data", f"{path} is in use: see the log of the broker that runs on it")
+        yield Diagnosis(OK, "data", f"{path} is in use: see the log of the broker that runs on it")
         return
     try:
         found = check_data(path, deep, beside)
     except OSError as error:
-        yield Finding(BAD, "data", f"{path} cannot be read: {error}", "check the disk, or change the owner")
+        yield Diagnosis(BAD, "data", f"{path} cannot be read: {error}", "check the disk, or change the owner")
         return
     advice = "copy the directory before you start a broker on it: records that are truncated then cannot be recovered"
     for damage in found.damages:
-        yield Finding(BAD, "data", damage, advice)
+        yield Diagnosis(BAD, "data", damage, advice)
     if not found.damages:
         how = "after a clean shutdown" if found.clean else "after a crash: the next start reads what was not flushed"
-        yield Finding(OK, "data", f"{found.partitions} partitions in {path}, {how}")
+        yield Diagnosis(OK, "data", f"{found.partitions} partitions in {path}, {how}")
 
 
 # --- the cluster ------------------------------------------------------------------------------------
 
 
-def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Finding]]:
+def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Diagnosis]]:
     """Whether a broker was reached, and what was found."""
     from tidelog.client import Client, ClientError
 
@@ -235,61 +237,61 @@ def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Finding]
         except ClientError as error:
             local = any(host in bootstrap for host in ("localhost", "127.0.0.1", "[::1]"))
             advice = "start one with `tidelog serve`" if local else error.hint
-            return False, [Finding(BAD, "broker", str(error), advice)]
-        findings = [Finding(OK, "broker", f"reached at {bootstrap}, cluster {described.cluster_id}")]
+            return False, [Diagnosis(BAD, "broker", str(error), advice)]
+        findings = [Diagnosis(OK, "broker", f"reached at {bootstrap}, cluster {described.cluster_id}")]
         for check in (_versions, _addresses, _controller, _partitions, _replication, _disks, _settings, _clock):
             try:
                 findings += check(client, described)
             except ClientError as error:
-                findings.append(Finding(BAD, check.__name__.strip("_"), str(error), error.hint))
+                findings.append(Diagnosis(BAD, check.__name__.strip("_"), str(error), error.hint))
         return True, findings
 
 
-def _versions(client: Client, _: ClusterInfo) -> Iterator[Finding]:
+def _versions(client: Client, _: ClusterInfo) -> Iterator[Diagnosis]:
     from tidelog.wire.apis import APIS
 
     served = client.cluster.any_broker().versions
     unknown = sorted(APIS[key].name for key, (low, _) in served.items() if key in APIS and low > APIS[key].max_version)
     if unknown:
-        yield Finding(BAD, "protocol", f"the broker is too new for {', '.join(unknown)}", "install a newer tidelog")
+        yield Diagnosis(BAD, "protocol", f"the broker is too new for {', '.join(unknown)}", "install a newer tidelog")
         return
-    yield Finding(OK, "protocol", f"{len(served)} APIs, all of them supported by this client")
+    yield Diagnosis(OK, "protocol", f"{len(served)} APIs, all of them supported by this client")
 
 
-def _addresses(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _addresses(client: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     from tidelog.client import ClientError
 
     for node in sorted(described.nodes.values()):
         try:
             client.cluster.broker(node.id)
-            yield Finding(OK, "advertised address", f"broker {node.id} answers at {node.host}:{node.port}")
+            yield Diagnosis(OK, "advertised address", f"broker {node.id} answers at {node.host}:{node.port}")
         except ClientError as error:
             advice = "set advertised.listeners on that broker to an address that this machine can reach"
-            yield Finding(BAD, "advertised address", f"broker {node.id}: {error}", advice)
+            yield Diagnosis(BAD, "advertised address", f"broker {node.id}: {error}", advice)
 
 
-def _controller(_: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _controller(_: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     if described.controller_id in described.nodes:
-        yield Finding(OK, "controller", f"broker {described.controller_id}")
+        yield Diagnosis(OK, "controller", f"broker {described.controller_id}")
     else:
-        yield Finding(BAD, "controller", "none", "topics cannot be created or moved until a broker takes over")
+        yield Diagnosis(BAD, "controller", "none", "topics cannot be created or moved until a broker takes over")
 
 
-def _partitions(_: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _partitions(_: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     partitions = [(topic.name, p) for topic in described.topics.values() for p in topic.partitions.values()]
     offline = [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0]
     behind = [f"{name}-{p.partition}" for name, p in partitions if p.leader >= 0 and p.under_replicated]
     if offline:
         shown = f"{len(offline)} without a leader: {', '.join(offline[:5])}"
-        yield Finding(BAD, "partitions", shown, "start the brokers that hold their replicas")
+        yield Diagnosis(BAD, "partitions", shown, "start the brokers that hold their replicas")
     if behind:
         shown = f"{len(behind)} under-replicated: {', '.join(behind[:5])}"
-        yield Finding(BAD, "partitions", shown, "`tidelog cluster describe` shows which brokers are down or slow")
+        yield Diagnosis(BAD, "partitions", shown, "`tidelog cluster describe` shows which brokers are down or slow")
     if not offline and not behind:
-        yield Finding(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
+        yield Diagnosis(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
 
 
-def _replication(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _replication(client: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     """RF = min.insync.replicas + 1 or more: then a broker can be down, and acks=all means several replicas."""
     if len(described.nodes) < 2 or not described.topics:
         return
@@ -303,9 +305,9 @@ def _replication(client: Client, described: ClusterInfo) -> Iterator[Finding]:
     for what, (state, advice) in _WEAKNESSES.items():
         if names := found.get(what):
             shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-            yield Finding(state, "replication", f"{what}: {shown}", advice)
+            yield Diagnosis(state, "replication", f"{what}: {shown}", advice)
     if not found:
-        yield Finding(OK, "replication", "all topics have more replicas than min.insync.replicas")
+        yield Diagnosis(OK, "replication", "all topics have more replicas than min.insync.replicas")
 
 
 def _weakness(replicas: int, needed: int) -> str | None:
@@ -329,7 +331,7 @@ _WEAKNESSES: Final = {
 }
 
 
-def check_zookeeper(connect: str) -> Iterator[Finding]:
+def check_zookeeper(connect: str) -> Iterator[Diagnosis]:
     """Whether the servers of a `zookeeper.connect` answer."""
     import socket
 
@@ -340,21 +342,21 @@ def check_zookeeper(connect: str) -> Iterator[Finding]:
     try:
         servers, _ = parse_connect(connect)
     except ConfigError as error:
-        yield Finding(BAD, ZOOKEEPER, str(error), error.hint)
+        yield Diagnosis(BAD, ZOOKEEPER, str(error), error.hint)
         return
     for host, port in servers:
         try:
             socket.create_connection((host, port), 3).close()
         except OSError as error:
             why = f"{host}:{port} cannot be reached: {error.strerror or error}"
-            yield Finding(BAD, ZOOKEEPER, why, "start it, or correct zookeeper.connect")
+            yield Diagnosis(BAD, ZOOKEEPER, why, "start it, or correct zookeeper.connect")
             continue
-        yield Finding(OK, ZOOKEEPER, f"{host}:{port} answers ({mode_of(host, port) or 'its mode is not told'})")
+        yield Diagnosis(OK, ZOOKEEPER, f"{host}:{port} answers ({mode_of(host, port) or 'its mode is not told'})")
     if len(servers) == 2:
-        yield Finding(NOTE, ZOOKEEPER, "two servers need each other: neither may fail", "run one, or three")
+        yield Diagnosis(NOTE, ZOOKEEPER, "two servers need each other: neither may fail", "run one, or three")
 
 
-def _disks(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _disks(client: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     from tidelog.client import ClientError
     from tidelog.wire.errors import ErrorCode
 
@@ -368,17 +370,17 @@ def _disks(client: Client, described: ClusterInfo) -> Iterator[Finding]:
             name = f"broker {node_id}, {directory.path}"
             if directory.error_code:
                 why = ErrorCode.of(directory.error_code).message
-                yield Finding(BAD, "log directory", f"{name}: {why}", "check the disk and the broker's log")
+                yield Diagnosis(BAD, "log directory", f"{name}: {why}", "check the disk and the broker's log")
             elif 0 <= directory.usable_bytes < LITTLE_SPACE_BYTES:
                 left = f"{name}: {size(directory.usable_bytes)} free"
-                yield Finding(
+                yield Diagnosis(
                     BAD, "log directory", left, "free some space, or lower the retention with `tidelog config set`"
                 )
             else:
-                yield Finding(OK, "log directory", f"{name}: {size(directory.usable_bytes) or 'unknown'} free")
+                yield Diagnosis(OK, "log directory", f"{name}: {size(directory.usable_bytes) or 'unknown'} free")
 
 
-def _settings(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _settings(client: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     """Settings that were given to a broker and do nothing. Of a broker that is not Tidelog nothing is known."""
     from tidelog.client import ClientError
     from tidelog.config.definitions import OWN_PREFIX
@@ -395,12 +397,14 @@ def _settings(client: Client, described: ClusterInfo) -> Iterator[Finding]:
         given = {entry.name: entry.value or "" for entry in entries if not entry.is_default}
         if idle := without_effect(given):
             advice = "`tidelog config explain NAME` says why; do not rely on them"
-            yield Finding(NOTE, "settings", f"broker {node_id} has settings without effect: {', '.join(idle)}", advice)
+            yield Diagnosis(
+                NOTE, "settings", f"broker {node_id} has settings without effect: {', '.join(idle)}", advice
+            )
         else:
-            yield Finding(OK, "settings", f"broker {node_id}: all settings have effect")
+            yield Diagnosis(OK, "settings", f"broker {node_id}: all settings have effect")
 
 
-def _clock(client: Client, described: ClusterInfo) -> Iterator[Finding]:
+def _clock(client: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     """A broker does not tell its time; but what was written lies in the past, unless somebody's clock is wrong."""
     now = int(time.time() * 1000)
     newest = -1
@@ -412,6 +416,6 @@ def _clock(client: Client, described: ClusterInfo) -> Iterator[Finding]:
             newest = max([newest, *(at.timestamp_ms for at in found.values())])
     if newest > now + CLOCK_SKEW_MS:
         ahead = (newest - now) / 1000
-        yield Finding(NOTE, "clock", f"the newest record is {ahead:.0f} s in the future", "compare the clocks (NTP)")
+        yield Diagnosis(NOTE, "clock", f"the newest record is {ahead:.0f} s in the future", "compare the clocks (NTP)")
     else:
-        yield Finding(OK, "clock", "no record is in the future")
+        yield Diagnosis(OK, "clock", "no record is in the future")

@@ -20,7 +20,7 @@ from tidelog.cli.options import (
     yes_option,
 )
 from tidelog.cli.output import Column, Row, plural, show, show_fields, show_one, show_table, tell
-from tidelog.cli.places import Ends, Place, ends_of, resolve, where
+from tidelog.cli.places import PartitionEnds, Place, ends_of, resolve, where
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,16 +98,16 @@ def _positions(client: Client, group: str, kind: str) -> dict[TopicPartition, Po
     return {at: Position(position.offset, None, position.metadata) for at, position in committed}
 
 
-def _lag(position: Position | None, ends: Ends | None) -> int | None:
+def _lag(position: Position | None, ends: PartitionEnds | None) -> int | None:
     if position is None or ends is None:
         return None
     return max(0, ends.end - position.offset) if position.lag is None else position.lag
 
 
-def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, Ends]:
+def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
     """The offsets in each partition, without partitions of deleted topics."""
     known = client.describe().topics
-    found: dict[TopicPartition, Ends] = {}
+    found: dict[TopicPartition, PartitionEnds] = {}
     for topic in {topic for topic, _ in partitions} & known.keys():
         led = [
             p.partition
@@ -326,7 +326,7 @@ def _chosen(client: Client, topics: tuple[str, ...]) -> set[TopicPartition]:
 
 def _targets(
     client: Client,
-    ends: dict[TopicPartition, Ends],
+    ends: dict[TopicPartition, PartitionEnds],
     place: Place | None,
     shift: int | None,
     committed: dict[TopicPartition, int],

@@ -18,7 +18,7 @@ import click
 
 from tidelog.cli.output import json_line, tell, warn
 from tidelog.cli.places import iso
-from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, Progress
+from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, RunProgress
 from tidelog.pipeline.run.runner import Outcome
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class JsonLines(Quiet):
             _print("notice", {"message": event.message, "hint": event.hint})
         elif isinstance(event, BatchCommitted):
             self._batch = event
-        elif isinstance(event, Progress) and self._batch is not None:
+        elif isinstance(event, RunProgress) and self._batch is not None:
             # The progress after a commit has the offsets that it brought.
             _print("batch", {**asdict(self._batch), "pipeline": event.pipeline, **_standing(event)})
             self._batch = None
@@ -78,7 +78,7 @@ def _print(event: str, fields: dict[str, Any]) -> None:
     click.echo(json_line({"event": event, "time": iso(int(time.time() * 1000)), **fields}))
 
 
-def _standing(progress: Progress) -> dict[str, Any]:
+def _standing(progress: RunProgress) -> dict[str, Any]:
     whole = progress.as_dict()
     return {name: whole[name] for name in ("rows_per_s", "lag", "eta_s", "partitions")}
 
@@ -157,14 +157,14 @@ class LiveTable(Quiet):
     def __call__(self, event: Event) -> None:
         if isinstance(event, Notice):
             self._print(event)
-        elif isinstance(event, Progress):
+        elif isinstance(event, RunProgress):
             self._draw(drawn(event))
 
     def end(self, outcome: Outcome) -> None:
         tell(f"{outcome.rows:,} rows in {outcome.batches:,} batches, {outcome.dead_letters:,} dead letters")
 
 
-def drawn(progress: Progress) -> Any:
+def drawn(progress: RunProgress) -> Any:
     """What stands on the terminal: one line of sums, and a line per partition."""
     from rich.console import Group
     from rich.table import Table
@@ -179,7 +179,7 @@ def drawn(progress: Progress) -> Any:
     return Group(Text(summary(progress), style="bold"), table)
 
 
-def summary(progress: Progress) -> str:
+def summary(progress: RunProgress) -> str:
     parts = [
         f"{progress.pipeline}: {progress.state}",
         f"batch {progress.batch:,}",

@@ -115,7 +115,7 @@ def when(text: str) -> int:
         raise click.BadParameter(str(error)) from None
 
 
-class Ends(NamedTuple):
+class PartitionEnds(NamedTuple):
     """What a partition holds: first <= offset < end."""
 
     first: int
@@ -124,14 +124,14 @@ class Ends(NamedTuple):
 
 def ends_of(
     client: Client, topic: str, partitions: Iterable[int] | None = None, isolation: Isolation = "read_uncommitted"
-) -> dict[int, Ends]:
+) -> dict[int, PartitionEnds]:
     wanted = None if partitions is None else list(partitions)
     first = client.offsets(topic, wanted, "earliest")
     end = client.offsets(topic, wanted, "latest", isolation)
-    return {partition: Ends(first[partition].offset, end[partition].offset) for partition in first}
+    return {partition: PartitionEnds(first[partition].offset, end[partition].offset) for partition in first}
 
 
-def resolve(client: Client, topic: str, place: Place, ends: dict[int, Ends]) -> dict[int, int]:
+def resolve(client: Client, topic: str, place: Place, ends: dict[int, PartitionEnds]) -> dict[int, int]:
     """The offset that a place means in each partition; past the end where no record is that late."""
     if place.time_ms is not None:
         found = client.offsets(topic, list(ends), place.time_ms)

@@ -1,7 +1,7 @@
 """What can go wrong with a pipeline, said so that a person knows what to do next.
 
 Foreign      the table exists and is not this pipeline's
-Fenced       another runner of the same pipeline has taken over
+Superseded   another runner of the same pipeline has taken over
 DataLoss     the log no longer holds what is due, or ends before it
 BadRecord    a value cannot be used, and the file says to stop there
 NotReady     something that the pipeline needs is missing: Java, a module, a topic, a master that answers
@@ -29,7 +29,7 @@ class Foreign(PipelineError):
     pass
 
 
-class Fenced(PipelineError):
+class Superseded(PipelineError):
     pass
 
 

@@ -14,7 +14,7 @@ from kill_points import FENCED, KILLED, run_until, start
 from meddler import Meddler, delete_known, is_deleted
 from pipeline_site import Site
 
-from tidelog.pipeline.errors import Fenced
+from tidelog.pipeline.errors import Superseded
 from tidelog.pipeline.land.executor import InProcess
 from tidelog.pipeline.land.progress_events import Event, Step, StepReached
 from tidelog.pipeline.run.table_replay import Replay
@@ -123,7 +123,7 @@ def test_a_runner_that_slept_through_a_takeover_is_fenced_and_doubles_nothing(si
         if isinstance(event, StepReached) and (event.batch, event.step) == (1, step):
             site.run()
 
-    with pytest.raises(Fenced, match="has taken over"):
+    with pytest.raises(Superseded, match="has taken over"):
         site.run(listeners=[second_runner])
     site.check_exactly_once()
 

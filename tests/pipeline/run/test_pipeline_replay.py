@@ -17,14 +17,14 @@ from kill_points import KILLED, call
 from pipeline_site import JSON, Site
 
 from tidelog.client import Client
-from tidelog.pipeline.errors import DataLoss, Fenced, NotReady, PipelineError
+from tidelog.pipeline.errors import DataLoss, NotReady, PipelineError, Superseded
 from tidelog.pipeline.land.executor import InProcess
 from tidelog.pipeline.land.progress_events import Event, Notice, Step, StepReached
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.table_replay import Replay
 from tidelog.pipeline.spec import Pipeline
 from tidelog.pipeline.table import intent
-from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.pipeline_table import PipelineTable, TableChange
 from tidelog.pipeline.table.tables import Tables
 
 DATED = 'format = "json"\nschema = "id DATE, name STRING"'
@@ -359,7 +359,7 @@ def test_a_part_that_dies_at_its_commit_has_kept_the_wider_schema(site: Site, mo
     site.run(pipeline=narrow)
     commit = PipelineTable.commit
 
-    def dies(table: PipelineTable, epoch: int, batch: Batch) -> None:
+    def dies(table: PipelineTable, epoch: int, batch: TableChange) -> None:
         if batch.files:
             raise KeyboardInterrupt
         commit(table, epoch, batch)
@@ -381,7 +381,7 @@ def test_a_running_runner_is_fenced_by_a_replay(site: Site) -> None:
         if isinstance(event, StepReached) and (event.batch, event.step) == (2, Step.LANDED):
             replay(site.pipeline())
 
-    with pytest.raises(Fenced):
+    with pytest.raises(Superseded):
         site.run(listeners=[replay_now])
     site.run()
     site.check_exactly_once()
@@ -396,7 +396,7 @@ def test_a_runner_that_starts_during_a_replay_fences_it_and_the_table_stays(site
         if isinstance(event, Notice) and "read 50" in event.message:
             site.run()
 
-    with pytest.raises(Fenced):
+    with pytest.raises(Superseded):
         Replay(site.pipeline(), InProcess(), [run_now]).run()
     site.check_exactly_once()
 

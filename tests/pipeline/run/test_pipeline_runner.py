@@ -19,7 +19,7 @@ from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
 from tidelog.pipeline.errors import BadRecord, DataLoss, Foreign, NotReady, PipelineError
 from tidelog.pipeline.land.executor import InProcess
-from tidelog.pipeline.land.progress_events import Event, Notice, Progress, State, Step, StepReached
+from tidelog.pipeline.land.progress_events import Event, Notice, RunProgress, RunState, Step, StepReached
 from tidelog.pipeline.run.brokers import Brokers
 from tidelog.pipeline.run.checking import findings
 from tidelog.pipeline.run.incumbent import sample
@@ -72,7 +72,7 @@ def test_topics_that_match_the_pattern_are_found_while_it_runs_and_read_from_the
 
     def grow(event: Event) -> None:
         nonlocal caught_up
-        if not isinstance(event, Progress) or event.state != State.CAUGHT_UP:
+        if not isinstance(event, RunProgress) or event.state != RunState.CAUGHT_UP:
             return
         caught_up += 1
         with Client(site.bootstrap) as client:
@@ -142,7 +142,7 @@ def test_the_latest_offset_is_that_of_the_start_however_long_a_schema_is_waited_
     def grow(event: Event) -> None:
         if isinstance(event, Notice):
             site.produce_values(site.topic, [b'{"id": 1}', b'{"id": 2}', b'{"id": 3}'])
-        elif isinstance(event, Progress) and event.state == State.CAUGHT_UP:
+        elif isinstance(event, RunProgress) and event.state == RunState.CAUGHT_UP:
             runner.stop()
 
     runner = Runner(pipeline, InProcess(), [grow], timeout_s=20)
@@ -482,11 +482,11 @@ def test_progress_tells_where_every_partition_stands(site: Site) -> None:
     site.produce(100)
     told: list[Event] = []
     site.run(listeners=[told.append])
-    seen = [event for event in told if isinstance(event, Progress)]
+    seen = [event for event in told if isinstance(event, RunProgress)]
     for progress in seen:
         assert all(p.committed <= p.read <= p.end for p in progress.partitions)
     assert [(p.committed, p.read, p.end, p.lag) for p in seen[-1].partitions] == [(50, 50, 50, 0)] * 2
-    assert (seen[-1].rows, seen[-1].dead_letters, seen[-1].state) == (86, 14, State.CAUGHT_UP)
+    assert (seen[-1].rows, seen[-1].dead_letters, seen[-1].state) == (86, 14, RunState.CAUGHT_UP)
     assert any(p.read > p.committed for progress in seen for p in progress.partitions)
     assert json.dumps(seen[-1].as_dict())
 

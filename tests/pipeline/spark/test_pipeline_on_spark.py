@@ -20,7 +20,7 @@ from tidelog.client import Client, Message
 from tidelog.pipeline.errors import BadRecord, NotReady, PipelineError, TasksFailed
 from tidelog.pipeline.land.executor import Executor
 from tidelog.pipeline.land.landing import Landed, LandingTask, land
-from tidelog.pipeline.land.progress_events import Event, Notice, Progress
+from tidelog.pipeline.land.progress_events import Event, Notice, RunProgress
 from tidelog.pipeline.run.checking import Finding, findings
 from tidelog.pipeline.run.table_replay import Replay
 from tidelog.testing.broker import RunningBroker
@@ -82,7 +82,7 @@ def test_every_record_lands_once_through_spark_and_progress_is_told_meanwhile(si
     seen: list[Event] = []
     site.run(on_spark, [seen.append], site.pipeline(limits=tasks(4), master="local[2]"))
     site.check_exactly_once()
-    told = [event for event in seen if isinstance(event, Progress)]
+    told = [event for event in seen if isinstance(event, RunProgress)]
     assert any(p.read > p.committed for progress in told for p in progress.partitions)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tidelog.pipeline.table import parquet_files
 from tidelog.pipeline.table.parquet_files import ParquetSink, SinkSettings, part_prefix
-from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.pipeline_table import PipelineTable, TableChange
 from tidelog.pipeline.table.storage import parse_part, writer_of
 
 SCHEMA = pa.schema(
@@ -53,7 +53,7 @@ def stored(tmp_path: Path, batches: list[pa.RecordBatch], **options: Any) -> tup
     for batch in batches:
         sink.write(batch)
     files = sink.close()
-    table.commit(epoch, Batch(files=files))
+    table.commit(epoch, TableChange(files=files))
     return table, files
 
 

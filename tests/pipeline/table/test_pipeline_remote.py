@@ -14,7 +14,7 @@ from bench.systems.process import BrokerProcess, free_port
 from pipeline_site import JSON, Site
 from remote_stores import BUCKET, s3_environment, s3_server, small_hdfs
 
-from tidelog.pipeline.errors import Fenced, NotReady
+from tidelog.pipeline.errors import NotReady, Superseded
 from tidelog.pipeline.land.executor import InProcess
 from tidelog.pipeline.run.checking import Finding, findings
 from tidelog.pipeline.run.runner import Runner
@@ -105,13 +105,13 @@ def test_of_rivals_that_take_over_a_remote_table_at_once_each_has_an_epoch_of_it
 def test_runners_that_fence_each_other_on_a_remote_table_write_each_record_once(site: Site) -> None:
     site.produce(60)
     pipeline = site.pipeline(limits="max_records_per_batch = 20")
-    fenced: list[Fenced] = []
+    fenced: list[Superseded] = []
 
     def take_turns() -> None:
         for _ in range(2):
             try:
                 Runner(pipeline, InProcess(), timeout_s=20).run()
-            except Fenced as error:
+            except Superseded as error:
                 fenced.append(error)
 
     with ThreadPoolExecutor(2) as rivals:

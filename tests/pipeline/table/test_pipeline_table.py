@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from tidelog.pipeline.errors import Fenced, Foreign, PipelineError
+from tidelog.pipeline.errors import Foreign, PipelineError, Superseded
 from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part_prefix, write_rows
-from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.pipeline_table import PipelineTable, TableChange
 from tidelog.pipeline.table.rewriting import LETTERS, without
 
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
@@ -34,8 +34,8 @@ def files(table: PipelineTable, *ranges: OffsetRange, schema: pa.Schema = SCHEMA
     return list(write_rows(settings, [pa.RecordBatch.from_pylist(rows, schema)]))
 
 
-def batch(table: PipelineTable, start: int, until: int, before: int | None = -1) -> Batch:
-    return Batch(
+def batch(table: PipelineTable, start: int, until: int, before: int | None = -1) -> TableChange:
+    return TableChange(
         files=files(table, OffsetRange(*AT, start, until)), offsets={AT: (start if before == -1 else before, until)}
     )
 
@@ -74,7 +74,7 @@ def test_an_older_runner_is_fenced_at_its_next_commit(table: PipelineTable) -> N
         lambda: table.add_columns(epoch, [pa.field("new", pa.int64())]),
         lambda: table.set_pin(epoch, "{}"),
     ):
-        with pytest.raises(Fenced, match=f"its epoch is {epoch + 1}, this one's {epoch}"):
+        with pytest.raises(Superseded, match=f"its epoch is {epoch + 1}, this one's {epoch}"):
             attempt()
     rival.commit(epoch + 1, batch(rival, 0, 2))
     assert offsets(table) == [0, 1]
@@ -97,7 +97,7 @@ def test_a_takeover_right_behind_a_commit_is_not_overlooked(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", then_the_rival)
     table.commit(epoch, batch(table, 0, 2))
     assert (table.epoch, table.offset(AT)) == (epoch + 1, 4)
-    with pytest.raises(Fenced):
+    with pytest.raises(Superseded):
         table.commit(epoch, batch(table, 2, 5))
     assert offsets(table) == [0, 1, 2, 3]
 
@@ -106,8 +106,8 @@ def test_two_runners_that_take_over_at_once_have_different_epochs(table: Pipelin
     rival = PipelineTable.open(table.path, "p")
     assert rival is not None
     assert (table.take_over(), rival.take_over()) == (1, 2)
-    with pytest.raises(Fenced):
-        table.commit(1, Batch(marks={"x": 1}))
+    with pytest.raises(Superseded):
+        table.commit(1, TableChange(marks={"x": 1}))
 
 
 def test_a_slower_starter_does_not_set_a_partition_back_that_another_has_begun(table: PipelineTable) -> None:
@@ -124,11 +124,11 @@ def test_an_epoch_that_was_taken_elsewhere_is_followed_by_its_runner_only(table:
     assert rival is not None
     table.follow(3)
     table.follow(3)
-    with pytest.raises(Fenced, match="its epoch is 3, this one's 2"):
+    with pytest.raises(Superseded, match="its epoch is 3, this one's 2"):
         rival.follow(2)
     rival.follow(4)
-    with pytest.raises(Fenced):
-        table.commit(3, Batch(marks={"x": 1}))
+    with pytest.raises(Superseded):
+        table.commit(3, TableChange(marks={"x": 1}))
 
 
 def test_others_may_commit_in_between_and_nothing_is_lost(table: PipelineTable) -> None:
@@ -166,7 +166,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
 def test_the_log_is_checkpointed_and_the_offsets_survive_that(table: PipelineTable) -> None:
     epoch = table.take_over(marks={"t/0": 0})
     for n in range(102):
-        table.commit(epoch, Batch(offsets={AT: (n, n + 1)}, marks={"other": n}))
+        table.commit(epoch, TableChange(offsets={AT: (n, n + 1)}, marks={"other": n}))
     log = Path(table.path, "_delta_log")
     assert list(log.glob("*.checkpoint.parquet"))
     for entry in sorted(log.glob("*.json"))[:90]:
@@ -186,7 +186,7 @@ def test_columns_are_added_and_a_changed_type_is_refused(table: PipelineTable) -
     assert [f.name for f in table.missing(pa.schema([("inner", pa.struct([("b", pa.string())]))]))] == ["inner"]
     table.add_columns(epoch, table.missing(pa.schema([("inner", pa.struct([("b", pa.string())]))])))
     more = files(table, OffsetRange(*AT, 2, 3), schema=wider, inner={"a": 7})
-    table.commit(epoch, Batch(files=more, offsets={AT: (2, 3)}))
+    table.commit(epoch, TableChange(files=more, offsets={AT: (2, 3)}))
     found = DeltaTable(table.path).to_pyarrow_table().sort_by("offset").column("inner").to_pylist()
     assert found == [None, None, {"a": 7, "b": None}]
     for changed in (("offset", pa.string()), ("inner", pa.string()), ("inner", pa.struct([("a", pa.string())]))):
@@ -246,11 +246,13 @@ def test_taking_rows_out_leaves_all_others_and_touches_only_files_that_hold_them
 ) -> None:
     epoch = table.take_over()
     held = [OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 0, 5), OffsetRange("u", 0, 0, 5)]
-    table.commit(epoch, Batch(files=[*files(table, *held[:1]), *files(table, *held[1:3]), *files(table, held[3])]))
+    table.commit(
+        epoch, TableChange(files=[*files(table, *held[:1]), *files(table, *held[1:3]), *files(table, held[3])])
+    )
     before = {file.path for file in table.files()}
     settings = SinkSettings(root=table.path, prefix=part_prefix(1, 1, 2), target_bytes=1 << 20, max_bytes=1 << 20)
     removed, kept = without(table, LETTERS, ranges, settings)
-    table.commit(epoch, Batch(files=kept, removed=removed))
+    table.commit(epoch, TableChange(files=kept, removed=removed))
 
     def is_out(row: dict[str, Any]) -> bool:
         return any(r[:2] == (row["topic"], row["partition"]) and r.start <= row["offset"] < r.until for r in ranges)
@@ -265,7 +267,7 @@ def test_a_rebuild_with_timestamps_without_a_zone_leaves_a_table_that_opens(tabl
     epoch = table.take_over()
     local = pa.timestamp("us")
     for kind in (pa.list_(pa.struct([("at", local)])), pa.map_(pa.string(), local), local):
-        table.commit(epoch, Batch(rebuild=pa.schema([*SCHEMA, ("at", kind)])))
+        table.commit(epoch, TableChange(rebuild=pa.schema([*SCHEMA, ("at", kind)])))
         again = PipelineTable.open(table.path, "p")
         assert again is not None and again.epoch == epoch
         assert again.schema.field("at").type == kind and offsets(again) == []
@@ -286,8 +288,8 @@ def test_an_older_runner_does_not_change_what_the_table_may_hold(table: Pipeline
     assert rival is not None
     rival.take_over()
     before = rival.version
-    with pytest.raises(Fenced):
-        table.commit(epoch, Batch(rebuild=pa.schema([("at", pa.timestamp("us"))])))
+    with pytest.raises(Superseded):
+        table.commit(epoch, TableChange(rebuild=pa.schema([("at", pa.timestamp("us"))])))
     rival.refresh()
     assert rival.version == before
 
@@ -304,9 +306,9 @@ def test_rows_are_taken_out_of_a_table_that_is_partitioned_by_a_time(tmp_path: P
     if zone is None:
         moments = [moment and moment.replace(tzinfo=None) for moment in moments]
     rows = [{"topic": "t", "partition": 0, "offset": n, "at": moments[n % 3]} for n in range(9)]
-    table.commit(epoch, Batch(files=write_rows(settings, [pa.RecordBatch.from_pylist(rows, schema)])))
+    table.commit(epoch, TableChange(files=write_rows(settings, [pa.RecordBatch.from_pylist(rows, schema)])))
     removed, kept = without(table, LETTERS, [OffsetRange(*AT, 2, 6)], settings)
-    table.commit(epoch, Batch(files=kept, removed=removed))
+    table.commit(epoch, TableChange(files=kept, removed=removed))
     found = DeltaTable(table.path).to_pyarrow_table().sort_by("offset").to_pylist()
     assert found == [row for row in rows if not 2 <= row["offset"] < 6]
 
@@ -315,11 +317,11 @@ def test_rows_are_taken_out_of_a_table_that_is_partitioned_by_a_time(tmp_path: P
 def test_rows_are_taken_out_of_files_without_statistics(table: PipelineTable, until: int, left: list[int]) -> None:
     epoch = table.take_over()
     bare = [replace(file, stats="{}") for file in files(table, OffsetRange(*AT, 0, 5))]
-    table.commit(epoch, Batch(files=bare))
+    table.commit(epoch, TableChange(files=bare))
     assert [file.rows for file in table.files()] == [0]
     settings = SinkSettings(root=table.path, prefix=part_prefix(1, 1, 2), target_bytes=1 << 20, max_bytes=1 << 20)
     removed, kept = without(table, LETTERS, [OffsetRange(*AT, 0, until)], settings)
-    table.commit(epoch, Batch(files=kept, removed=removed))
+    table.commit(epoch, TableChange(files=kept, removed=removed))
     assert offsets(table) == left
     removed, kept = without(table, LETTERS, [OffsetRange(*AT, 7, 9)], settings)
     assert (removed, kept) == ([], [])

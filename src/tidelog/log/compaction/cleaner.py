@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from tidelog.clock import Clock
 from tidelog.log.checkpoints import CLEANED_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
 from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
-from tidelog.log.compaction.compaction_plan import LogToClean, Source, dirtiest, measure, sources
+from tidelog.log.compaction.compaction_plan import CompactionSource, LogToClean, dirtiest, measure, sources
 from tidelog.log.compaction.compaction_round import CleanerConfig, CleanerStats, Compaction, Job
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk
@@ -48,7 +48,7 @@ class CompactionWork:
 
     __slots__ = ("compaction", "log", "sources", "truncations")
 
-    def __init__(self, log: Log, compaction: Compaction, sources: list[Source]) -> None:
+    def __init__(self, log: Log, compaction: Compaction, sources: list[CompactionSource]) -> None:
         self.log = log
         self.compaction = compaction
         self.sources = sources
@@ -239,7 +239,7 @@ class Cleaner:
         return self._is_here(log) and log.truncations == work.truncations and log.config.compact
 
     @staticmethod
-    def _left(log: Log, group: list[Source]) -> int:
+    def _left(log: Log, group: list[CompactionSource]) -> int:
         """How many of these segments are still in the log."""
         here = {id(segment) for segment in log.segments}
         return sum(id(source.segment) in here for source in group)

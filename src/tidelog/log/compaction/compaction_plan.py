@@ -106,7 +106,7 @@ def _overdue(log: Log, first_dirty_offset: int, now_ms: int) -> bool:
     )
 
 
-class Source(NamedTuple):
+class CompactionSource(NamedTuple):
     """A segment that is read by a compaction, as it was when the compaction was planned."""
 
     segment: Segment
@@ -120,12 +120,12 @@ class Source(NamedTuple):
     time_index_bytes: int
 
 
-def sources(log: Log, end_offset: int) -> list[Source]:
+def sources(log: Log, end_offset: int) -> list[CompactionSource]:
     """All segments that begin before an offset, which must be the start of one."""
     segments = [segment for segment in log.segments if segment.base_offset < end_offset]
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     return [
-        Source(
+        CompactionSource(
             segment,
             segment.base_offset,
             end,
@@ -139,13 +139,13 @@ def sources(log: Log, end_offset: int) -> list[Source]:
     ]
 
 
-def group(sources: Sequence[Source], config: LogConfig) -> list[list[Source]]:
+def group(sources: Sequence[CompactionSource], config: LogConfig) -> list[list[CompactionSource]]:
     """The segments in groups, each of which becomes one segment.
 
     A group is as large as `segment.bytes`, `segment.index.bytes` and the reach of an index entry allow, judged by what
     the segments are before the compaction: so they do not become ever smaller.
     """
-    groups: list[list[Source]] = []
+    groups: list[list[CompactionSource]] = []
     for source in sources:
         if groups and _fits(groups[-1], source, config):
             groups[-1].append(source)
@@ -154,7 +154,7 @@ def group(sources: Sequence[Source], config: LogConfig) -> list[list[Source]]:
     return groups
 
 
-def _fits(members: list[Source], source: Source, config: LogConfig) -> bool:
+def _fits(members: list[CompactionSource], source: CompactionSource, config: LogConfig) -> bool:
     together = [*members, source]
     return (
         sum(member.size for member in together) <= config.segment_bytes

@@ -33,7 +33,7 @@ from typing import Final
 from tidelog.log import kernel
 from tidelog.log.cleaned_segment import CleanedSegment, Output
 from tidelog.log.compaction.cleaner_throttle import Throttle
-from tidelog.log.compaction.compaction_plan import Source, group
+from tidelog.log.compaction.compaction_plan import CompactionSource, group
 from tidelog.log.compaction.compaction_txn import CompactedTransactions
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import AppendedFile, Disk
@@ -71,7 +71,7 @@ _FAULTS: Final = {
 }
 
 #: takes whole batches from a piece of a segment that was read from a position on; returns how many bytes, -1 to stop
-Step = Callable[[Source, int, bytes], int]
+Step = Callable[[CompactionSource, int, bytes], int]
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,7 +93,7 @@ class Job:
     directory: str
     config: LogConfig
     #: all segments below the first uncleanable offset
-    sources: list[Source]
+    sources: list[CompactionSource]
     first_dirty_offset: int
     #: where the batch with the first dirty offset begins, in the source that holds it
     first_dirty_position: int
@@ -146,14 +146,14 @@ class Compaction:
         self._throttle = throttle
         self._sieve = kernel.Sieve()
         self._txns = CompactedTransactions(())
-        self._groups: list[list[Source]] | None = None
+        self._groups: list[list[CompactionSource]] | None = None
         self._group_at = 0
         self._out = bytearray()
         self._output: Output | None = None
         #: everything below it is clean when the round is over; known after the first step
         self.end_offset = job.first_dirty_offset
         #: what the last step made: a group and the segment that is to replace it; None where it stays as it is
-        self.result: tuple[list[Source], CleanedSegment] | None = None
+        self.result: tuple[list[CompactionSource], CleanedSegment] | None = None
         self.stats = CleanerStats()
 
     @property
@@ -180,7 +180,7 @@ class Compaction:
         """Gives the map back here and not on the broker's thread: unmapping it takes its time."""
         self._sieve = kernel.Sieve()
 
-    def _clean_next(self, sources: list[Source]) -> None:
+    def _clean_next(self, sources: list[CompactionSource]) -> None:
         output = self._output = Output(self._job.disk, self._job.directory, sources[0].base_offset, self._job.config)
         try:
             cleaned = self._clean(sources, output)
@@ -190,7 +190,7 @@ class Compaction:
         if cleaned is not None:
             self.result = (sources, cleaned)
 
-    def _walk(self, source: Source, position: int, step: Step) -> None:
+    def _walk(self, source: CompactionSource, position: int, step: Step) -> None:
         """Reads a segment from a batch boundary on, and hands it over piece by piece until all of it is taken."""
         file = self._job.disk.open(source.log_path)
         self._sieve.use_bounds(source.base_offset, source.end_offset)
@@ -207,7 +207,7 @@ class Compaction:
             position += taken
             want = self._chunk_bytes if taken else self._size_at(source, position, data)
 
-    def _size_at(self, source: Source, position: int, data: bytes) -> int:
+    def _size_at(self, source: CompactionSource, position: int, data: bytes) -> int:
         """The size of a batch that was not read as a whole, and must be in the file."""
         size = LOG_OVERHEAD + int.from_bytes(data[LENGTH_AT:LOG_OVERHEAD], "big") if len(data) >= LOG_OVERHEAD else 0
         if size <= len(data) or size > source.size - position:
@@ -245,7 +245,7 @@ class Compaction:
             aborted += TxnIndex(AppendedFile(self._job.disk, source.txn_index_path), source.base_offset).entries()
         return aborted
 
-    def _fill_from(self, source: Source, position: int, data: bytes) -> int:
+    def _fill_from(self, source: CompactionSource, position: int, data: bytes) -> int:
         """Takes the whole batches of a piece; -1 when the map is full."""
         sieve = self._sieve
         at = 0
@@ -299,7 +299,7 @@ class Compaction:
         else:
             self._make_room(batch_bytes)
 
-    def _clean(self, sources: list[Source], output: Output) -> CleanedSegment | None:
+    def _clean(self, sources: list[CompactionSource], output: Output) -> CleanedSegment | None:
         sieve = self._sieve
         sieve.changed = len(sources) > 1
         read, kept = sieve.records_read, sieve.records_kept
@@ -324,7 +324,7 @@ class Compaction:
             self.stats.bytes_written += size
             self._sieve.out_at = 0
 
-    def _sift_from(self, source: Source, position: int, data: bytes) -> int:
+    def _sift_from(self, source: CompactionSource, position: int, data: bytes) -> int:
         """Takes the whole batches of a piece."""
         sieve = self._sieve
         at = 0
@@ -421,7 +421,7 @@ def _marker_kind(header: BatchHeader, batch: memoryview) -> int | None:
     return None if marker is None else marker.type
 
 
-def _corrupt(source: Source, position: int, fault: int | str) -> CorruptMessage:
+def _corrupt(source: CompactionSource, position: int, fault: int | str) -> CorruptMessage:
     what = fault if isinstance(fault, str) else _FAULTS[fault]
     return CorruptMessage(f"{source.log_path} at position {position}: {what}")
 

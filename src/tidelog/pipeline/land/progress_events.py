@@ -3,7 +3,7 @@
 StepReached      a batch has come to a step; a crash after it finds everything before it done
 BatchCommitted   a batch is in the table
 Notice           something a person should know: a broker that does not answer, records that are gone
-Progress         where every partition stands, after every step that changes it
+RunProgress      where every partition stands, after every step that changes it
 
 planned -> landed -> letters_committed -> committed -> group_committed
 """
@@ -31,7 +31,7 @@ class Step(StrEnum):
     GROUP_COMMITTED = "group_committed"
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     READING = "reading"
     COMMITTING = "committing"
     CAUGHT_UP = "caught up"
@@ -77,9 +77,9 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RunProgress:
     pipeline: str
-    state: State
+    state: RunState
     batch: int
     partitions: tuple[PartitionProgress, ...]
     #: in the table since the runner began
@@ -106,7 +106,7 @@ class Progress:
         return found
 
 
-Event = StepReached | BatchCommitted | Notice | Progress
+Event = StepReached | BatchCommitted | Notice | RunProgress
 Listener = Callable[[Event], None]
 
 

@@ -6,7 +6,7 @@
     committed          rows and offsets are in the table: the batch is done
     group_committed    the consumer group shows it
 
-An incumbent ends when a successor takes over: its next look at the table, or its next commit, raises `Fenced`.
+An incumbent ends when a successor takes over: its next look at the table, or its next commit, raises `Superseded`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tidelog.pipeline.land.progress_events import (
     Listener,
     Meter,
     Notice,
-    Progress,
-    State,
+    RunProgress,
+    RunState,
     Step,
     StepReached,
     partitions_of,
@@ -140,11 +140,11 @@ class Incumbent:
         self.batches += 1
         self.meter.begin(began)
         self._reached(Step.PLANNED)
-        self.tell(State.READING)
+        self.tell(RunState.READING)
         try:
             files = self._lander.land(batch.tasks, self.batches, self._landed)
             self._reached(Step.LANDED)
-            self.tell(State.COMMITTING)
+            self.tell(RunState.COMMITTING)
             info = {"epoch": self._tables.epoch, "batch": self.batches}
             self._tables.commit_letters(files.dead, batch.moves, info)
             self._reached(Step.LETTERS_COMMITTED)
@@ -163,7 +163,7 @@ class Incumbent:
         for r in result.ranges:
             self._read[r.at] = self._read.get(r.at, self._committed[r.at]) + r.size
         self._tell_losses(result.losses)
-        self.tell(State.READING)
+        self.tell(RunState.READING)
 
     def _count(self, batch: BatchPlan, files: BatchFiles, seconds: float) -> None:
         rows, dead = sum(f.rows for f in files.rows), sum(f.rows for f in files.dead)
@@ -176,7 +176,7 @@ class Incumbent:
         size = sum(f.size_bytes for f in files.rows)
         version = self._tables.table.version
         tell_all(self._listeners, BatchCommitted(self.batches, rows, dead, len(files.rows), size, seconds, version))
-        self.tell(State.READING if batch.lag > batch.size else State.CAUGHT_UP)
+        self.tell(RunState.READING if batch.lag > batch.size else RunState.CAUGHT_UP)
 
     def _compact(self) -> None:
         every = self._pipeline.table.compact_every
@@ -224,14 +224,14 @@ class Incumbent:
     def notice(self, message: str, hint: str | None = None) -> None:
         tell_all(self._listeners, Notice(message, hint))
 
-    def tell(self, state: State) -> None:
+    def tell(self, state: RunState) -> None:
         now = time.monotonic()
         rows_per_s, offsets_per_s = self.meter.rates(now)
         partitions = partitions_of(self._committed, self._read, self._ends)
         lag = sum(p.lag for p in partitions)
         tell_all(
             self._listeners,
-            Progress(
+            RunProgress(
                 pipeline=self._pipeline.name,
                 state=state,
                 batch=self.batches,

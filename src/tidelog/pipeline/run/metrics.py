@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, Progress, StepReached
+from tidelog.pipeline.land.progress_events import BatchCommitted, Event, Notice, RunProgress, StepReached
 
 _PREFIX = "tidelog_pipeline"
 
@@ -71,12 +71,12 @@ class Metrics:
             metrics["batch_seconds"].observe(event.seconds)
         elif isinstance(event, Notice):
             metrics["notices"].inc()
-        elif isinstance(event, Progress):
+        elif isinstance(event, RunProgress):
             self._show(event)
         else:
             assert isinstance(event, StepReached)
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, progress: RunProgress) -> None:
         self._metrics["table_version"].set(progress.table_version)
         if progress.last_commit_ms is not None:
             self._metrics["last_commit_timestamp_seconds"].set(progress.last_commit_ms / 1000)

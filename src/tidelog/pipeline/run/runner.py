@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from tidelog.client import ClientError
 from tidelog.pipeline.errors import NotReady, Passing, PipelineError, TasksFailed
 from tidelog.pipeline.land.executor import Executor
-from tidelog.pipeline.land.progress_events import Listener, Notice, State, tell_all
+from tidelog.pipeline.land.progress_events import Listener, Notice, RunState, tell_all
 from tidelog.pipeline.offset_ranges import Ends
 from tidelog.pipeline.read.range_reader import may_pass
 from tidelog.pipeline.run.brokers import Brokers
@@ -117,7 +117,7 @@ class Runner:
         targets: Mapping[TopicPartition, Ends] | None = None
         if self._once:
             targets = self._patiently(lambda: brokers.ends(brokers.partitions()))
-        incumbent.tell(State.READING)
+        incumbent.tell(RunState.READING)
         while not self._stopping.is_set():
             began = time.monotonic()
             if self._patiently(lambda: self._batch(incumbent, targets)):
@@ -130,7 +130,7 @@ class Runner:
         """One batch; whether more is waiting."""
         found = incumbent.plan(targets)
         if not found.moves:
-            incumbent.tell(State.CAUGHT_UP)
+            incumbent.tell(RunState.CAUGHT_UP)
             return False
         incumbent.carry_out(found)
         return self._once or found.lag > found.size
@@ -150,7 +150,7 @@ class Runner:
                     raise
                 tell_all(self._listeners, Notice(f"{error}; trying again in {pause_s:g} s"))
                 if self._incumbent is not None:
-                    self._incumbent.tell(State.WAITING)
+                    self._incumbent.tell(RunState.WAITING)
             self._rest(pause_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
 

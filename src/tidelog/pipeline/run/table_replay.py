@@ -35,7 +35,7 @@ from tidelog.pipeline.table import intent
 from tidelog.pipeline.table.delta_features import Door
 from tidelog.pipeline.table.marks import id_mark, start_mark
 from tidelog.pipeline.table.parquet_files import WrittenFile
-from tidelog.pipeline.table.pipeline_table import Batch
+from tidelog.pipeline.table.pipeline_table import TableChange
 from tidelog.pipeline.table.rewriting import LETTERS, Origin, without
 from tidelog.pipeline.table.tables import Tables, check_partitioning, nested, starts_of
 from tidelog.wire.partitions import TopicPartition
@@ -281,7 +281,7 @@ class Replay:
         if scope.whole:
             marks |= self._starts(tables, scope, ends)
             marks |= {id_mark(topic): number for topic, number in topic_ids.items()}
-            batch = Batch(
+            batch = TableChange(
                 files=rows, offsets=offsets, marks=marks, info=info, goes_back=True, rebuild=lander.row_schema
             )
             removed = before
@@ -311,7 +311,7 @@ class Replay:
         rows: Sequence[WrittenFile],
         marks: Mapping[str, int],
         info: Mapping[str, object],
-    ) -> tuple[Batch, int]:
+    ) -> tuple[TableChange, int]:
         origin = origin_of(self._pipeline)
         assert origin is not None, "checked before"
         tables.refresh()
@@ -319,7 +319,7 @@ class Replay:
         if missing:
             tables.table.add_columns(tables.epoch, missing.values())
         removed, kept = without(tables.table, origin, scope.ranges, tables.rows_sink(0, 0))
-        return Batch(files=[*kept, *rows], removed=removed, marks=marks, info=info), len(removed)
+        return TableChange(files=[*kept, *rows], removed=removed, marks=marks, info=info), len(removed)
 
     def _offsets(
         self, tables: Tables, scope: Scope, ends: Mapping[TopicPartition, Ends]

@@ -269,7 +269,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BatchLimits:
     """[limits]: how much is done at a time."""
 
     max_records_per_batch: int = key(
@@ -321,7 +321,7 @@ class Pipeline:
     transform: Transform | None
     table: Table
     trigger: Trigger
-    limits: Limits
+    limits: BatchLimits
     dead_letters: DeadLetters
     spark: Spark
     group: Group
@@ -340,7 +340,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "transform": Transform,
     "table": Table,
     "trigger": Trigger,
-    "limits": Limits,
+    "limits": BatchLimits,
     "dead_letters": DeadLetters,
     "spark": Spark,
     "group": Group,

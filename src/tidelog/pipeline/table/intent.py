@@ -22,7 +22,7 @@ from typing import Any, Final
 from tidelog.pipeline.offset_ranges import OffsetRange
 from tidelog.pipeline.table import storage
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile
-from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.pipeline_table import PipelineTable, TableChange
 from tidelog.pipeline.table.rewriting import LETTERS, without
 
 MARK: Final = "replay"
@@ -53,10 +53,10 @@ def carry_out(letters: PipelineTable, intent: Intent, epoch: int, settings: Sink
     info = {"what": "a replay changes the dead letters"}
     marks = {MARK: intent.number}
     if intent.ranges is None:
-        batch = Batch(files=intent.files, marks=marks, info=info, rebuild=letters.schema)
+        batch = TableChange(files=intent.files, marks=marks, info=info, rebuild=letters.schema)
     else:
         removed, kept = without(letters, LETTERS, intent.ranges, settings)
-        batch = Batch(files=[*kept, *intent.files], removed=removed, marks=marks, info=info)
+        batch = TableChange(files=[*kept, *intent.files], removed=removed, marks=marks, info=info)
     letters.commit(epoch, batch)
 
 

@@ -20,7 +20,7 @@ from tidelog.pipeline.table.marks import GRAVES
 if TYPE_CHECKING:
     from tidelog.pipeline.spec import Pipeline
     from tidelog.pipeline.table.parquet_files import WrittenFile
-    from tidelog.pipeline.table.pipeline_table import Batch, Committing, PipelineTable
+    from tidelog.pipeline.table.pipeline_table import Committing, PipelineTable, TableChange
 
 
 def keyed_of(pipeline: Pipeline) -> Keyed:
@@ -28,7 +28,7 @@ def keyed_of(pipeline: Pipeline) -> Keyed:
 
 
 def merge_rows(
-    pipeline: Pipeline, table: PipelineTable, epoch: int, batch: Batch, files: Sequence[WrittenFile]
+    pipeline: Pipeline, table: PipelineTable, epoch: int, batch: TableChange, files: Sequence[WrittenFile]
 ) -> None:
     keyed = keyed_of(pipeline)
     graves = Graves(table.path, table.writer, keyed.keep_deleted_ms)

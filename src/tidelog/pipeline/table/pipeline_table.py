@@ -59,7 +59,7 @@ Change = Callable[[DeltaTable, Committing], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class TableChange:
     """What one commit changes. `offsets` are (before, after) by partition; before is None where there was none."""
 
     files: Sequence[WrittenFile] = ()
@@ -75,7 +75,7 @@ class Batch:
     rebuild: pa.Schema | None = None
 
 
-def _own_marks(batch: Batch) -> dict[str, int]:
+def _own_marks(batch: TableChange) -> dict[str, int]:
     return {offset_mark(at): after for at, (_, after) in batch.offsets.items()} | dict(batch.marks)
 
 
@@ -135,8 +135,8 @@ class PipelineTable(TableView):
 
     # --- committing ---------------------------------------------------------------------------------
 
-    def commit(self, epoch: int, batch: Batch) -> None:
-        """Files and offsets, all or nothing. Fenced where another runner has taken over."""
+    def commit(self, epoch: int, batch: TableChange) -> None:
+        """Files and offsets, all or nothing. Superseded where another runner has taken over."""
         own = _own_marks(batch)
         actions: list[Any] = [add_action(file) for file in batch.files]
         actions += [remove_action(file) for file in batch.removed]
@@ -161,7 +161,7 @@ class PipelineTable(TableView):
 
         optimistically(self, attempt, "a batch can be", settled)
 
-    def change(self, epoch: int, batch: Batch, change: Change) -> None:
+    def change(self, epoch: int, batch: TableChange, change: Change) -> None:
         """As `commit`, where the files are for `change` to find. It commits, and returns the entries of its own."""
 
         def attempt() -> None:
@@ -172,11 +172,11 @@ class PipelineTable(TableView):
         optimistically(self, attempt, "a batch can be", lambda version, _: self._is_done(epoch, version))
 
     def _is_done(self, epoch: int, version: int) -> bool:
-        """Whether the commit on top of a version is in the table. Fenced where another runner has taken over."""
+        """Whether the commit on top of a version is in the table. Superseded where another runner has taken over."""
         self.check_epoch(epoch)
         return self.mark(VERSION) == version + 1
 
-    def _change_rows(self, epoch: int, batch: Batch, change: Change) -> None:
+    def _change_rows(self, epoch: int, batch: TableChange, change: Change) -> None:
         version = self.version
         marks = {RUNNER: epoch, **self._standing(), **_own_marks(batch)}
         marks |= change(self._delta, lambda own: self._properties({**marks, **own}, batch.info))
@@ -188,7 +188,7 @@ class PipelineTable(TableView):
             self._check(epoch, batch)
             self._write([], "append", marks, batch.info)
 
-    def _check(self, epoch: int, batch: Batch) -> None:
+    def _check(self, epoch: int, batch: TableChange) -> None:
         """That the table is still one that the batch can be committed to."""
         self.check_epoch(epoch)
         self.check_restored()

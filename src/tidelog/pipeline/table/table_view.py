@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, Transaction
 
-from tidelog.pipeline.errors import Fenced, Foreign, PipelineError, Restored
+from tidelog.pipeline.errors import Foreign, PipelineError, Restored, Superseded
 from tidelog.pipeline.spec import OnRestore
 from tidelog.pipeline.table import columns, delta_features, restoring, storage
 from tidelog.pipeline.table.columns import delta_schema, first_line
@@ -253,8 +253,8 @@ class TableView:
         if self.epoch != epoch:
             raise self._fenced(epoch)
 
-    def _fenced(self, epoch: int) -> Fenced:
-        return Fenced(
+    def _fenced(self, epoch: int) -> Superseded:
+        return Superseded(
             f"another runner of pipeline {self._name} has taken over {self.path} (its epoch is {self.epoch}, "
             f"this one's {epoch}); this one has stopped and committed nothing more",
             "keep one runner per pipeline; a second pipeline needs a name and a table of its own",

@@ -35,7 +35,7 @@ from tidelog.pipeline.table.delta_features import Door
 from tidelog.pipeline.table.marks import id_mark, offset_mark, start_mark
 from tidelog.pipeline.table.merging import check_keys, merge_rows
 from tidelog.pipeline.table.parquet_files import SinkSettings, WrittenFile, part_prefix
-from tidelog.pipeline.table.pipeline_table import Batch, PipelineTable
+from tidelog.pipeline.table.pipeline_table import PipelineTable, TableChange
 from tidelog.pipeline.table.rewriting import LETTERS, without
 from tidelog.pipeline.table.table_view import check_empty, foreign
 from tidelog.wire.partitions import TopicPartition
@@ -100,7 +100,7 @@ class Tables:
         return not self.table.epoch
 
     def refresh(self) -> None:
-        """Looks at the table again. Fenced where another runner has taken over; Passing where it cannot be seen."""
+        """Looks at the table again. Superseded where another runner has taken over; Passing where it cannot be seen."""
         try:
             self.table.refresh()
         except OSError as error:
@@ -176,14 +176,14 @@ class Tables:
         ranges = [OffsetRange(*at, here, _END) for at, (_, here) in ahead.items()]
         removed, kept = without(letters, LETTERS, ranges, self.letters_sink(0, 0))
         info = {"what": "letters of a batch that was not finished are taken out"}
-        letters.commit(self.epoch, Batch(files=kept, removed=removed, offsets=ahead, goes_back=True, info=info))
+        letters.commit(self.epoch, TableChange(files=kept, removed=removed, offsets=ahead, goes_back=True, info=info))
 
     def begin(self, starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, int]) -> None:
         """Partitions that appeared while the pipeline runs."""
         if starts:
             topics = {topic for topic, _ in starts}
             ids = {id_mark(topic): topic_ids[topic] for topic in topics & topic_ids.keys()}
-            self.table.commit(self.epoch, Batch(marks=_begin(starts) | ids, info={"what": "partitions begin"}))
+            self.table.commit(self.epoch, TableChange(marks=_begin(starts) | ids, info={"what": "partitions begin"}))
             self.table.remember_topics(self.epoch, starts)
 
     # --- batches ------------------------------------------------------------------------------------
@@ -197,7 +197,9 @@ class Tables:
         if self.letters is None:
             raise PipelineError("raw values have no dead letters", "this must not happen")
         known = {at: (self.letters.offset(at), after) for at, (_, after) in moves.items()}
-        self.letters.commit(self.epoch, Batch(files=files, offsets=known, info={**info, "offsets": nested(moves)}))
+        self.letters.commit(
+            self.epoch, TableChange(files=files, offsets=known, info={**info, "offsets": nested(moves)})
+        )
 
     def commit_rows(
         self, files: Sequence[WrittenFile], moves: Mapping[TopicPartition, tuple[int, int]], info: Mapping[str, Any]
@@ -210,7 +212,7 @@ class Tables:
         missing = {field.name: field for schema in schemas for field in self.table.missing(schema)}
         if missing:
             self.table.add_columns(self.epoch, missing.values())
-        batch = Batch(files=() if keyed else files, offsets=moves, info={**info, "offsets": nested(moves)})
+        batch = TableChange(files=() if keyed else files, offsets=moves, info={**info, "offsets": nested(moves)})
         if keyed and files:
             merge_rows(self._pipeline, self.table, self.epoch, batch, files)
         else:

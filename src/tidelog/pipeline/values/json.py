@@ -56,7 +56,7 @@ class JsonDecoder:
         wider = self._look_beside(values, np.flatnonzero(status == kernel.UNSEEN), faults) if self._evolve else None
         return self._shape.part(records, arrays, faults, wider)
 
-    def _read(self, root: kernel.Column, values: Any) -> Any:
+    def _read(self, root: kernel.ShredColumn, values: Any) -> Any:
         """The values into the columns; OK, BAD or UNSEEN for each, or something else for those without a value."""
         status = np.zeros(len(values), np.uint8)
         if values.null_count:
@@ -65,7 +65,7 @@ class JsonDecoder:
         if len(values):
             _, starts, data = values.buffers()
             ends = memoryview(starts).cast("B").cast("i")[values.offset : values.offset + len(values) + 1]
-            kernel.Reader(root).read(memoryview(data or b"").cast("B"), ends, status.data)
+            kernel.ShredReader(root).read(memoryview(data or b"").cast("B"), ends, status.data)
         return status
 
     def _explain(self, row: int, value: bytes | None) -> Fault:

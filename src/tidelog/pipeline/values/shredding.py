@@ -19,28 +19,28 @@ class Filled(NamedTuple):
     misfits: Any  # np.ndarray: the entries with a string that does not stand for what it should
 
 
-def columns_of(fields: Any, rows: int) -> shred.Column:
+def columns_of(fields: Any, rows: int) -> shred.ShredColumn:
     """The root column for rows of these fields."""
     return _struct(list(fields), False, rows)
 
 
-def _struct(fields: list[Any], nullable: bool, rows: int) -> shred.Column:
-    column = shred.Column(shred.STRUCT, nullable, rows)
+def _struct(fields: list[Any], nullable: bool, rows: int) -> shred.ShredColumn:
+    column = shred.ShredColumn(shred.STRUCT, nullable, rows)
     column.name([field.name.encode() for field in fields], [_column(field, rows) for field in fields])
     return column
 
 
-def _column(field: Any, rows: int) -> shred.Column:
+def _column(field: Any, rows: int) -> shred.ShredColumn:
     kind = field.type
     if pa.types.is_struct(kind):
         return _struct(list(kind), field.nullable, rows)
-    column = shred.Column(_kind(kind), field.nullable, rows)
+    column = shred.ShredColumn(_kind(kind), field.nullable, rows)
     if pa.types.is_signed_integer(kind):
         column.low, column.high = -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1
     elif kind == pa.float32():
         column.highest = FLOAT_MAX
     elif pa.types.is_map(kind):
-        column.keys = shred.Column(shred.TEXT, False, 0)
+        column.keys = shred.ShredColumn(shred.TEXT, False, 0)
         column.items = _column(kind.item_field, 0)
     elif pa.types.is_list(kind):
         column.items = _column(kind.value_field, 0)
@@ -63,13 +63,13 @@ def _kind(kind: Any) -> int:
     return shred.SCALAR if pa.types.is_string(kind) else shred.TEXT
 
 
-def arrays_of(column: shred.Column, fields: Any) -> tuple[list[Any], list[int]]:
+def arrays_of(column: shred.ShredColumn, fields: Any) -> tuple[list[Any], list[int]]:
     """An array for each field, and the rows in which a string does not stand for what it should."""
     filled = [_filled(child, field.type) for child, field in zip(column.children, fields, strict=True)]
     return [one.array for one in filled], _union([one.misfits for one in filled]).tolist()
 
 
-def _filled(column: shred.Column, kind: Any) -> Filled:
+def _filled(column: shred.ShredColumn, kind: Any) -> Filled:
     count = column.count
     if column.kind == shred.INTEGER:
         return Filled(_fixed(column, kind, np.asarray(column.ints)[:count]), _NO_MISFITS)
@@ -90,13 +90,13 @@ def _filled(column: shred.Column, kind: Any) -> Filled:
 _NO_MISFITS = np.zeros(0, np.int64)
 
 
-def _fixed(column: shred.Column, kind: Any, numbers: Any) -> Any:
+def _fixed(column: shred.ShredColumn, kind: Any, numbers: Any) -> Any:
     with np.errstate(over="ignore"):  # of records that are dropped because of it
         numbers = numbers.astype(kind.to_pandas_dtype(), copy=False)
     return pa.Array.from_buffers(kind, column.count, [_validity(column), pa.py_buffer(numbers)])
 
 
-def _nested(column: shred.Column, kind: Any) -> Filled:
+def _nested(column: shred.ShredColumn, kind: Any) -> Filled:
     starts = np.asarray(column.starts)[: column.count + 1]
     if column.kind == shred.MAP:
         items = _filled(column.items, kind.item_type)
@@ -111,13 +111,13 @@ def _nested(column: shred.Column, kind: Any) -> Filled:
     return Filled(array, np.unique(np.searchsorted(starts, items.misfits, side="right") - 1))
 
 
-def _keys(column: shred.Column) -> Any:
+def _keys(column: shred.ShredColumn) -> Any:
     """Arrow ends the process over a null key. Only a record that is dropped can have left one: any text will do."""
     starts, data = np.asarray(column.starts)[: column.count + 1], np.asarray(column.data)[: column.size]
     return pa.Array.from_buffers(pa.string(), column.count, [None, pa.py_buffer(starts), pa.py_buffer(data)])
 
 
-def _text(column: shred.Column, kind: Any) -> Filled:
+def _text(column: shred.ShredColumn, kind: Any) -> Filled:
     valid = np.asarray(column.valid)[: column.count]
     starts = np.asarray(column.starts)[: column.count + 1]
     data = np.asarray(column.data)[: column.size]
@@ -153,7 +153,7 @@ def _decimals(data: Any, starts: Any, valid: Any, kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(valid), [bits, integers.buffers()[1]])
 
 
-def _validity(column: shred.Column) -> Any:
+def _validity(column: shred.ShredColumn) -> Any:
     return _bits(np.asarray(column.valid)[: column.count])
 
 

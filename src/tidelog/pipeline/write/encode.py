@@ -57,7 +57,7 @@ class _Draft:
     __slots__ = ("buffer", "kernel")
 
     def __init__(self) -> None:
-        self.kernel: Any = kernel.Draft()
+        self.kernel: Any = kernel.BatchDraft()
         self.renew()
 
     def renew(self) -> None:

@@ -52,7 +52,7 @@ cdef class InputColumn:
 
 
 @cython.final
-cdef class Draft:
+cdef class BatchDraft:
     cdef unsigned char[::1] out
     cdef readonly Py_ssize_t room, size, count
     cdef readonly long long base_timestamp, max_timestamp
@@ -142,7 +142,7 @@ cdef class Rows:
     @cython.locals(stop=cython.int)
     cpdef int write(
         self,
-        Draft draft,
+        BatchDraft draft,
         const int[::1] order,
         Py_ssize_t first,
         Py_ssize_t until,
@@ -155,7 +155,7 @@ cdef class Rows:
     )
     cdef int _write(
         self,
-        Draft draft,
+        BatchDraft draft,
         const int[::1] order,
         Py_ssize_t first,
         Py_ssize_t until,
@@ -180,7 +180,7 @@ cdef class Rows:
     ) noexcept nogil
 
     @cython.locals(at=cython.Py_ssize_t, until=cython.Py_ssize_t)
-    cdef inline void _put(self, Draft draft, Py_ssize_t row, Py_ssize_t length) noexcept nogil
+    cdef inline void _put(self, BatchDraft draft, Py_ssize_t row, Py_ssize_t length) noexcept nogil
 
 
 @cython.locals(lane_count=cython.Py_ssize_t, row=cython.Py_ssize_t, lane=cython.Py_ssize_t, at=cython.Py_ssize_t)

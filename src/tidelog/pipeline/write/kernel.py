@@ -132,7 +132,7 @@ class InputColumn:
         return length
 
 
-class Draft:
+class BatchDraft:
     """The batch that is being written for a lane: `size` bytes of records in `out`, `count` of them."""
 
     out: Any
@@ -289,7 +289,7 @@ class Rows:
 
     # --- records ----------------------------------------------------------------------------------------------------
 
-    def write(self, draft: Draft, order: Any, first: int, until: int, limit_bytes: int, max_bytes: int) -> int:
+    def write(self, draft: BatchDraft, order: Any, first: int, until: int, limit_bytes: int, max_bytes: int) -> int:
         """Appends the rows `order[first:until]` to the draft; why it stopped, at the row `order[at]`.
 
         FULL: the batch would be larger than `limit_bytes`; a record that is larger alone is a batch of its own.
@@ -304,7 +304,7 @@ class Rows:
             raise ValueError("there is no such row")
         return stop
 
-    def _write(self, draft: Draft, order: Any, first: int, until: int, limit_bytes: int, max_bytes: int) -> int:
+    def _write(self, draft: BatchDraft, order: Any, first: int, until: int, limit_bytes: int, max_bytes: int) -> int:
         at = first
         stop = _DONE
         while at < until:
@@ -376,7 +376,7 @@ class Rows:
             at += 1
         return length
 
-    def _put(self, draft: Draft, row: int, length: int) -> None:
+    def _put(self, draft: BatchDraft, row: int, length: int) -> None:
         draft.number(length)
         draft.out[draft.size] = 0
         draft.size += 1

@@ -11,7 +11,7 @@ cdef unsigned char[::1] _ESCAPES, _LEADS
 
 
 @cython.final
-cdef class Column:
+cdef class ShredColumn:
     cdef readonly int kind
     cdef readonly bint nullable
     cdef Py_ssize_t capacity
@@ -26,8 +26,8 @@ cdef class Column:
     cdef readonly Py_ssize_t size
     cdef public long long low, high
     cdef public double highest
-    cdef public Column items
-    cdef public Column keys
+    cdef public ShredColumn items
+    cdef public ShredColumn keys
     cdef readonly list children
     cdef unsigned char[::1] names
     cdef int[::1] name_ends
@@ -44,7 +44,7 @@ cdef class Column:
     @cython.locals(end=cython.Py_ssize_t)
     cdef inline void fill(self, Py_ssize_t index) noexcept
 
-    @cython.locals(child=Column)
+    @cython.locals(child=ShredColumn)
     cdef finish(self, Py_ssize_t count)
 
 
@@ -52,9 +52,9 @@ cdef object _numbers(object old, Py_ssize_t count, Py_ssize_t width, str letter)
 
 
 @cython.final
-cdef class Reader:
-    cdef Column root
-    cdef Column scratch
+cdef class ShredReader:
+    cdef ShredColumn root
+    cdef ShredColumn scratch
     cdef unsigned char[::1] stack
     cdef const unsigned char[::1] buf
     cdef Py_ssize_t pos, end
@@ -72,24 +72,24 @@ cdef class Reader:
     @cython.locals(byte=cython.int)
     cdef inline int _next(self) noexcept
 
-    @cython.locals(byte=cython.int, at=cython.int, found=cython.int, expected=cython.int, child=Column)
-    cdef int _object(self, Column column, Py_ssize_t index) except -1
+    @cython.locals(byte=cython.int, at=cython.int, found=cython.int, expected=cython.int, child=ShredColumn)
+    cdef int _object(self, ShredColumn column, Py_ssize_t index) except -1
 
     @cython.locals(byte=cython.int)
     cdef inline int _behind(self, int closing) noexcept
 
     @cython.locals(start=cython.Py_ssize_t, pos=cython.Py_ssize_t, byte=cython.int, outcome=cython.int)
-    cdef inline int _field_of(self, Column column, int expected) except? -3
+    cdef inline int _field_of(self, ShredColumn column, int expected) except? -3
 
     @cython.locals(
         count=cython.int, at=cython.int, tried=cython.int, name=cython.Py_ssize_t, pos=cython.Py_ssize_t
     )
     cdef inline int _find(
-        self, Column column, int expected, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end
+        self, ShredColumn column, int expected, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end
     ) noexcept
 
     @cython.locals(byte=cython.int, kind=cython.int, outcome=cython.int)
-    cdef int _value(self, Column column, Py_ssize_t index) except -1
+    cdef int _value(self, ShredColumn column, Py_ssize_t index) except -1
 
     cdef int _boolean(self, int byte) noexcept
 
@@ -103,19 +103,19 @@ cdef class Reader:
     cdef inline Py_ssize_t _digits(self, Py_ssize_t pos) noexcept
 
     @cython.locals(start=cython.Py_ssize_t, number=object)
-    cdef int _integer(self, Column column, Py_ssize_t index) except -1
+    cdef int _integer(self, ShredColumn column, Py_ssize_t index) except -1
 
     @cython.locals(start=cython.Py_ssize_t, number=cython.double)
-    cdef int _float(self, Column column, Py_ssize_t index) except -1
+    cdef int _float(self, ShredColumn column, Py_ssize_t index) except -1
 
     @cython.locals(start=cython.Py_ssize_t, at=cython.Py_ssize_t, boolean=cython.bint)
-    cdef int _copy(self, Column column, int byte) except -1
+    cdef int _copy(self, ShredColumn column, int byte) except -1
 
     @cython.locals(pos=cython.Py_ssize_t, size=cython.Py_ssize_t, byte=cython.int)
-    cdef int _string(self, Column column) except -1
+    cdef int _string(self, ShredColumn column) except -1
 
     @cython.locals(outcome=cython.int, byte=cython.int, code=cython.int)
-    cdef int _escaped(self, Column column) noexcept
+    cdef int _escaped(self, ShredColumn column) noexcept
 
     @cython.locals(byte=cython.int, code=cython.int)
     cdef int _escape(self) noexcept
@@ -124,9 +124,9 @@ cdef class Reader:
     cdef int _hex(self, Py_ssize_t pos, bint whole) noexcept
 
     @cython.locals(
-        items=Column, byte=cython.int, closing=cython.int, first=cython.Py_ssize_t, at=cython.Py_ssize_t
+        items=ShredColumn, byte=cython.int, closing=cython.int, first=cython.Py_ssize_t, at=cython.Py_ssize_t
     )
-    cdef int _entries(self, Column column, Py_ssize_t index) except -1
+    cdef int _entries(self, ShredColumn column, Py_ssize_t index) except -1
 
     @cython.locals(
         at=cython.Py_ssize_t,
@@ -135,7 +135,7 @@ cdef class Reader:
         same=cython.Py_ssize_t,
         texts=set,
     )
-    cdef int _distinct(self, Column keys, Py_ssize_t first) except -1
+    cdef int _distinct(self, ShredColumn keys, Py_ssize_t first) except -1
 
     @cython.locals(outer=cython.int, found=cython.int, byte=cython.int, closing=cython.int)
     cdef int _skip(self) noexcept
@@ -145,7 +145,7 @@ cdef class Reader:
 
 
 @cython.locals(more=cython.int)
-cdef void _append_utf8(Column column, int code) noexcept
+cdef void _append_utf8(ShredColumn column, int code) noexcept
 
 
 # The primitive, which primitives.py has in Python. Behind a number there is always a byte that is not part of one,

@@ -8,10 +8,10 @@ in both: no integer leaves 64 bits, every read is checked against the end of the
 What fits is said in `json_rules.py`. The loop decides exactly that, but says no more than `BAD` of what does not fit,
 and leaves strings as they are that stand for something else (dates, decimals): `forms` reads those afterwards.
 
-A `Column` grows as entries come. A struct has columns below it, an array one, a map two. Entry i of a struct is entry
-i of each of its columns; the elements of an array have entries of their own, and `starts` says which belong to whom.
-Everything begins as null, so that a missing field costs nothing: an entry is written only when a value is there.
-`starts` are therefore filled up late, when a later entry is written or the batch ends.
+A `ShredColumn` grows as entries come. A struct has columns below it, an array one, a map two. Entry i of a struct is
+entry i of each of its columns; the elements of an array have entries of their own, and `starts` says which belong to
+whom. Everything begins as null, so that a missing field costs nothing: an entry is written only when a value
+is there. `starts` are therefore filled up late, when a later entry is written or the batch ends.
 
 A record that turns out bad half-way leaves what it wrote. Its row is dropped afterwards, and takes along whatever
 belongs to it; the next record begins at entries of its own.
@@ -65,7 +65,7 @@ for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 _LEADS = memoryview(bytearray((0, 0xC0, 0xE0, 0xF0)))
 
 
-class Column:
+class ShredColumn:
     def __init__(self, kind: int, nullable: bool, capacity: int) -> None:
         self.kind = kind
         self.nullable = nullable
@@ -143,12 +143,12 @@ def _numbers(old: Any, count: int, width: int, letter: Any) -> Any:
     return memoryview(held).cast(letter)
 
 
-class Reader:
+class ShredReader:
     """A place in the values, and the columns that they go to."""
 
-    def __init__(self, root: Column) -> None:
+    def __init__(self, root: ShredColumn) -> None:
         self.root = root
-        self.scratch = Column(_TEXT, True, 1)  # for names that have escapes in them
+        self.scratch = ShredColumn(_TEXT, True, 1)  # for names that have escapes in them
         self.stack = memoryview(bytearray(_MAX_DEPTH + 1))
         self.buf = memoryview(b"")
         self.pos = 0
@@ -193,7 +193,7 @@ class Reader:
             self.pos += 1
         return -1
 
-    def _object(self, column: Column, index: int) -> int:
+    def _object(self, column: ShredColumn, index: int) -> int:
         """A struct; the place is at the opening brace."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
@@ -241,7 +241,7 @@ class Reader:
         byte = self._next()
         return -1 if byte == closing else byte
 
-    def _field_of(self, column: Column, expected: int) -> int:
+    def _field_of(self, column: ShredColumn, expected: int) -> int:
         """Which field is named here, -1 for one that the schema lacks, -2 for what is no name; goes past the name."""
         start = self.pos + 1
         pos = start
@@ -262,7 +262,7 @@ class Reader:
             pos += 1
         return -2
 
-    def _find(self, column: Column, expected: int, data: Any, start: int, end: int) -> int:
+    def _find(self, column: ShredColumn, expected: int, data: Any, start: int, end: int) -> int:
         """Fields mostly come in the order of the schema, so the search begins at the expected one."""
         count = len(column.name_ends) - 1
         for tried in range(count):
@@ -279,7 +279,7 @@ class Reader:
                     return at
         return -1
 
-    def _value(self, column: Column, index: int) -> int:
+    def _value(self, column: ShredColumn, index: int) -> int:
         byte = self._next()
         if index >= column.capacity:
             column.grow(index)
@@ -374,7 +374,7 @@ class Reader:
             pos += 1
         return pos
 
-    def _integer(self, column: Column, index: int) -> int:
+    def _integer(self, column: ShredColumn, index: int) -> int:
         start = self.pos
         if self._number() != _OK or not self.whole:
             return _BAD
@@ -388,7 +388,7 @@ class Reader:
         column.ints[index] = -self.digits if self.negative else self.digits
         return _OK if column.low <= column.ints[index] <= column.high else _BAD
 
-    def _float(self, column: Column, index: int) -> int:
+    def _float(self, column: ShredColumn, index: int) -> int:
         start = self.pos
         if self._number() != _OK:
             return _BAD
@@ -400,7 +400,7 @@ class Reader:
             column.floats[index] = double_of(self.buf, start, self.pos)
         return _OK if -column.highest <= column.floats[index] <= column.highest else _BAD
 
-    def _copy(self, column: Column, byte: int) -> int:
+    def _copy(self, column: ShredColumn, byte: int) -> int:
         """The text of a number, or of a boolean where those are wanted too, into the column's bytes."""
         start = self.pos
         boolean = column.kind == _SCALAR and (byte == 0x74 or byte == 0x66)
@@ -412,7 +412,7 @@ class Reader:
             column.size += 1
         return _OK
 
-    def _string(self, column: Column) -> int:
+    def _string(self, column: ShredColumn) -> int:
         """Text into the column's bytes; the place is behind the opening quote."""
         pos = self.pos
         column.make_room(self.end - pos)
@@ -434,7 +434,7 @@ class Reader:
             pos += 1
         return _BAD
 
-    def _escaped(self, column: Column) -> int:
+    def _escaped(self, column: ShredColumn) -> int:
         """The rest of a string, from its first escape on."""
         outcome = _OK
         while self.pos < self.end:
@@ -490,7 +490,7 @@ class Reader:
                 return -1
         return code
 
-    def _entries(self, column: Column, index: int) -> int:
+    def _entries(self, column: ShredColumn, index: int) -> int:
         """An array, or a map; the place is at the opening bracket."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
@@ -518,7 +518,7 @@ class Reader:
         self.depth -= 1
         return _OK if column.kind == _ARRAY or items.count - first < 2 else self._distinct(column.keys, first)
 
-    def _distinct(self, keys: Column, first: int) -> int:
+    def _distinct(self, keys: ShredColumn, first: int) -> int:
         """Whether the keys from the first on are all different; of few, one looks at the pairs."""
         keys.fill(keys.count)
         if keys.count - first > 16:
@@ -602,7 +602,7 @@ class Reader:
         return _BAD
 
 
-def _append_utf8(column: Column, code: int) -> None:
+def _append_utf8(column: ShredColumn, code: int) -> None:
     """There is room: an escape is never shorter than what it stands for."""
     more = 0 if code < 0x80 else 1 if code < 0x800 else 2 if code < 0x10000 else 3
     column.data[column.size] = code >> 6 * more | _LEADS[more]

@@ -213,9 +213,18 @@ def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
         writing = writing.format("chaos").options(**options, topic=targets[number], plan=str(plan))
         return writing.option("checkpointLocation", str(tmp_path / f"{number}")).trigger(availableNow=True).start()
 
+    def await_end(number: int, query: Any) -> None:
+        try:
+            assert query.awaitTermination(120)
+        except StreamingQueryException as error:
+            # Spark gives a Python worker ten seconds to come up. The query goes on from its checkpoint.
+            if "failed to connect back" not in str(error):
+                raise
+            assert start(number).awaitTermination(120)
+
     queries = [start(number) for number in range(3)]
-    for query in queries:
-        assert query.awaitTermination(120)
+    for number, query in enumerate(queries):
+        await_end(number, query)
     assert len(list(plan.glob("gathered-*"))) >= 3
     for target in targets:
         assert topics.values(target) == list(range(240))

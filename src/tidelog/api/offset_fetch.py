@@ -35,6 +35,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
     unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
     wanted = asked(body, request.version)
+    groups = request.doors.groups
 
     def answer_all(outcome: OffsetsFetched, version: int) -> messages.OffsetFetchResponse:
         response = answer(outcome, wanted, version)
@@ -43,13 +44,12 @@ def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
                 group.topics.extend(unknown.get(group.group_id, ()))
         return response
 
-    groups = request.doors.groups
+    if len(wanted.groups) == 1:
+        decide(request, groups.room.offset_fetch, wanted, answer_all)
+        return
     parts: dict[int, list[WantedOffsets]] = {}
     for group in wanted.groups:
         parts.setdefault(groups.room.partition_for(group.group_id), []).append(group)
-    if len(parts) <= 1:
-        decide(request, groups.room.offset_fetch, wanted, answer_all)
-        return
     # Each partition's answer waits until what it tells of is replicated there.
     ticket: GatheringTicket[OffsetsFetched] = GatheringTicket(
         request, lambda outcomes: answer_all(_in_order(wanted.groups, outcomes), request.version)

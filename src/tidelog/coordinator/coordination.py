@@ -244,7 +244,7 @@ class Coordination(Generic[D]):
 
     def _reply_when_committed(self, index: int, replies: list[Reply]) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
-        if index < 0:
+        if index < 0 or self._data.is_committed(self.topic, index):
             _send(replies)
             return
 

@@ -217,6 +217,11 @@ class DataPlane:
 
     # --- waiting --------------------------------------------------------------------------------------
 
+    def is_committed(self, topic: str, index: int) -> bool:
+        """Whether everything that a partition holds is at or below its high watermark, if there is one here."""
+        partition = self.replicas.partitions.get((topic, index))
+        return partition is None or partition.high_watermark >= partition.log.log_end_offset
+
     def when_committed(self, key: TopicPartition, timeout_ms: int, done: Callable[[ErrorCode], None]) -> None:
         """Calls `done` when everything that the partition holds now is at or below its high watermark.
 

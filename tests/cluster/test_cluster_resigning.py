@@ -1,0 +1,83 @@
+"""Leaders that stop leading while what they have appended is still being flushed: another leader does not have it, and
+nobody may be told that it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from replica_cluster import ReplicaCluster, values
+
+from tidelog.coordinator.markers import Markers
+from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
+
+FLUSH_MS = 3_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReplicaCluster]:
+    cluster = ReplicaCluster(3)
+    assert cluster.controller.id == 1
+    yield cluster
+    cluster.check()
+
+
+class Ending:
+    """A transaction that a coordinator ends."""
+
+    producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = 9, 0, 0, True, 0
+
+
+def be_led_by_2(cluster: ReplicaCluster, topic: str) -> None:
+    """Broker 2 leads, and 3 is preferred: it is elected at any moment. Every append is flushed, which takes 2 long."""
+    cluster.topic(topic, (3, 2), flush_messages="1")
+    cluster[3].kill()
+    cluster[3].start()
+    cluster.bring_in_sync()
+    assert cluster.leader(topic, 0) == 2
+    cluster[2].node.life.work_ms = FLUSH_MS
+    cluster.separate(2, 3)
+
+
+def be_cut_by_3(cluster: ReplicaCluster, topic: str, end_offset: int) -> None:
+    """Broker 3, which has not seen what was appended last, leads; and 2 is cut to what 3 has."""
+    partition = cluster[2].partition(topic)
+    assert partition.is_leader and partition.log.log_end_offset > end_offset
+    cluster.elect_preferred(topic)
+    cluster.join(2, 3)
+    cluster.run_until(lambda: partition.log.log_end_offset == end_offset)
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["follows", "leads again"])
+def test_a_marker_that_was_cut_off_while_it_was_flushed_is_not_acknowledged(
+    cluster: ReplicaCluster, returns: bool
+) -> None:
+    be_led_by_2(cluster, "t")
+    markers: Markers = cluster[2].node.broker.markers
+    done: list[ErrorCode] = []
+    markers.write("t", 0, Ending(), done.append)
+    be_cut_by_3(cluster, "t", 0)
+    if returns:
+        cluster[3].kill()
+        cluster.run_until(lambda: cluster[2].partition().is_leader)
+    assert not done, "it is still being flushed"
+    cluster.run_until(lambda: bool(done))
+    assert done == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert values(cluster[2].partition()) == []
+
+
+def test_a_position_that_was_cut_off_while_it_was_flushed_is_not_acknowledged(cluster: ReplicaCluster) -> None:
+    cluster.topic("t")
+    be_led_by_2(cluster, "__consumer_offsets")
+    request = messages.OffsetCommitRequest
+    place = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topics = [request.OffsetCommitRequestTopic(name="t", partitions=[place])]
+    asked = cluster.send(2, request(group_id="g", topics=topics), 8)
+    offsets = cluster[2].partition("__consumer_offsets")
+    cluster.run_until(lambda: offsets.log.log_end_offset > 0)
+    be_cut_by_3(cluster, "__consumer_offsets", 0)
+    assert not asked, "it is still being flushed"
+    cluster.run_until(lambda: bool(asked))
+    (told,) = asked[0].message.topics[0].partitions  # type: ignore[union-attr]
+    assert told.error_code == ErrorCode.NOT_COORDINATOR

@@ -310,8 +310,13 @@ class PendingProduce:
             for data in topic.partition_data:
                 partition = doors.data.replicas.partitions.get((name, data.index))
                 records = data.records
-                if partition is not None and records is not None and _is_transactional(records):
+                if partition is None or records is None or not _is_transactional(records):
+                    continue
+                if partition.is_leader:
                     batches.append((partition, read_header(records)))
+                else:
+                    # Before anybody is asked: a client that comes to the wrong broker is to look for the right one.
+                    self.refusals[partition.key] = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
             self._refuse_several_producers(partition for partition, _ in batches)
             return None

@@ -1,4 +1,4 @@
-"""Leaders that stop leading while what they have appended is still being flushed: another leader does not have it, and
+"""Leaders that stop leading before what they have appended could be acknowledged: another leader does not have it, and
 nobody may be told that it is there."""
 
 from __future__ import annotations
@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from replica_cluster import ReplicaCluster, values
+from replica_cluster import Asked, ReplicaCluster, batch, values
 
+from tidelog.control.model import ResourceType
 from tidelog.coordinator.markers import Markers
 from tidelog.wire import messages
+from tidelog.wire.compression import GZIP
 from tidelog.wire.errors import ErrorCode
 
+TOPIC = int(ResourceType.TOPIC)
 FLUSH_MS = 3_000
 
 
@@ -65,6 +68,29 @@ def test_a_marker_that_was_cut_off_while_it_was_flushed_is_not_acknowledged(
     cluster.run_until(lambda: bool(done))
     assert done == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert values(cluster[2].partition()) == []
+
+
+def test_records_that_were_cut_off_while_the_rest_of_their_request_took_long_are_not_acknowledged(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic("alone", (2,))
+    be_led_by_2(cluster, "t")
+    cluster.alter(TOPIC, "t", **{"flush.messages": str(2**63 - 1)})
+    request = messages.ProduceRequest
+    wanted = [
+        request.TopicProduceData(name=name, partition_data=[request.PartitionProduceData(records=records)])
+        for name, records in {"t": batch(1), "alone": batch(1, bytes(1 << 20), codec=GZIP)}.items()
+    ]
+    asked = Asked(cluster, cluster.send(2, request(acks=-1, timeout_ms=30_000, topic_data=wanted), 12))
+    cluster.run_until(lambda: cluster[2].partition().log.log_end_offset == 1)
+    be_cut_by_3(cluster, "t", 0)
+    cluster[3].produce(1)
+    cluster.run(10)
+    cluster[3].kill()
+    cluster.run_until(lambda: cluster[2].partition().is_leader and cluster[2].partition().high_watermark == 1)
+    assert not asked.is_answered, "the rest is still being checked"
+    codes = [topic.partition_responses[0].error_code for topic in asked.answer.responses]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
 
 
 def test_a_position_that_was_cut_off_while_it_was_flushed_is_not_acknowledged(cluster: ReplicaCluster) -> None:

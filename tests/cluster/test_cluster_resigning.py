@@ -107,3 +107,22 @@ def test_a_position_that_was_cut_off_while_it_was_flushed_is_not_acknowledged(cl
     cluster.run_until(lambda: bool(asked))
     (told,) = asked[0].message.topics[0].partitions  # type: ignore[union-attr]
     assert told.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_an_election_of_all_is_answered_though_a_topic_was_deleted_before_everybody_knew(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic("t", (2, 1))
+    cluster[2].kill()
+    cluster[2].start()
+    cluster.bring_in_sync()
+    cluster.deaf = {3}
+    everything = messages.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1_000)
+    asked = Asked(cluster, cluster.send(1, everything))
+    cluster.run(5)
+    request = messages.DeleteTopicsRequest
+    topics = [request.DeleteTopicState(name="t")]
+    cluster.send(1, request(topics=topics, timeout_ms=30_000), client="another")
+    (told,) = asked.answer.replica_election_results
+    assert (told.topic, [each.error_code for each in told.partition_result]) == ("t", [0])
+    assert "t" not in cluster.stored.topics

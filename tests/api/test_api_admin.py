@@ -129,6 +129,41 @@ def test_no_list_means_all_topics_and_an_empty_one_none_except_in_version_0(site
     assert [t.name for t in site.ask(3, 1, topics=None).topics] == ["t"]
 
 
+def test_a_leader_that_is_gone_or_does_not_listen_here_is_told_as_none_with_its_epoch(site: Site) -> None:
+    site.topic("t")
+    image = site.broker.cluster.image
+    partition = image.topics["t"].partitions[0] = image.topics["t"].partitions[0]._replace(leader_epoch=7)
+    (own,) = image.brokers.values()
+
+    def told(version: int) -> tuple[int, int, int, list[int]]:
+        (topic,) = site.ask(3, version, topics=[{"name": "t"}]).topics
+        (found,) = topic.partitions
+        (same,) = site.ask(75, 0, topics=[{"name": "t"}], response_partition_limit=9).topics[0].partitions
+        assert (same.leader_id, same.leader_epoch) == (found.leader_id, found.leader_epoch)
+        return found.error_code, found.leader_id, found.leader_epoch, found.offline_replicas
+
+    assert told(12) == (OK, own.broker_id, 7, [])
+    elsewhere = own.endpoints[0]._replace(listener="INSIDE")
+    image.brokers[own.broker_id] = own._replace(endpoints=(elsewhere,))
+    assert told(12) == (ErrorCode.LISTENER_NOT_FOUND, -1, 7, [own.broker_id])
+    assert told(7)[0] == ErrorCode.LISTENER_NOT_FOUND
+    image.topics["t"].partitions[0] = partition._replace(leader=-1)
+    assert told(12)[:3] == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 7)
+    image.brokers[own.broker_id] = own
+
+
+def test_a_client_that_knows_no_such_error_is_told_that_a_leader_which_does_not_listen_here_is_not_available(
+    site: Site,
+) -> None:
+    site.topic("t")
+    brokers = site.broker.cluster.image.brokers
+    (own,) = brokers.values()
+    brokers[own.broker_id] = own._replace(endpoints=(own.endpoints[0]._replace(listener="INSIDE"),))
+    (topic,) = site.ask(3, 5, topics=[{"name": "t"}]).topics
+    assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    brokers[own.broker_id] = own
+
+
 def test_an_unknown_topic_is_created_only_where_the_request_allows_it(site: Site) -> None:
     (topic,) = site.ask(3, 4, topics=[{"name": "t"}], allow_auto_topic_creation=False).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

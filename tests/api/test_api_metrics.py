@@ -178,3 +178,16 @@ def test_a_long_page_is_made_in_many_turns(watched: Watched) -> None:
     before = watched.site.workers.turns
     assert watched.text().count("\nkafka_log_log_size{") == 1000
     assert watched.site.workers.turns - before > 10
+
+
+def test_a_replica_that_is_being_added_makes_no_partition_under_replicated(site: Site, watched: Watched) -> None:
+    site.topic("t")
+    partition, topic = site.broker.data.partition("t", 0), site.broker.cluster.image.topics["t"]
+    partition.replicas = (0, 1)
+    assert watched("kafka_server_replicamanager_underreplicatedpartitions") == 1
+    topic.partitions[0] = topic.partitions[0]._replace(replicas=(0, 1), adding=(1,))
+    assert watched("kafka_server_replicamanager_underreplicatedpartitions") == 0
+    assert watched("kafka_cluster_partition_underreplicated", topic="t", partition=0) == 0
+    partition.replicas = (0, 1, 2)
+    assert watched("kafka_cluster_partition_underreplicated", topic="t", partition=0) == 1
+    partition.replicas = (0,)

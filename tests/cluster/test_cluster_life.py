@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker_cluster import BrokerCluster, WithoutFetching
@@ -145,6 +147,33 @@ def test_a_leader_changes_its_isr_wherever_the_controller_is_and_hears_what_is_w
         other = next(r for r in p.replicas if r != p.leader)
         stale = change._replace(partition_epoch=present, new_isr=[(p.leader, -1), (other, 1)])
         assert ask(p.leader, stale).error.code is ErrorCode.INELIGIBLE_REPLICA
+    cluster.check()
+
+
+@pytest.mark.parametrize("by_name", [True, False], ids=["made because it is named", "relayed"])
+def test_what_a_leader_asks_the_controller_does_not_wait_behind_what_clients_do(by_name: bool) -> None:
+    cluster = BrokerCluster(3)
+    controller, (asking, silent) = cluster.controller, cluster.followers
+    cluster.create("t", 6, 1)
+    topic = cluster.stored.topics["t"]
+    index = next(p.partition_index for p in topic.partitions if p.leader == asking.id)
+    # What clients change from now on is answered when the controller has given up waiting for the silent one.
+    cluster.network.cut(controller.machine, silent.machine)
+    asked: list[list[Any]] = []
+    for name in ("new", "newer"):
+        if by_name:
+            named = messages.MetadataRequest.MetadataRequestTopic(name=name)
+            asked.append(cluster.send(asking.id, messages.MetadataRequest(topics=[named]), client=name))
+        else:
+            wanted = messages.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            asked.append(cluster.send(asking.id, messages.CreateTopicsRequest(topics=[wanted]), client=name))
+    cluster.run_until(lambda: "new" in cluster.stored.topics)
+    answers: list[list[IsrResult]] = []
+    change = IsrChange(topic.topic_id, index, 0, 0, [(asking.id, -1)])
+    asking.broker.controller.alter_partition([change], answers.append)
+    cluster.run_until(lambda: bool(answers))
+    assert not any(asked)
+    cluster.run_until(lambda: all(asked))
     cluster.check()
 
 

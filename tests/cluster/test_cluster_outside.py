@@ -33,6 +33,29 @@ def test_a_topic_that_somebody_writes_under_brokers_topics_is_served() -> None:
     cluster.check()
 
 
+def test_a_topic_of_an_old_kafka_is_served_under_the_id_that_it_gets() -> None:
+    cluster = BrokerCluster(0)
+    state = b'{"controller_epoch":1,"leader":0,"version":1,"leader_epoch":5,"isr":[0,1,2]}'
+    paths = ["/brokers", nodes.TOPICS]
+    write(
+        cluster,
+        *map(Create, paths),
+        Create(nodes.topic_path("old"), b'{"version":1,"partitions":{"0":[0,1,2]}}'),
+        *map(Create, (nodes.partitions_path("old"), nodes.partition_path("old", 0))),
+        Create(nodes.state_path("old", 0), state),
+    )
+    for broker_id in range(3):
+        cluster.start(broker_id)
+    cluster.bring_in_sync()
+    topic = cluster.stored.topics["old"]
+    assert any(topic.topic_id) and topic.partitions[0].leader_epoch > 5
+    for node in cluster.nodes.values():
+        replica = node.broker.data.partition("old", 0)
+        assert replica.topic_id == replica.log.topic_id == topic.topic_id
+        assert node.broker.groups.room._around.topics.topic_id("old") == topic.topic_id
+    cluster.check()
+
+
 def test_a_node_that_is_no_topic_is_left_alone() -> None:
     cluster = BrokerCluster(2)
     write(cluster, Create(nodes.topic_path("rubbish"), b"{"), Create(nodes.topic_path("a,b"), b"{}"))

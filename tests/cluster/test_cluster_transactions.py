@@ -185,6 +185,30 @@ def test_a_transaction_that_cannot_be_verified_is_to_be_tried_again(cluster: Rep
     assert committed(cluster, topic) == [b"value"]
 
 
+def test_a_broker_that_does_not_lead_says_so_and_adds_nothing_to_the_transaction(cluster: ReplicaCluster) -> None:
+    client = TransactionalClient(cluster)
+    for broker in (1, 2, 3):
+        topic = "t2" if broker == 1 else "t1"
+        answer = cluster.ask(broker, client.produce_request(b"value", topic), 12)
+        assert client.produced_code(answer) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert answer.responses[0].partition_responses[0].current_leader.leader_id == int(topic[1])
+    of_group = coordinator(cluster, "g")
+    cluster.bring_in_sync()
+    request = messages.TxnOffsetCommitRequest
+    place = request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    body = request(
+        transactional_id=client.id,
+        group_id="g",
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        topics=[request.TxnOffsetCommitRequestTopic(name="t1", partitions=[place])],
+    )
+    for broker in {1, 2, 3} - {of_group}:
+        told = cluster.ask(broker, body, 5).topics[0].partitions[0]
+        assert told.error_code == ErrorCode.NOT_COORDINATOR
+    assert client.state == "Empty"
+
+
 def test_offsets_of_a_transaction_reach_a_group_on_another_broker(
     cluster: ReplicaCluster, client: TransactionalClient
 ) -> None:

@@ -14,6 +14,7 @@ from tidelog.control.controller import Controller, Registration
 from tidelog.control.draft import Draft
 from tidelog.control.driver import Driver
 from tidelog.control.events import TopicCreated
+from tidelog.control.image import NodeChange
 from tidelog.control.nodes import Endpoint
 from tidelog.control.topics import NewTopic, TopicRef
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
@@ -287,6 +288,29 @@ def test_a_session_that_expires_is_reported() -> None:
     ensemble.expire(broker.store)
     assert len(broker.failures) == 1
     assert not broker.controller.is_active
+
+
+def test_what_was_said_in_a_session_that_is_over_is_not_heard_when_its_turn_comes() -> None:
+    ensemble, elected = started()
+    broker = Broker(ensemble, 2)
+    assert broker.start() == ErrorCode.NONE
+    held: list[Callable[[], None]] = []
+    broker.driver._on_events = lambda events: held.append
+    epoch, heard = elected.controller.image.controller_epoch, list[str]()
+
+    def say(name: str, driver: Driver) -> None:
+        data = nodes.encode_topic(nodes.TopicNode(name.encode() * 16, [(1,)], {}, {}))
+        driver.hear(epoch, [NodeChange(nodes.topic_path("t"), data)], False, lambda: heard.append(name))
+
+    say("a", broker.driver)
+    say("b", broker.driver)
+    ensemble.expire(broker.store)
+    # Meanwhile the broker has joined again, and was told of what came later.
+    say("c", Driver(broker.controller, ensemble.connect(), lambda: 0, lambda events: None))
+    assert heard == ["c"]
+    held.pop()()
+    assert heard == ["c", "a", "b"] and not held
+    assert broker.controller.image.topics["t"].topic_id == b"c" * 16
 
 
 def test_a_topic_marked_for_deletion_by_hand_is_deleted() -> None:

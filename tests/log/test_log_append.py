@@ -288,6 +288,21 @@ def test_truncation_forgets_the_sequences_that_it_cut(tmp_path: Path) -> None:
     assert not info.duplicate and info.first_offset == 4
 
 
+@pytest.mark.parametrize("offset", [6, 8])
+def test_truncation_keeps_what_is_known_of_the_batches_that_stay(tmp_path: Path, offset: int) -> None:
+    log = system_log(tmp_path)
+    for sequence in (0, 2, 4):
+        log.append_as_leader(idempotent(sequence), 0, NOW_MS)
+    log.roll(NOW_MS)
+    for sequence in (6, 8):
+        log.append_as_leader(idempotent(sequence), 0, NOW_MS)
+    log.truncate_to(offset, NOW_MS)
+    for sequence in range(0, offset, 2):
+        info = log.append_as_leader(idempotent(sequence), 0, NOW_MS)
+        assert info.duplicate and info.first_offset == sequence
+    assert not log.append_as_leader(idempotent(offset), 0, NOW_MS).duplicate
+
+
 def transact(log: object, producer_id: int, sequence: int, end: int | None) -> None:
     assert hasattr(log, "append_as_leader")
     batch = build_batch(

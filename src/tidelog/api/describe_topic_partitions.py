@@ -33,6 +33,7 @@ def handle(body: messages.DescribeTopicPartitionsRequest, request: Request) -> m
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cursor's partition index is not negative")
     remaining = max(1, min(body.response_partition_limit, doors.config.values.max_request_partition_size_limit))
     answer = response(topics=[])
+    reachable = {node.id for node in doors.cluster.nodes(request.exchange.connection)}
     for name in names:
         if not remaining:
             answer.next_cursor = response.Cursor(topic_name=name, partition_index=0)
@@ -48,7 +49,7 @@ def handle(body: messages.DescribeTopicPartitionsRequest, request: Request) -> m
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         page = topic.partitions[first : first + remaining]
         described.topic_id = topic.topic_id
-        described.partitions = [_describe(partition, doors.cluster.image.brokers) for partition in page]
+        described.partitions = [_describe(partition, reachable) for partition in page]
         remaining -= len(page)
         if first + len(page) < len(topic.partitions):
             answer.next_cursor = response.Cursor(topic_name=name, partition_index=first + len(page))
@@ -57,17 +58,15 @@ def handle(body: messages.DescribeTopicPartitionsRequest, request: Request) -> m
 
 
 def _describe(
-    partition: Partition, alive: Container[int]
+    partition: Partition, reachable: Container[int]
 ) -> messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
-    has_leader = partition.leader != NO_LEADER and partition.leader in alive
     return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-        error_code=0 if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.partition_index,
-        leader_id=partition.leader if has_leader else NO_LEADER,
-        leader_epoch=partition.leader_epoch if has_leader else -1,
+        leader_id=partition.leader if partition.leader in reachable else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+        offline_replicas=[replica for replica in partition.replicas if replica not in reachable],
     )

@@ -28,7 +28,9 @@ def handle(body: messages.ElectLeadersRequest, request: Request) -> None:
         asked = list(request.doors.cluster.image.topics) if named is None else [topic.topic for topic in named]
         topics = {name: response.ReplicaElectionResult(topic=name) for name in asked}
         for result in results:
-            topics[result.topic].partition_result.append(
+            # One that was asked for with all others may be deleted by now.
+            told = topics.setdefault(result.topic, response.ReplicaElectionResult(topic=result.topic))
+            told.partition_result.append(
                 response.PartitionResult(
                     partition_id=result.partition, error_code=result.error.code, error_message=said(result.error)
                 )

@@ -2,12 +2,13 @@
 
 A topic that does not exist is created here where `auto.create.topics.enable` and the request allow it. It is answered
 as unknown, once, when it is usable: the client asks again and finds it. A partition without a leader has
-LEADER_NOT_AVAILABLE and epoch -1.
+LEADER_NOT_AVAILABLE, and one whose leader does not listen where the client asks has LISTENER_NOT_FOUND, from version 6.
+The leader epoch is told all the same: by it a client knows what it hears later to be older, or newer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 NO_TOPIC_ID: Final = bytes(16)
+FIRST_VERSION_WITH_LISTENER_ERRORS: Final = 6
 
 
 def handle(body: messages.MetadataRequest, request: Request) -> messages.MetadataResponse | None:
@@ -90,11 +92,16 @@ def _answer(
     doors = request.doors
     response = messages.MetadataResponse
     operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
-    alive = doors.cluster.image.brokers
+    nodes = doors.cluster.nodes(request.exchange.connection)
+    reachable = {node.id for node in nodes}
+    knows_listeners = request.version >= FIRST_VERSION_WITH_LISTENER_ERRORS
+    # Of a leader that lives, but not on the listener that was asked.
+    unheard = ErrorCode.LISTENER_NOT_FOUND if knows_listeners else ErrorCode.LEADER_NOT_AVAILABLE
+    errors = dict.fromkeys(doors.cluster.image.brokers.keys() - reachable, unheard)
     answer = response(
         brokers=[
             response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in doors.cluster.nodes(request.exchange.connection)
+            for node in nodes
         ],
         cluster_id=doors.cluster.cluster_id,
         controller_id=doors.cluster.controller_id,
@@ -104,7 +111,7 @@ def _answer(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     is_internal=topic.is_internal,
-                    partitions=[_describe(partition, alive) for partition in topic.partitions],
+                    partitions=[_describe(partition, reachable, errors) for partition in topic.partitions],
                     topic_authorized_operations=operations,
                 )
                 for topic in topics
@@ -117,14 +124,18 @@ def _answer(
     return answer
 
 
-def _describe(partition: Partition, alive: Container[int]) -> messages.MetadataResponse.MetadataResponsePartition:
-    has_leader = partition.leader != NO_LEADER and partition.leader in alive
+def _describe(
+    partition: Partition, reachable: Container[int], errors: Mapping[int, ErrorCode]
+) -> messages.MetadataResponse.MetadataResponsePartition:
+    """`errors` says what is wrong with leaders that are not reachable, and live."""
+    leader = partition.leader
+    is_reachable = leader in reachable
     return messages.MetadataResponse.MetadataResponsePartition(
-        error_code=0 if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=0 if is_reachable else errors.get(leader, ErrorCode.LEADER_NOT_AVAILABLE),
         partition_index=partition.partition_index,
-        leader_id=partition.leader if has_leader else NO_LEADER,
-        leader_epoch=partition.leader_epoch if has_leader else -1,
+        leader_id=leader if is_reachable else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+        offline_replicas=[replica for replica in partition.replicas if replica not in reachable],
     )

@@ -21,6 +21,7 @@ from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
+from tidelog.node.data_plane import Held
 from tidelog.wire import messages
 from tidelog.wire.batch import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL_FLAG, NotOneBatch, read_header
 from tidelog.wire.check import MEDIUM_BYTES, CheckedBatch, TakesLong, check_produced
@@ -204,8 +205,8 @@ class PendingProduce:
         self.failed = False
         #: there as soon as everything is appended or refused
         self.response: messages.ProduceResponse
-        #: partitions whose followers must catch up before the answer: (partition, last offset + 1, its response)
-        self.waits: list[tuple[Partition, int, Answer]] = []
+        #: what followers must have before the answer, and what is answered of it
+        self.waits: list[tuple[Held, Answer]] = []
         #: flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
@@ -310,8 +311,13 @@ class PendingProduce:
             for data in topic.partition_data:
                 partition = doors.data.replicas.partitions.get((name, data.index))
                 records = data.records
-                if partition is not None and records is not None and _is_transactional(records):
+                if partition is None or records is None or not _is_transactional(records):
+                    continue
+                if partition.is_leader:
                     batches.append((partition, read_header(records)))
+                else:
+                    # Before anybody is asked: a client that comes to the wrong broker is to look for the right one.
+                    self.refusals[partition.key] = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
             self._refuse_several_producers(partition for partition, _ in batches)
             return None
@@ -438,7 +444,7 @@ class PendingProduce:
             log_start_offset=partition.log.log_start_offset,
         )
         if acks == -1 and partition.high_watermark <= info.last_offset:
-            self.waits.append((partition, info.last_offset + 1, response))
+            self.waits.append((Held(partition, info.last_offset + 1, partition.resignations), response))
         if info.flush_due:
             self._flush(partition, response)
         return response
@@ -512,7 +518,7 @@ class PendingProduce:
         request = self.request
         doors = request.doors
         self.parked = doors.data.parking.park(
-            [partition.key for partition, _, _ in self.waits],
+            [held.partition.key for held, _ in self.waits],
             doors.host.clock.monotonic_ms() + self.body.timeout_ms,
             self.try_complete,
             self.expire,
@@ -521,12 +527,13 @@ class PendingProduce:
 
     def try_complete(self) -> bool:
         still_waiting = []
-        for partition, end, response in self.waits:
-            error = waits_in_vain(partition)
+        for held, response in self.waits:
+            # It is not parked before all is appended: a leader may have stopped leading, and begun again, by then.
+            error = waits_in_vain(held.partition) if held.is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
             if error is not ErrorCode.NONE:
                 response.error_code = error
-            elif partition.high_watermark < end:
-                still_waiting.append((partition, end, response))
+            elif held.partition.high_watermark < held.end_offset:
+                still_waiting.append((held, response))
         self.waits = still_waiting
         if still_waiting or self.flushing:
             return False
@@ -534,7 +541,7 @@ class PendingProduce:
         return True
 
     def expire(self) -> None:
-        for _, _, response in self.waits:
+        for _, response in self.waits:
             response.error_code = ErrorCode.REQUEST_TIMED_OUT
         if self.flushing:
             for topic in self.response.responses:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.refusal import refuse
 from tidelog.control.errors import ApiError
-from tidelog.node.controller_door import PURPOSE
+from tidelog.node.controller_door import OF_CLIENTS, OWN
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.errors import ErrorCode
 
@@ -26,7 +26,7 @@ def must_relay(request: Request) -> bool:
     if request.doors.controller.is_here:
         return False
     client_id = request.client_id
-    return not (client_id.startswith("broker-") and client_id.endswith(f"-{PURPOSE}"))
+    return not (client_id.startswith("broker-") and client_id.endswith((f"-{OWN}", f"-{OF_CLIENTS}")))
 
 
 def relaying(handler: Handler) -> Handler:

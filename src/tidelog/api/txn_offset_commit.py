@@ -37,7 +37,7 @@ def handle(body: messages.TxnOffsetCommitRequest, request: Request) -> None:
     unknown = take_out_unknown(body, request, _answer)
     key = TopicPartition(doors.groups.topic, doors.groups.room.partition_for(body.group_id))
     partition = doors.data.replicas.partitions.get(key)
-    if partition is None or not body.topics or not body.group_id:
+    if partition is None or not partition.is_leader or not body.topics or not body.group_id:
         # Refused, or nothing to store: the transaction has no part in it.
         _commit(body, request, unknown, NO_GUARD)
         return

@@ -140,12 +140,14 @@ class Driver:
 
     def hear(self, controller_epoch: int, changes: Sequence[NodeChange], is_whole: bool, done: Then) -> None:
         """The elected controller says that these nodes changed, or (`is_whole`) that there are no others; `done` when
-        that is carried out. One that is no longer the controller when its turn comes changes nothing."""
+        that is carried out. One that is no longer the controller when its turn comes changes nothing; nor does what was
+        said before this session was over, for the next driver of the same image may have heard of what came after."""
 
         def run() -> None:
             image = self._controller.image
             known = image.controller_epoch
-            if controller_epoch < known or (controller_epoch == known and self._controller.is_active):
+            is_past = self._failed or controller_epoch < known
+            if is_past or (controller_epoch == known and self._controller.is_active):
                 self._finish(lambda reply: done(), None)
                 return
             events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)

@@ -12,6 +12,8 @@ from tidelog.control.model import Broker, ConfigResource, Partition, Topic
 
 
 class TopicCreated(NamedTuple):
+    """Told once more of a topic that somebody made without an id, when it has got one."""
+
     topic: Topic
 
 

@@ -142,7 +142,15 @@ _PERSISTENT: Final = frozenset(nodes.PERSISTENT_PATHS)
 class _Application:
     """One transaction on its way into the image: what was touched, as it was before."""
 
-    __slots__ = ("_before_partitions", "_before_topics", "_controller_before", "_events", "_image", "_stateless")
+    __slots__ = (
+        "_before_partitions",
+        "_before_topics",
+        "_controller_before",
+        "_events",
+        "_identified",
+        "_image",
+        "_stateless",
+    )
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -150,6 +158,8 @@ class _Application:
         #: topic: the object, or None where there was none, and how many partitions it had
         self._before_topics: dict[str, tuple[Topic | None, int]] = {}
         self._before_partitions: dict[tuple[str, int], Partition] = {}
+        #: topics that were there without an id, and have one now
+        self._identified: set[str] = set()
         #: states that were deleted; where the topic is deleted too, nothing more is made of it
         self._stateless: list[tuple[Topic, int]] = []
         self._controller_before = (image.controller_id, image.controller_epoch)
@@ -229,6 +239,7 @@ class _Application:
         if node.topic_id is not None and node.topic_id != topic.topic_id:  # an old Kafka's topics get theirs later
             topic.topic_id = node.topic_id
             image.topic_names[node.topic_id] = name
+            self._identified.add(name)
         partitions = topic.partitions
         for index, replicas in enumerate(node.replicas):
             adding, removing = node.adding.get(index, ()), node.removing.get(index, ())
@@ -330,7 +341,7 @@ class _Application:
             topic = image.topics.get(name)
             if before is not None and topic is not before:
                 told.append(TopicDeleted(before))
-            if topic is not None and topic is not before:
+            if topic is not None and (topic is not before or name in self._identified):
                 told.append(TopicCreated(topic))
             elif topic is not None and len(topic.partitions) > count:
                 told.append(PartitionsAdded(topic, topic.partitions[count:]))

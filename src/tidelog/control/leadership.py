@@ -231,9 +231,10 @@ class Leadership:
             raise Rejected(ErrorCode.INVALID_REQUEST)
         if change.recovering and (len(members) > 1 or not partition.recovering):
             raise Rejected(ErrorCode.INVALID_REQUEST)
+        may_be_in_sync = self.may_lead(partition)
         for broker, epoch in change.new_isr:
-            registered = self._image.brokers.get(broker)
-            if registered is None or not self._is_active(broker) or epoch not in (-1, registered.epoch):
+            # A leader that is about to stop, and could not hand over, brings in whoever catches up: so that it can.
+            if not may_be_in_sync(broker) or epoch not in (-1, self._image.brokers[broker].epoch):
                 raise Rejected(ErrorCode.INELIGIBLE_REPLICA)
         return partition
 

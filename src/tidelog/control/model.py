@@ -91,6 +91,11 @@ class Partition(NamedTuple):
     def is_reassigning(self) -> bool:
         return bool(self.adding or self.removing)
 
+    @property
+    def target_factor(self) -> int:
+        """How many replicas it has, or will have once those that are to go are gone."""
+        return len(self.replicas) - len(self.removing)
+
 
 @dataclass(slots=True)
 class Topic:

@@ -73,7 +73,7 @@ class Reassignment:
 
     def _started(self, partition: Partition, target: tuple[int, ...], factor_may_change: bool) -> Partition | None:
         self._topics.check_assignment(target, None)
-        factor = len(partition.replicas) - len(partition.removing)
+        factor = partition.target_factor
         if not factor_may_change and len(target) != factor:
             raise Rejected(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

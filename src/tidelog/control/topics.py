@@ -370,7 +370,7 @@ class Topics:
     def _new_replicas(self, request: NewPartitions, topic: Topic) -> list[tuple[int, ...]]:
         present = len(topic.partitions)
         more = request.num_partitions - present
-        factor = len(topic.partitions[0].replicas)
+        factor = topic.partitions[0].target_factor
         if request.assignments is None:
             return place_replicas(self._racks(), more, factor, self._random, present)
         if len(request.assignments) != more:

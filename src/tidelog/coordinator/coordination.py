@@ -23,7 +23,7 @@ from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, 
 from tidelog.deciding.room import Room
 from tidelog.log.errors import LogError
 from tidelog.log.producers import NO_GUARD, AppendOrigin
-from tidelog.node.data_plane import DataPlane
+from tidelog.node.data_plane import DataPlane, Held
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
@@ -152,33 +152,35 @@ class Coordination(Generic[D]):
                 decision = self._room.append_failed(decision, ErrorCode.UNKNOWN_SERVER_ERROR, *self.now())
         self._set_timers(decision)
         effects = self._effects(decision)
-        if flush_due:
-            self._conclude_when_flushed(decision.partition, decision.replies, effects)
+        held = None
+        if flush_due or not self._data.is_committed(self.topic, decision.partition):
+            held = self._data.held(TopicPartition(self.topic, decision.partition))
+        if flush_due and held is not None:
+            self._conclude_when_flushed(held, decision.replies, effects)
         else:
-            self._conclude(decision.partition, decision.replies, effects)
+            self._conclude(held, decision.replies, effects)
 
-    def _conclude(self, index: int, replies: list[Reply], effects: Callable[[], None] | None) -> None:
+    def _conclude(self, held: Held | None, replies: list[Reply], effects: Callable[[], None] | None) -> None:
+        """`held` is what must be committed first; None where there is nothing to wait for."""
         if replies:
-            self._reply_when_committed(index, replies)
+            self._reply_when_committed(held, replies)
         if effects is not None:
-            self._when_committed(index, effects)
+            self._when_committed(held, effects)
 
-    def _conclude_when_flushed(self, index: int, replies: list[Reply], effects: Callable[[], None] | None) -> None:
-        partition = self._data.partition(self.topic, index)
-
+    def _conclude_when_flushed(self, held: Held, replies: list[Reply], effects: Callable[[], None] | None) -> None:
         def flushed(error: ErrorCode) -> None:
             nonlocal replies
             if error is ErrorCode.NONE:
-                self._conclude(index, replies, effects)
+                self._conclude(held, replies, effects)
                 return
             self._send_failures(replies, error)
             replies = []
-            if effects is not None and self._data.replicas.partitions.get(partition.key) is partition:
+            if effects is not None and held.is_led:
                 # The records stay, and what follows from them must not come before they are safe.
                 self._host.timer.add(self._host.clock.monotonic_ms() + FLUSH_AGAIN_MS, flush)
 
         def flush() -> None:
-            self._data.flushing.flush(partition.log, flushed)
+            self._data.flushing.flush(held.partition.log, flushed)
 
         flush()
 
@@ -186,16 +188,19 @@ class Coordination(Generic[D]):
         """What follows from the records once they are committed, beside the replies."""
         return None
 
-    def _when_committed(self, index: int, effects: Callable[[], None]) -> None:
+    def _when_committed(self, held: Held | None, effects: Callable[[], None]) -> None:
         """However long it takes; if this broker stops leading, the next leader finds the records and does it."""
+        if held is None:
+            effects()
+            return
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 effects()
             elif error is ErrorCode.REQUEST_TIMED_OUT:
-                self._when_committed(index, effects)
+                self._when_committed(held, effects)
 
-        self._data.when_committed(TopicPartition(self.topic, index), PATIENCE_MS, settled)
+        self._data.when_committed(held, PATIENCE_MS, settled)
 
     def _append(self, decision: Decision, guard: int) -> bool:
         """Whether the log is to be flushed before anybody hears of it."""
@@ -242,9 +247,9 @@ class Coordination(Generic[D]):
 
         return due
 
-    def _reply_when_committed(self, index: int, replies: list[Reply]) -> None:
+    def _reply_when_committed(self, held: Held | None, replies: list[Reply]) -> None:
         """Answers at once where nothing is to be waited for, else when the followers have it."""
-        if index < 0 or self._data.is_committed(self.topic, index):
+        if held is None:
             _send(replies)
             return
 
@@ -254,7 +259,7 @@ class Coordination(Generic[D]):
             else:
                 _send(replies)
 
-        self._data.when_committed(TopicPartition(self.topic, index), self._commit_timeout_ms(), settled)
+        self._data.when_committed(held, self._commit_timeout_ms(), settled)
 
     def _send_failures(self, replies: list[Reply], error: ErrorCode) -> None:
         _send([Reply(reply.ticket, self._room.failed(reply.message, error)) for reply in replies])

@@ -11,12 +11,10 @@ from typing import Protocol
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.groups import GroupCoordination
-from tidelog.log.log import Log
 from tidelog.log.producers import AppendOrigin
-from tidelog.node.data_plane import DataPlane
+from tidelog.node.data_plane import DataPlane, Held
 from tidelog.timer.host import Host
 from tidelog.wire.errors import CodedError, ErrorCode
-from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_end_txn_marker
 
 
@@ -52,32 +50,30 @@ class Markers:
         `done` gets NONE when the marker is committed, and flushed where that belongs to it.
         """
 
-        key = TopicPartition(topic, index)
-
-        def written(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
-                done(error)
-            elif key not in self._data.replicas.partitions:
-                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it went while its log was flushed
-            else:
-                self._data.when_committed(key, self._config.values.request_timeout_ms, done)
-
         try:
-            log_to_flush = self._append(topic, index, ending)
+            held, flush_due = self._append(topic, index, ending)
         except CodedError as error:
             done(error.code)
+            return
         except Exception as broken:
             # Whoever ends the transaction must hear of each of its partitions.
             self._host.report(f"{topic}-{index} could not take a marker", broken)
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
-        else:
-            if log_to_flush is None:
-                written(ErrorCode.NONE)
-            else:
-                self._data.flushing.flush(log_to_flush, written)
+            return
 
-    def _append(self, topic: str, index: int, ending: Ending) -> Log | None:
-        """The log, where it is to be flushed before anybody hears of the marker."""
+        def written(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                done(error)
+            else:
+                self._data.when_committed(held, self._config.values.request_timeout_ms, done)
+
+        if flush_due:
+            self._data.flushing.flush(held.partition.log, written)
+        else:
+            written(ErrorCode.NONE)
+
+    def _append(self, topic: str, index: int, ending: Ending) -> tuple[Held, bool]:
+        """What must be committed, and whether the log is to be flushed before anybody hears of the marker."""
         partition = self._data.partition(topic, index)
         now_ms = self._host.clock.wall_ms()
         marker = EndTxnMarker(COMMIT if ending.commit else ABORT, ending.coordinator_epoch)
@@ -91,5 +87,6 @@ class Markers:
         )
         if topic == self._groups.topic:
             self._groups.room.transaction_ended(index, ending.producer_id, ending.commit)
+        held = Held(partition, info.last_offset + 1, partition.resignations)
         self._data.appended(partition)
-        return partition.log if info.flush_due else None
+        return held, info.flush_due

@@ -424,9 +424,12 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         if len(self.producers):
+            # Whoever sent a batch that stays may not have had its answer, and sends it again.
+            known = self.producers.batches_below(self.log_end_offset)
             rebuild_producers(
                 self.producers, self.segments, self.snapshots, self.log_start_offset, self.log_end_offset, now_ms
             )
+            self.producers.remember(known)
         else:
             self.snapshots.drop_above(self.log_end_offset)
             self.producers.end_offset = self.log_end_offset

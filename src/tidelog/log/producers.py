@@ -38,7 +38,7 @@ from __future__ import annotations
 import enum
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -360,11 +360,26 @@ class Producers:
 
     def recall(self, header: BatchHeader) -> None:
         """A batch of the log that its producer may have forgotten."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
+        self._remember(header.producer_id, header.producer_epoch, [_metadata(header)])
+
+    def batches_below(self, end_offset: int) -> list[tuple[int, int, list[BatchMetadata]]]:
+        """(producer id, epoch, batches) of all that is known of batches below an offset."""
+        return [
+            (producer.producer_id, producer.epoch, below)
+            for producer in self._producers.values()
+            if (below := [batch for batch in producer.batches if batch.last_offset < end_offset])
+        ]
+
+    def remember(self, known: Iterable[tuple[int, int, list[BatchMetadata]]]) -> None:
+        """What was known of batches that are still in the log; a snapshot tells only the last one of each producer."""
+        for producer_id, epoch, batches in known:
+            self._remember(producer_id, epoch, batches)
+
+    def _remember(self, producer_id: int, epoch: int, more: list[BatchMetadata]) -> None:
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
             return
-        batches = {batch.first_offset: batch for batch in producer.batches}
-        batches.setdefault(header.base_offset, _metadata(header))
+        batches = {batch.first_offset: batch for batch in (*more, *producer.batches)}
         producer.batches.clear()
         producer.batches.extend(batches[offset] for offset in sorted(batches))
 

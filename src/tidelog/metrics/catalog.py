@@ -82,7 +82,7 @@ kafka_server_replicamanager_partitioncount gauge -
 kafka_server_replicamanager_leadercount gauge -
     Those of them that this broker leads.
 kafka_server_replicamanager_underreplicatedpartitions gauge -
-    Led partitions with a replica that is not in sync.
+    Led partitions with a replica that is not in sync; one that is being added is not counted.
 kafka_server_replicamanager_underminisrpartitioncount gauge -
     Led partitions with fewer replicas in sync than min.insync.replicas: acks=all is refused.
 kafka_server_replicamanager_atminisrpartitioncount gauge -
@@ -112,7 +112,7 @@ tidelog_log_directory_free_bytes gauge logdirectory
     Space that is left on it.
 ## Partitions, by their leader
 kafka_cluster_partition_underreplicated gauge topic,partition
-    1 where a replica is not in sync.
+    1 where a replica is not in sync; one that is being added is not counted.
 kafka_cluster_partition_underminisr gauge topic,partition
     1 where fewer than min.insync.replicas are in sync.
 kafka_cluster_partition_atminisr gauge topic,partition
@@ -130,7 +130,7 @@ kafka_topic_partition_replicas gauge topic,partition
 kafka_topic_partition_in_sync_replica gauge topic,partition
     Number of replicas in sync.
 kafka_topic_partition_under_replicated_partition gauge topic,partition
-    1 where a replica is not in sync.
+    1 where a replica is not in sync; one that is being added is not counted.
 ## Groups, by their coordinator
 kafka_consumergroup_current_offset gauge consumergroup,topic,partition
     Committed offset.

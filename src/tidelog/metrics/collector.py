@@ -37,7 +37,7 @@ class Collector:
         self._broker = broker
         self._sockets = sockets
         self._is_stopping = is_stopping
-        self._partitions = PartitionMetrics(broker.data, broker.replication.isr_changes)
+        self._partitions = PartitionMetrics(broker.data, broker.replication.isr_changes, broker.cluster.image)
         self._groups = GroupMetrics(broker.groups.room, broker.data.replicas)
         self._requests = RequestMetrics(dispatcher, broker.host.clock.monotonic_ms())
         self._cluster = ClusterMetrics(broker.cluster)

@@ -10,6 +10,7 @@ from tidelog.metrics.exposition import labelled
 from tidelog.replica.traffic import Traffic
 
 if TYPE_CHECKING:
+    from tidelog.control.image import Image
     from tidelog.metrics.exposition import Page
     from tidelog.node.data_plane import DataPlane
     from tidelog.node.isr_changes import IsrChanges
@@ -21,8 +22,9 @@ SLICE_ITEMS: Final = 100
 
 
 class PartitionMetrics:
-    def __init__(self, data: DataPlane, isr_changes: IsrChanges) -> None:
+    def __init__(self, data: DataPlane, isr_changes: IsrChanges, image: Image) -> None:
         self._data = data
+        self._image = image
         self._isr_changes = isr_changes
 
     def tell(self, page: Page) -> Job:
@@ -53,7 +55,7 @@ class PartitionMetrics:
         left = iter(known)
         while some := list(islice(left, SLICE_ITEMS)):
             _tell_logs(page, some)
-            _tell_led(page, [partition for partition in some if partition.is_leader], counts)
+            _tell_led(page, [partition for partition in some if partition.is_leader], counts, self._image)
             page.end_slice()
             yield None
         manager = "kafka_server_replicamanager_"
@@ -109,7 +111,7 @@ def _tell_logs(page: Page, some: list[Partition]) -> None:
         segments.append(f"kafka_log_log_numlogsegments{at} {len(log.segments)}\n")
 
 
-def _tell_led(page: Page, led: list[Partition], counts: _Counts) -> None:
+def _tell_led(page: Page, led: list[Partition], counts: _Counts, image: Image) -> None:
     cluster, topic = "kafka_cluster_partition_", "kafka_topic_partition_"
     under, below = page.lines(f"{cluster}underreplicated"), page.lines(f"{cluster}underminisr")
     at_least, newest = page.lines(f"{cluster}atminisr"), page.lines(f"{topic}current_offset")
@@ -121,7 +123,10 @@ def _tell_led(page: Page, led: list[Partition], counts: _Counts) -> None:
         at = _place(partition)
         have, want = len(partition.isr), len(partition.replicas)
         minimum = min(partition.log.config.min_insync_replicas, want)
-        is_under, is_below, is_at = int(have < want), int(have < minimum), int(have == minimum)
+        assigned = image.partition(partition.topic, partition.index)
+        # A replica that is being added has yet to be filled: nobody is to be called for that.
+        filling = 0 if assigned is None else len(assigned.adding)
+        is_under, is_below, is_at = int(have < want - filling), int(have < minimum), int(have == minimum)
         counts.under_replicated += is_under
         counts.under_minimum += is_below
         counts.at_minimum += is_at

@@ -136,11 +136,13 @@ class Assignments:
             self._slice_end_ms = clock.monotonic_ms() + SLICE_MS
 
     def _tell_groups(self, events: list[Event]) -> None:
-        changed = {
+        topics = {
             event.topic.name: self._cluster.image.topics.get(event.topic.name)
             for event in events
             if isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded))
         }
+        # Without an id it is not served yet, and is told of again.
+        changed = {name: topic for name, topic in topics.items() if topic is None or any(topic.topic_id)}
         if changed:
             self._groups.topics_changed(changed)
 
@@ -150,9 +152,10 @@ class Assignments:
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.sized(len(topic.partitions))
+        is_known = any(topic.topic_id)
         for assigned in reversed(assignments):
-            # Without a state it has no leader yet, and its topic perhaps no id: it is told of again.
-            if self._cluster.id in assigned.replicas and assigned.partition_epoch != NO_STATE:
+            # Without a state it has no leader yet, and an old Kafka's topic has no id: it is told of again.
+            if self._cluster.id in assigned.replicas and assigned.partition_epoch != NO_STATE and is_known:
                 self.placing.place(topic, assigned)
                 yield from self._let_others()
             elif (topic.name, assigned.partition_index) in self._data.logs.logs:

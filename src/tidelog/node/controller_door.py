@@ -34,8 +34,10 @@ from tidelog.wire.errors import ErrorCode
 
 R = TypeVar("R")
 
-#: the purpose of the link; a request that comes by it is decided where it arrives, or refused, and never relayed again
-PURPOSE: Final = "controller"
+#: of the links, what this broker asks itself and what its clients do: a leader's question does not wait behind theirs.
+#: A request that comes by one of them is decided where it arrives, or refused, and never relayed again
+OWN: Final = "controller"
+OF_CLIENTS: Final = "relay"
 #: between two attempts
 RETRY_MS: Final = 50
 NO_CREATION_TIMEOUT_MS: Final = 30_000
@@ -47,7 +49,7 @@ FIRST_VERSION_WITH_EPOCHS: Final = 3
 class Question(Generic[R]):
     """One question and what is done with its answer."""
 
-    __slots__ = ("api_key", "at_most", "deadline_ms", "done", "here", "is_refused", "make", "read", "refuse")
+    __slots__ = ("api_key", "at_most", "deadline_ms", "done", "here", "is_refused", "make", "purpose", "read", "refuse")
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Question(Generic[R]):
         refuse: Callable[[ApiError], R],
         done: Callable[[R], None],
         at_most: int = NEWEST,
+        purpose: str = OWN,
     ) -> None:
         self.api_key = api_key
         #: has it decided on this broker
@@ -71,6 +74,7 @@ class Question(Generic[R]):
         self.refuse = refuse
         self.done = done
         self.at_most = at_most
+        self.purpose = purpose
         self.deadline_ms = 0
 
 
@@ -81,7 +85,8 @@ class ControllerDoor:
         self._cluster = cluster
         self._requester = requester
         self._host = host
-        self._link: Link | None = None
+        #: by their purpose
+        self._links: dict[str, Link] = {}
         self._closed = False
 
     @property
@@ -96,9 +101,12 @@ class ControllerDoor:
 
     def close(self) -> None:
         self._closed = True
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.close()
 
     # --- questions ----------------------------------------------------------------------------------
 
@@ -181,6 +189,7 @@ class ControllerDoor:
                 lambda results: any(result.error.code is ErrorCode.NOT_CONTROLLER for result in results),
                 refuse,
                 done,
+                purpose=OF_CLIENTS,
             )
         )
 
@@ -248,6 +257,7 @@ class ControllerDoor:
                 lambda error: error,
                 done,
                 at_most=version,
+                purpose=OF_CLIENTS,
             )
         )
 
@@ -269,7 +279,7 @@ class ControllerDoor:
         if self._cluster.controller.is_active:
             question.here(lambda result: self._got(question, result))
             return
-        link = self._link_to_controller(self._requester)
+        link = self._link_to_controller(self._requester, question.purpose)
         if link is None:
             self._try_later(question)
             return
@@ -293,17 +303,16 @@ class ControllerDoor:
     def _try_later(self, question: Question[Any]) -> None:
         self._host.timer.add(self._host.clock.monotonic_ms() + RETRY_MS, lambda: self._try(question))
 
-    def _link_to_controller(self, requester: Requester) -> Link | None:
+    def _link_to_controller(self, requester: Requester, purpose: str) -> Link | None:
         cluster = self._cluster
         address: PeerAddress | None = cluster.peer(cluster.controller_id)
         if cluster.controller_id == cluster.id:
             address = None
-        if self._link is not None and self._link.peer != address:
-            self._link.close()
-            self._link = None
-        if self._link is None and address is not None:
-            self._link = requester.link(address, PURPOSE)
-        return self._link
+        if any(link.peer != address for link in self._links.values()):
+            self._hang_up()
+        if purpose not in self._links and address is not None:
+            self._links[purpose] = requester.link(address, purpose)
+        return self._links.get(purpose)
 
 
 def _alter_partition(

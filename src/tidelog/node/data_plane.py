@@ -44,6 +44,22 @@ class Follower(NamedTuple):
     is_eligible: bool
 
 
+class Held(NamedTuple):
+    """What a partition held at some moment: everything below `end_offset`.
+
+    What a leader has appended may be cut off again as soon as it has stopped leading, if only for a while.
+    """
+
+    partition: Partition
+    end_offset: int
+    resignations: int
+
+    @property
+    def is_led(self) -> bool:
+        """This broker leads the partition, and has not stopped since."""
+        return self.partition.is_leader and self.partition.resignations == self.resignations
+
+
 def waiting_followers(key: tuple[str, int]) -> tuple[str, int, str]:
     """Where the fetches of followers are parked that have no session: they wait for records, not for what is committed.
 
@@ -218,33 +234,36 @@ class DataPlane:
     # --- waiting --------------------------------------------------------------------------------------
 
     def is_committed(self, topic: str, index: int) -> bool:
-        """Whether everything that a partition holds is at or below its high watermark, if there is one here."""
+        """Nothing is to be waited for: all that this broker leads there is committed, or there is no such partition."""
         partition = self.replicas.partitions.get((topic, index))
-        return partition is None or partition.high_watermark >= partition.log.log_end_offset
+        return partition is None or (partition.is_leader and partition.high_watermark >= partition.log.log_end_offset)
 
-    def when_committed(self, key: TopicPartition, timeout_ms: int, done: Callable[[ErrorCode], None]) -> None:
-        """Calls `done` when everything that the partition holds now is at or below its high watermark.
-
-        At once where it already is, or where there is no such partition. `done` gets NOT_LEADER_OR_FOLLOWER if this
-        broker stops leading before, and REQUEST_TIMED_OUT after `timeout_ms`.
-        """
+    def held(self, key: TopicPartition) -> Held | None:
+        """What a partition holds now, for `when_committed`; None where there is no such partition."""
         partition = self.replicas.partitions.get(key)
-        if partition is None or partition.high_watermark >= partition.log.log_end_offset:
-            done(ErrorCode.NONE)
-            return
-        end = partition.log.log_end_offset
+        return None if partition is None else Held(partition, partition.log.log_end_offset, partition.resignations)
+
+    def when_committed(self, held: Held, timeout_ms: int, done: Callable[[ErrorCode], None]) -> None:
+        """Calls `done` when everything that the partition held is at or below its high watermark; at once where it is.
+
+        `done` gets NOT_LEADER_OR_FOLLOWER if this broker has stopped leading since, or does so before, and
+        REQUEST_TIMED_OUT after `timeout_ms`.
+        """
 
         def try_complete() -> bool:
-            if not partition.is_leader:
+            if not held.is_led:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif partition.high_watermark < end:
+            elif held.partition.high_watermark < held.end_offset:
                 return False
             else:
                 done(ErrorCode.NONE)
             return True
 
-        deadline_ms = self._host.clock.monotonic_ms() + timeout_ms
-        self.parking.park([key], deadline_ms, try_complete, lambda: done(ErrorCode.REQUEST_TIMED_OUT))
+        if not try_complete():
+            deadline_ms = self._host.clock.monotonic_ms() + timeout_ms
+            self.parking.park(
+                [held.partition.key], deadline_ms, try_complete, lambda: done(ErrorCode.REQUEST_TIMED_OUT)
+            )
 
     def place(self, topic: Topic, assigned: Assignment) -> Partition | None:
         """Brings a partition that is assigned to this broker into service; raises LogError where it cannot.

@@ -89,6 +89,7 @@ class Partition:
         "log",
         "partition_epoch",
         "replicas",
+        "resignations",
         "topic",
         "topic_id",
         "traffic",
@@ -113,6 +114,8 @@ class Partition:
         self.high_watermark = log.log_start_offset
         #: where the present leader epoch began; until the high watermark is there, "latest" is not known
         self.epoch_start_offset = 0
+        #: how often this broker has stopped leading: what it had appended before may have been cut off since
+        self.resignations = 0
 
     def __repr__(self) -> str:
         log = self.log
@@ -184,6 +187,7 @@ class Partition:
         """Another broker leads, or none does."""
         if not self._is_news(leader_epoch, partition_epoch):
             return
+        self.resignations += self.is_leader
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -193,6 +197,7 @@ class Partition:
 
     def retire(self) -> None:
         """Its log is taken out of service: whoever still waits for this partition is told that it is not led here."""
+        self.resignations += self.is_leader
         self.leader_id = NO_LEADER
         self.in_sync.assign(())
         self.in_sync.settle(())

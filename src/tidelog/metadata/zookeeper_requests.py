@@ -183,9 +183,12 @@ class MultiRead:
 
     def deserialize(self, buffer: bytes, offset: int) -> list[NodeLook | None]:
         looks: list[NodeLook | None] = []
-        for _ in self.paths:
-            data, offset = _read_part(buffer, offset)
-            children, offset = _read_part(buffer, offset)
+        for path in self.paths:
+            try:
+                data, offset = _read_part(buffer, offset)
+                children, offset = _read_part(buffer, offset)
+            except zk.ZookeeperError as error:
+                raise type(error)(path) from error  # which of them it was
             # A node that went between the two is not there.
             looks.append(None if data is None or children is None else NodeLook(data[0], data[1], children))
         return looks

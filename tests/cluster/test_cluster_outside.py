@@ -152,6 +152,17 @@ def test_a_topic_that_nobody_can_read_keeps_its_records_and_is_served_when_its_n
     cluster.check()
 
 
+def test_moves_that_cannot_be_read_are_taken_away_and_told_of() -> None:
+    cluster = BrokerCluster(2)
+    for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
+        write(cluster, Create(path, b'{"version":1}'))
+        cluster.run(100)
+        assert cluster.ensemble.tree.get(path) is None
+        assert any(path in notice and "Write it again" in notice for notice in cluster.controller.notices)
+    assert cluster.create("t").error_code == 0
+    cluster.check()
+
+
 def test_what_stands_in_the_way_of_a_deletion_holds_up_no_other_work() -> None:
     cluster = BrokerCluster(3)
     cluster.create("blocked", 1, 3)

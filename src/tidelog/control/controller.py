@@ -34,7 +34,6 @@ from tidelog.control.events import (
 from tidelog.control.image import Image, NodeChange, changes_of_commit, changes_of_tree
 from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, ElectionType, IsrChange, IsrResult, Leadership
 from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
-from tidelog.control.outside import decode_election, decode_reassignment
 from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
 from tidelog.control.reassignment import Reassignment, ReassignmentResult, WantedReassignment
@@ -497,13 +496,13 @@ class Controller:
             ],
         )
 
-    def follow_reassignment(self, data: bytes, taking_away: Op) -> Plan[None]:
+    def follow_reassignment(self, moves: Sequence[WantedReassignment], taking_away: Op) -> Plan[None]:
         """Moves that somebody wrote into the store; what is wrong with them nobody is told."""
-        plan = self.alter_partition_reassignments(decode_reassignment(data))
+        plan = self.alter_partition_reassignments(moves)
         return self._followed(plan.ops, taking_away)
 
-    def follow_election(self, data: bytes, taking_away: Op) -> Plan[None]:
-        plan = self.elect_leaders(ElectionType.PREFERRED, decode_election(data))
+    def follow_election(self, partitions: Sequence[tuple[str, int]], taking_away: Op) -> Plan[None]:
+        plan = self.elect_leaders(ElectionType.PREFERRED, partitions)
         return self._followed(plan.ops, taking_away)
 
     def _followed(self, ops: list[Op], taking_away: Op) -> Plan[None]:

@@ -24,12 +24,14 @@ from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
 from tidelog.control.image import NodeChange, changes_of_commit
 from tidelog.control.loading import read_everything
-from tidelog.control.malformed import MalformedNodes
+from tidelog.control.malformed import MALFORMED, MalformedNodes, reason_of
 from tidelog.control.outside import (
     CONFIG_CHANGES,
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
     change_of,
+    decode_election,
+    decode_reassignment,
     read_again,
     read_configs,
     read_topics,
@@ -542,20 +544,29 @@ class Driver:
         self._carry_out(events, lambda: self._work(self._next))
 
     def _read_reassignment(self) -> None:
-        self._follow(REASSIGN_PARTITIONS, self._controller.follow_reassignment)
+        self._follow(REASSIGN_PARTITIONS, decode_reassignment, self._controller.follow_reassignment)
 
     def _read_election(self) -> None:
-        self._follow(PREFERRED_ELECTION, self._controller.follow_election)
+        self._follow(PREFERRED_ELECTION, decode_election, self._controller.follow_election)
 
-    def _follow(self, path: str, decide: Callable[[bytes, Op], Plan[None]]) -> None:
+    def _follow(
+        self, path: str, decode: Callable[[bytes], list[P]], decide: Callable[[Sequence[P], Op], Plan[None]]
+    ) -> None:
         """Does what a node asks for, and takes it away in the same transaction."""
 
         def read(node: ExistsResult) -> None:
             if node is None or isinstance(node, StoreRefusal):
                 self._next()
-            else:
-                data, taking_away = node.data, Delete(path, node.version)
-                self._run(lambda: decide(data, taking_away), lambda reply: None, self._load)
+                return
+            wanted: list[P] = []
+            try:
+                wanted = decode(node.data)
+            except MALFORMED as error:
+                self.notice(
+                    f"{path} in the metadata store cannot be read ({reason_of(error)}): it is taken away. Write it again"
+                )
+            taking_away = Delete(path, node.version)
+            self._run(lambda: decide(wanted, taking_away), lambda reply: None, self._load)
 
         self._store.exists(path, read)
 

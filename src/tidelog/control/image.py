@@ -116,6 +116,7 @@ class Image:
     def paths(self) -> Iterator[str]:
         """The nodes that the image rests on: what is not there any more when the store is read again has gone."""
         yield from self.persistent_paths
+        yield from self.malformed
         if self.controller_id != NO_CONTROLLER:
             yield nodes.CONTROLLER
         yield from map(nodes.broker_path, self.brokers)

@@ -147,17 +147,13 @@ def _entity(data: bytes) -> str | None:
 
 
 def decode_reassignment(data: bytes) -> list[WantedReassignment]:
-    try:
-        return [
-            WantedReassignment(str(each["topic"]), int(each["partition"]), [int(r) for r in each["replicas"]])
-            for each in json.loads(data)["partitions"]
-        ]
-    except MALFORMED:
-        return []
+    """Raises one of MALFORMED."""
+    return [
+        WantedReassignment(str(each["topic"]), int(each["partition"]), [int(r) for r in each["replicas"]])
+        for each in json.loads(data)["partitions"]
+    ]
 
 
 def decode_election(data: bytes) -> list[tuple[str, int]]:
-    try:
-        return [(str(each["topic"]), int(each["partition"])) for each in json.loads(data)["partitions"]]
-    except MALFORMED:
-        return []
+    """Raises one of MALFORMED."""
+    return [(str(each["topic"]), int(each["partition"])) for each in json.loads(data)["partitions"]]

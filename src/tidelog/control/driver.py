@@ -562,9 +562,8 @@ class Driver:
             try:
                 wanted = decode(node.data)
             except MALFORMED as error:
-                self.notice(
-                    f"{path} in the metadata store cannot be read ({reason_of(error)}): it is taken away. Write it again"
-                )
+                why = reason_of(error)
+                self.notice(f"{path} in the metadata store cannot be read ({why}): it is taken away. Write it again")
             taking_away = Delete(path, node.version)
             self._run(lambda: decide(wanted, taking_away), lambda reply: None, self._load)
 

@@ -12,7 +12,7 @@ from tidelog.control.parts import in_parts
 from tidelog.control.plan import bytes_of
 from tidelog.control.reassignment import WantedReassignment
 from tidelog.control.topics import NewPartitions, NewTopic
-from tidelog.metadata.store import Op, SubmitResult
+from tidelog.metadata.store import Create, Delete, Op, SubmitResult
 from tidelog.wire.errors import ErrorCode
 
 
@@ -95,6 +95,23 @@ def test_a_topic_too_large_for_its_node_is_refused_before_anything_is_written() 
     assert {result.error.code for result in moved} == {ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS}
     assert len(cluster.leader.image.topics["t"].partitions) == 500
     assert cluster.leader.image == cluster.fresh_image()
+
+
+def test_a_node_that_asks_for_many_moves_is_followed_in_transactions_that_the_store_takes() -> None:
+    cluster = Cluster()
+    for broker in (1, 2):
+        cluster.start(broker)
+    cluster.ask(lambda c: c.create_topics([NewTopic("t", assignments=[(i, (1,)) for i in range(300)])]))
+    cluster.settings.max_bytes = 20_000
+    sizes: list[int] = []
+    measure(cluster, lambda ops: sizes.append(sum(map(bytes_of, ops))))
+    moves = [WantedReassignment("t", index, (2,)) for index in range(300)]
+    asked = "/admin/reassign_partitions"
+    cluster.ensemble.connect().submit([Create(asked)], lambda result: None)
+    cluster.ask(lambda c: c.follow_reassignment(moves, Delete(asked)))
+    assert all(p.adding == (2,) for p in cluster.leader.image.topics["t"].partitions)
+    assert cluster.ensemble.tree.get(asked) is None
+    assert len(sizes) > 3 and max(sizes) <= 20_000
 
 
 def test_requests_with_much_to_write_are_decided_in_parts() -> None:

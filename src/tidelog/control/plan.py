@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from tidelog.control.errors import ApiError
-from tidelog.metadata.store import Check, Create, Op, SetData
+from tidelog.metadata.store import Check, Create, Delete, Op, SetData
 
 R = TypeVar("R")
 #: what stands around the path and the data of an operation, an ACL among it
@@ -40,11 +40,14 @@ class Plan(NamedTuple, Generic[R]):
     def in_transactions(self, max_ops: int, max_bytes: int) -> list[list[Op]]:
         """The operations as lists that a store takes. Only changes of nodes that exist are parted, such as the states
         of thousands of partitions that get other leaders: each stands for itself, and what is missing after a failure
-        is planned again. Whatever creates or deletes nodes has been kept short by whoever planned it."""
+        is planned again. So is what a node asked for that is deleted at the end. Whatever else creates or deletes nodes
+        has been kept short by whoever planned it."""
         ops = self.ops
         if len(ops) <= 2 * max_ops and sum(map(bytes_of, ops)) <= max_bytes:
             return [ops]
-        if not isinstance(ops[0], Check) or not all(isinstance(op, SetData) for op in ops[1:]):
+        if not isinstance(ops[0], Check) or not all(isinstance(op, SetData) for op in ops[1:-1]):
+            return [ops]
+        if not isinstance(ops[-1], SetData | Delete):
             return [ops]
         parts: list[list[Op]] = []
         size = 0

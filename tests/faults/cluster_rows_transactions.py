@@ -88,6 +88,8 @@ def late_requests() -> Verdict:
             end = wire.end_txn(NAME, *identity, True, version=4)
             ended = wire.settled(lambda: coordinator.ask(end), lambda answer: answer.error_code)
             stage.claim(ended.error_code == 0, "late", f"not ended: {E.of(ended.error_code).name}")
+            # Until the marker is there the transaction is open where the append happens, and takes what comes.
+            stage.claim(_committed(client) == [b"first"], "late", "the first is not committed")
             told = _write(leader, identity, 1, b"late", 10)
             stage.claim(told is E.INVALID_TXN_STATE, "late", f"a late Produce was told {told.name}")
             # Where every end raises the epoch, an end that is late has that of a transaction that is over.

@@ -109,8 +109,10 @@ def reply_when_settled(request: Request, response: Descriptions, refused: Callab
 
     def settled(errors: Mapping[int, ErrorCode]) -> None:
         if errors:
-            found = [(group, errors.get(partition_for(group.group_id))) for group in response.groups]
-            response.groups = [group if code is None else refused(group.group_id, code) for group, code in found]
+            answers: list[Any] = response.groups
+            for at, group in enumerate(answers):
+                if (code := errors.get(partition_for(group.group_id))) is not None:
+                    answers[at] = refused(group.group_id, code)
         request.reply(response)
 
     groups.when_settled({partition_for(group.group_id) for group in response.groups}, request.guard(settled))

@@ -23,8 +23,8 @@ from tidelog.control.controller import Controller, Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
 from tidelog.control.image import NodeChange, changes_of_commit
-from tidelog.control.loading import read_everything
-from tidelog.control.malformed import MALFORMED, MalformedNodes, reason_of
+from tidelog.control.layout_reading import read_everything
+from tidelog.control.malformed_nodes import MALFORMED, MalformedNodes, reason_of
 from tidelog.control.outside import (
     CONFIG_CHANGES,
     PREFERRED_ELECTION,

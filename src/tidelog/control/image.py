@@ -28,7 +28,7 @@ from tidelog.control.events import (
     TopicDeleted,
     TopicMarked,
 )
-from tidelog.control.malformed import MALFORMED, Malformed, reason_of
+from tidelog.control.malformed_nodes import MALFORMED, MalformedNode, reason_of
 from tidelog.control.model import (
     NO_CONTROLLER,
     NO_LEADER,
@@ -91,7 +91,7 @@ class Image:
     last_producer_id: int = -1
     producer_id_version: int = NO_STATE
     #: nodes that cannot be read, by their paths
-    malformed: dict[str, Malformed] = field(default_factory=dict)
+    malformed: dict[str, MalformedNode] = field(default_factory=dict)
     #: which of PERSISTENT_PATHS exist
     persistent_paths: set[str] = field(default_factory=set)
     #: leaders that were seen to be elected, and those of them that were not in sync: what happened, not what is
@@ -164,7 +164,7 @@ class _Application:
             try:
                 self._take(change)
             except MALFORMED as error:
-                malformed[change.path] = Malformed(change, reason_of(error))
+                malformed[change.path] = MalformedNode(change, reason_of(error))
             else:
                 if malformed:
                     self._well_formed(change)

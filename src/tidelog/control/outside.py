@@ -5,8 +5,8 @@
     /admin/reassign_partitions          replicas are to move; taken away when the moves have begun
     /admin/preferred_replica_election   preferred leaders are to lead; taken away when they do
 
-Each function reads what is there and hands on what it means. What cannot be read is left alone (`malformed`), or taken
-away where it would stand in the way of the next one.
+Each function reads what is there and hands on what it means. What cannot be read is left alone (`malformed_nodes`), or
+taken away where it would stand in the way of the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from tidelog.control import nodes
 from tidelog.control.image import Image, NodeChange
-from tidelog.control.malformed import MALFORMED
+from tidelog.control.malformed_nodes import MALFORMED
 from tidelog.control.reassignment import WantedReassignment
 from tidelog.metadata.store import (
     ChildrenResult,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidelog.control import nodes
 from tidelog.control.controller import Registration
-from tidelog.control.malformed import MALFORMED
+from tidelog.control.malformed_nodes import MALFORMED
 from tidelog.metadata.store import Delete, Node
 
 

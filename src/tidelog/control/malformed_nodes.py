@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
-class Malformed(NamedTuple):
+class MalformedNode(NamedTuple):
     """A node as it was found, and what is wrong with it."""
 
     change: NodeChange
@@ -39,7 +39,7 @@ class MalformedNodes:
         self._again = again
         self._watches: dict[str, Watch] = {}
 
-    def heed(self, malformed: Mapping[str, Malformed]) -> None:
+    def heed(self, malformed: Mapping[str, MalformedNode]) -> None:
         """These are all that there are now."""
         for path in self._watches.keys() - malformed.keys():
             self._watches.pop(path).cancel()
@@ -60,7 +60,7 @@ class MalformedNodes:
         self._watches.clear()
 
 
-def _is_below(path: str, malformed: Mapping[str, Malformed]) -> bool:
+def _is_below(path: str, malformed: Mapping[str, MalformedNode]) -> bool:
     while (path := parent_of(path)) != "/":
         if path in malformed:
             return True

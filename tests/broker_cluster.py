@@ -85,9 +85,11 @@ class Life:
 class Node:
     """One broker, from its start to its end; the disk outlives it."""
 
-    def __init__(self, cluster: BrokerCluster, broker_id: int, settings: Mapping[str, str], seed: int) -> None:
+    def __init__(
+        self, cluster: BrokerCluster, broker_id: int, settings: Mapping[str, str], seed: int, machine: str
+    ) -> None:
         self.id = broker_id
-        self.machine = f"b{broker_id}"
+        self.machine = machine
         self.life = Life(cluster.clock, cluster.timer)
         self.store: MemoryStore = cluster.ensemble.connect()
         self.notices: list[str] = []
@@ -208,11 +210,13 @@ class BrokerCluster:
 
     # --- brokers ------------------------------------------------------------------------------------
 
-    def begin(self, broker_id: int, **settings: str) -> Node:
+    def begin(self, broker_id: int, *, machine: str | None = None, **settings: str) -> Node:
         """Starts a broker, and does not wait until it is ready. `a_b="x"` sets a.b."""
         self._lives += 1
         given = {name.replace("_", "."): value for name, value in settings.items()}
-        node = Node(self, broker_id, {**self._settings, **given}, self.seed * 1_000 + self._lives)
+        node = Node(
+            self, broker_id, {**self._settings, **given}, self.seed * 1_000 + self._lives, machine or f"b{broker_id}"
+        )
         self.nodes[broker_id] = node
         node.start(self.network)
         return node

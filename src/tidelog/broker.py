@@ -42,6 +42,7 @@ from tidelog.node.joining import JoiningCluster
 from tidelog.node.leaving import LeavingCluster
 from tidelog.node.liveness import Liveness
 from tidelog.node.log_level import LogLevel
+from tidelog.node.offline_replicas import OfflineReplicas
 from tidelog.node.rejoining import Rejoining
 from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
@@ -107,7 +108,9 @@ class Broker:
         self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
-        self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, host, self._fail)
+        take_offline, alter_partition = self.assignments.take_offline, self.controller.alter_partition
+        offline = OfflineReplicas(self.cluster, self.data, take_offline, alter_partition, host)
+        self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, offline, host, self._fail)
         self.cleaning = Cleaning(config, self.data, host)
         self.cluster.on_store_failed = self._fail
         self.liveness = None
@@ -234,7 +237,8 @@ class Broker:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
         if self.voice is not None:
             registration = self._registration(endpoints)
-            JoiningCluster(self.cluster, self.host).join(registration, self._joined(registration, done))
+            joining = JoiningCluster(self.cluster, self.host)
+            joining.join(registration, self._joined(registration, done), replaces_former=True)
             return
         cluster, logs = self.cluster, self.data.logs
 
@@ -258,7 +262,8 @@ class Broker:
         cluster.driver.start(self._registration(endpoints), joined)
 
     def _registration(self, endpoints: list[Endpoint]) -> Registration:
-        return Registration(endpoints, self.config.get("broker.rack"))
+        locked = [each.directory_id for each in self.data.logs.dirs if each.failure is None]
+        return Registration(endpoints, self.config.get("broker.rack"), directories=locked)
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:

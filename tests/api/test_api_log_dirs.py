@@ -203,9 +203,23 @@ def test_a_cordoned_directory_gets_no_new_partitions_and_takes_no_moves(two: Sit
     assert move(two, path(two, 1 - origin)) == OK
 
 
-def test_with_every_directory_cordoned_topics_are_refused_and_new_partitions_wait(two: Site) -> None:
+def test_with_all_directories_cordoned_topics_and_partitions_are_refused_before_anything_is_written(two: Site) -> None:
     two.topic("t")
     assert alter(two, "cordoned.log.dirs", "*") == OK
+    wanted = [{"name": "u", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}]
+    (result,) = two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False).topics
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR and "cordoned.log.dirs" in result.error_message
+    more = [{"name": "t", "count": 2, "assignments": None}]
+    (result,) = two.ask(37, 3, topics=more, timeout_ms=1000, validate_only=False).results
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR and "cordoned.log.dirs" in result.error_message
+    assert len(two.broker.cluster.image.topics["t"].partitions) == 1 and not two.notices
+    assert alter(two, "cordoned.log.dirs", None) == OK
+    two.topic("u")
+
+
+def test_with_every_directory_named_as_cordoned_topics_are_refused_and_new_partitions_wait(two: Site) -> None:
+    two.topic("t")
+    assert alter(two, "cordoned.log.dirs", f"{path(two, 0)},{path(two, 1)}") == OK
     wanted = [{"name": "u", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}]
     (result,) = two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False).topics
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR and "cordoned.log.dirs" in result.error_message
@@ -220,7 +234,7 @@ def test_with_every_directory_cordoned_topics_are_refused_and_new_partitions_wai
 
 def test_a_cordon_is_told_of_once_however_often_a_topic_is_asked_for(two: Site) -> None:
     two.topic("t")
-    assert alter(two, "cordoned.log.dirs", "*") == OK
+    assert alter(two, "cordoned.log.dirs", f"{path(two, 0)},{path(two, 1)}") == OK
     wanted = [{"name": "u", "num_partitions": 5, "replication_factor": 1, "assignments": [], "configs": []}]
     for _ in range(3):
         (result,) = two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False).topics
@@ -228,7 +242,7 @@ def test_a_cordon_is_told_of_once_however_often_a_topic_is_asked_for(two: Site) 
     assert len([line for line in two.notices if "cordoned.log.dirs" in line]) == 1
     assert alter(two, "cordoned.log.dirs", None) == OK
     two.topic("u")
-    assert alter(two, "cordoned.log.dirs", "*") == OK
+    assert alter(two, "cordoned.log.dirs", f"{path(two, 0)},{path(two, 1)}") == OK
     wanted[0]["name"] = "v"
     two.ask(19, 7, topics=wanted, timeout_ms=1000, validate_only=False)
     assert len([line for line in two.notices if "cordoned.log.dirs" in line]) == 2

@@ -13,6 +13,7 @@ from cli_shell import Shell
 
 from tidelog.client import Client
 from tidelog.client.cluster import PartitionInfo
+from tidelog.client.errors import ClientError
 from tidelog.testing.cluster import RunningCluster
 from tidelog.wire.partitions import TopicPartition
 
@@ -118,6 +119,13 @@ def test_a_broker_is_emptied_and_what_cannot_be_is_refused(run: Shell, admin: Cl
     run("cluster", "decommission", "3", "--yes")
     assert all(3 not in p.replicas for p in partitions(admin, "spread").values())
     assert "nothing to move" in run("cluster", "decommission", "3", "--yes").stderr
+    admin.admin.create_topic("since", 6, 2)
+    assert all(3 not in p.replicas for p in partitions(admin, "since").values())
+    assert "nothing to move" in run("cluster", "balance", "--yes").stderr
+    with pytest.raises(ClientError, match="only 2 of 3 brokers take new partitions"):
+        admin.admin.create_topic("wide", 1, 3)
+    assert "placed there again" in run("cluster", "decommission", "3", "--undo").stderr
+    admin.admin.create_topic("wide", 1, 3)
     refused = run("cluster", "decommission", "2", "3", "--yes", code=2)
     assert "has 2 replicas, and only 1 brokers would be left" in refused.stderr
     assert "there is no broker 9" in run("cluster", "decommission", "9", code=4).stderr

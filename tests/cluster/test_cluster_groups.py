@@ -337,3 +337,48 @@ def test_every_broker_lists_the_groups_that_it_coordinates(cluster: ReplicaClust
         described = cluster.ask(broker, messages.DescribeGroupsRequest(groups=names), 5).groups
         codes = {group.group_id: group.error_code for group in described}
         assert codes == {name: 0 if at[name] == broker else ErrorCode.NOT_COORDINATOR for name in names}
+
+
+def test_a_group_is_described_and_listed_when_its_members_are_replicated_and_not_before(
+    cluster: ReplicaCluster,
+) -> None:
+    at = coordinator(cluster, "new")
+    others = [broker for broker in (1, 2, 3) if broker != at]
+
+    def ask() -> list[list[Answered[Any] | Failure]]:
+        return [
+            cluster.send(at, messages.ConsumerGroupDescribeRequest(group_ids=["new"]), 1, client="a"),
+            cluster.send(at, messages.DescribeGroupsRequest(groups=["new"]), 5, client="b"),
+            cluster.send(at, messages.ListGroupsRequest(), client="c"),
+        ]
+
+    def answers(outcomes: list[list[Answered[Any] | Failure]]) -> list[Any]:
+        cluster.run_until(lambda: all(outcomes))
+        assert all(isinstance(outcome[0], Answered) for outcome in outcomes)
+        return [outcome[0].message for outcome in outcomes]  # type: ignore[union-attr]
+
+    cluster.isr_is_stuck = True
+    cluster.separate(at, *others)
+    joining = messages.ConsumerGroupHeartbeatRequest(
+        group_id="new",
+        member_id="m" * 22,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    cluster.send(at, joining, 1, client="joining")
+    cluster.run(50)
+    asked = ask()
+    cluster.run(1_000)
+    assert asked == [[], [], []]
+    described, described_classic, listed = answers(asked)
+    assert described.groups[0].error_code == described_classic.groups[0].error_code == listed.error_code
+    assert listed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE and not listed.groups
+    cluster.isr_is_stuck = False
+    cluster.join(at, *others)
+    cluster.run(5_000)
+    at = coordinator(cluster, "new")
+    described, _, listed = answers(ask())
+    assert [member.member_id for member in described.groups[0].members] == ["m" * 22]
+    assert [group.group_id for group in listed.groups] == ["new"]

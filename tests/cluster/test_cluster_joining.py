@@ -12,7 +12,7 @@ from tidelog.config.sources import load
 from tidelog.control.errors import ApiError
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble, MemoryStore
-from tidelog.metadata.store import TreeResult
+from tidelog.metadata.store import Create, Delete, TreeResult
 from tidelog.node.founding import choose_broker_id
 from tidelog.peers.requester import Failure, FailureKind
 from tidelog.wire import messages
@@ -48,16 +48,59 @@ def test_only_the_controller_reads_the_tree_and_watches_more_than_the_election(
     cluster.agree()
     for node in cluster.nodes.values():
         watched = set(node.broker.cluster.driver._watches)
-        assert ("/" in read.get(node.store.session_id, ())) is node.is_controller
+        assert ("/brokers/topics" in read.get(node.store.session_id, ())) is node.is_controller
         own = {"/controller", f"/brokers/ids/{node.id}"}
         assert (watched == own) is not node.is_controller
     cluster.check()
 
 
-def test_a_broker_that_was_killed_waits_for_its_former_session_to_end() -> None:
+def test_a_broker_that_starts_within_its_former_session_replaces_its_registration_and_its_election() -> None:
+    cluster = BrokerCluster(1)
+    cluster.create("t")
+    dead = cluster.kill(0, expire=False)
+    former = cluster.stored.brokers[0].epoch
+    node = cluster.begin(0)
+    cluster.run_until(lambda: node.is_ready, most_ms=1_000)
+    assert node.is_controller and cluster.stored.brokers[0].epoch > former
+    assert cluster.leader("t", 0) == 0
+    cluster.expire(dead)
+    cluster.run(1_000)
+    assert cluster.stored.brokers.keys() == {0} and node.is_controller
+    cluster.check()
+
+
+def test_nothing_stays_without_a_leader_when_brokers_are_started_again_within_their_sessions() -> None:
     cluster = BrokerCluster(3)
-    dead = cluster.kill(1, expire=False)
-    node = cluster.begin(1)
+    cluster.create("t", 6, 2)
+    for broker_id in (1, 2):
+        cluster.kill(broker_id, expire=False)
+    for broker_id in (1, 2):
+        cluster.begin(broker_id)
+    cluster.run_until(lambda: all(node.is_ready for node in cluster.nodes.values()), most_ms=1_000)
+    cluster.run_until(lambda: all(cluster.leader("t", partition) >= 0 for partition in range(6)), most_ms=1_000)
+    cluster.bring_in_sync()
+    cluster.check()
+
+
+def test_a_former_process_is_buried_when_its_successor_does_not_know_its_registration() -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("t", 6, 2)
+    follower = cluster.followers[0].id
+    cluster.kill(follower, expire=False)
+    cluster.disks[follower] = MemoryDisk()  # by which it cannot tell that it was its own process
+    node = cluster.begin(follower)
+    cluster.run_until(lambda: node.is_ready, most_ms=2_000)
+    assert any("still registered" in notice for notice in node.notices)
+    assert any("was started again" in notice for notice in cluster.controller.notices)
+    cluster.bring_in_sync()
+    cluster.check()
+
+
+def test_a_broker_that_cannot_tell_who_is_registered_waits_for_that_session_to_end() -> None:
+    cluster = BrokerCluster(1)
+    dead = cluster.kill(0, expire=False)
+    cluster.disks[0] = MemoryDisk()
+    node = cluster.begin(0)
     cluster.run(5_000)
     assert not node.is_ready and node.failure is None
     assert any("still registered" in notice for notice in node.notices)
@@ -67,11 +110,34 @@ def test_a_broker_that_was_killed_waits_for_its_former_session_to_end() -> None:
     cluster.check()
 
 
+def test_a_broker_stops_when_another_process_has_registered_in_its_place() -> None:
+    cluster = BrokerCluster(2)
+    cluster.create("t", 2, 2)
+    path = f"/brokers/ids/{cluster.followers[0].id}"
+    rival, data = cluster.ensemble.connect(), cluster.ensemble.tree.walk("/")
+    registration = next(node.data for found, node in data if found == path)
+    rival.submit([Delete(path), Create(path, registration, ephemeral=True)], lambda result: None)
+    cluster.run_until(lambda: bool(cluster.followers[0].fatal), most_ms=1_000)
+    (reason,) = cluster.followers[0].fatal
+    assert "another process has registered" in reason and "broker.id of its own" in reason
+
+
+def test_a_copy_of_a_directory_on_another_machine_does_not_replace_the_broker_it_was_copied_from() -> None:
+    cluster = BrokerCluster(2)
+    first = cluster.nodes.pop(1)
+    first.broker.data.logs._release()  # a copy is not locked by the broker that it was copied from
+    twin = cluster.begin(1, machine="elsewhere")
+    cluster.run_until(lambda: twin.failure is not None)
+    assert isinstance(twin.failure, ApiError)
+    assert twin.failure.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert not first.fatal
+
+
 def test_a_second_broker_with_the_same_id_is_refused_after_a_session_time_out() -> None:
     cluster = BrokerCluster(2)
     other = MemoryDisk()
     cluster.disks[1], first = other, cluster.nodes.pop(1)
-    twin = cluster.begin(1)
+    twin = cluster.begin(1, machine="elsewhere")
     began_ms = cluster.clock.now_ms
     cluster.run_until(lambda: twin.failure is not None)
     assert isinstance(twin.failure, ApiError)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from broker_cluster import BrokerCluster
 from tidelog.control import nodes
 from tidelog.control.model import ConfigResource, ResourceType
-from tidelog.metadata.store import Committed, Create, Op, SetData, SubmitResult
+from tidelog.metadata.memory import MemoryStore
+from tidelog.metadata.store import Committed, Create, Op, SetData, SubmitResult, TreeResult
 from tidelog.wire import messages
 
 
@@ -56,15 +61,6 @@ def test_a_topic_of_an_old_kafka_is_served_under_the_id_that_it_gets() -> None:
     cluster.check()
 
 
-def test_a_node_that_is_no_topic_is_left_alone() -> None:
-    cluster = BrokerCluster(2)
-    write(cluster, Create(nodes.topic_path("rubbish"), b"{"), Create(nodes.topic_path("a,b"), b"{}"))
-    assert cluster.create("t").error_code == 0
-    cluster.run(1_000)
-    assert all(set(node.image.topics) == {"t"} for node in cluster.nodes.values())
-    cluster.check()
-
-
 def test_a_configuration_that_a_notification_names_is_followed() -> None:
     cluster = BrokerCluster(3)
     cluster.create("t", 1, 3)
@@ -110,4 +106,118 @@ def test_a_configuration_that_cannot_be_read_sets_nothing_and_stops_no_controlle
         cluster.agree()
         assert cluster.controller.image.config(ConfigResource(ResourceType.TOPIC, "t")) == {}
         cluster.start(before)
+    cluster.check()
+
+
+def test_a_node_that_is_no_topic_is_left_alone_and_told_of_by_the_controller() -> None:
+    cluster = BrokerCluster(2)
+    write(
+        cluster,
+        Create(nodes.topic_path("rubbish"), b"{"),
+        Create(nodes.topic_path("a,b"), b'{"partitions":{"0":[1]}}'),
+        Create(nodes.topic_path("words"), b'{"partitions":{"0":["one"]}}'),
+        Create(nodes.topic_path("nobody"), b'{"partitions":{"0":[]}}'),
+        Create(nodes.topic_path("good"), b'{"partitions":{"0":[1]}}'),
+    )
+    assert cluster.create("t").error_code == 0
+    cluster.run(1_000)
+    assert all(set(node.image.topics) == {"t", "good"} for node in cluster.nodes.values())
+    told = [notice for notice in cluster.controller.notices if "cannot be read" in notice]
+    assert [line.split()[0] for line in told] == [nodes.topic_path(n) for n in ("a,b", "nobody", "rubbish", "words")]
+    assert all("corrects or deletes it" in line for line in told)
+    cluster.agree()
+    cluster.check()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [nodes.topic_path("t"), nodes.state_path("t", 0), nodes.config_path("topics", "t"), nodes.broker_path(9)],
+    ids=["topic", "state", "config", "broker"],
+)
+def test_a_malformed_node_stops_no_controller_and_hides_no_topic(path: str) -> None:
+    cluster = BrokerCluster(3)
+    for name in ("a", "t", "z"):
+        cluster.create(name, 1, 3)
+    cluster.bring_in_sync()
+    write(cluster, Create(path, b"{") if path == nodes.broker_path(9) else SetData(path, b"{"))
+    told: list[str] = []
+    for _ in range(2):  # the second controller has never known anything else
+        before = cluster.controller.id
+        cluster.kill(before)
+        cluster.run_until(lambda: any(node.is_controller for node in cluster.nodes.values()))
+        cluster.run(2_000)
+        told += [notice for notice in cluster.controller.notices if "cannot be read" in notice]
+        assert cluster.create(f"after{before}", 1, 2).error_code == 0
+        for node in cluster.nodes.values():
+            assert node.broker.data.partition("t", 0).log is not None
+        cluster.start(before)
+    assert told and all(line.startswith(f"{path} ") for line in told)
+    assert all({"a", "z"} <= set(node.image.topics) for node in cluster.nodes.values())
+    cluster.check()
+
+
+def test_a_topic_that_nobody_can_read_keeps_its_records_and_is_served_when_its_node_is_repaired() -> None:
+    cluster = BrokerCluster(1)
+    cluster.create("t", 2, 1)
+    good = cluster.ensemble.tree.get(nodes.topic_path("t"))
+    assert good is not None
+    write(cluster, SetData(nodes.topic_path("t"), b"[]"))
+    cluster.kill(0)
+    node = cluster.start(0)  # knows nothing of the topic but what cannot be read
+    assert "t" not in node.image.topics
+    assert not any("removed" in notice or "set aside" in notice for notice in node.notices)
+    assert cluster.disks[0].exists("/data/t-0/00000000000000000000.log")
+    write(cluster, SetData(nodes.topic_path("t"), good.data))
+    cluster.run_until(lambda: "t" in node.image.topics, most_ms=1_000)
+    assert node.broker.data.partition("t", 1).is_leader
+    assert node.image.malformed == {}
+    cluster.agree()
+    cluster.check()
+
+
+def test_moves_that_cannot_be_read_are_taken_away_and_told_of() -> None:
+    cluster = BrokerCluster(2)
+    for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
+        write(cluster, Create(path, b'{"version":1}'))
+        cluster.run(100)
+        assert cluster.ensemble.tree.get(path) is None
+        assert any(path in notice and "Write it again" in notice for notice in cluster.controller.notices)
+    assert cluster.create("t").error_code == 0
+    cluster.check()
+
+
+def test_what_stands_in_the_way_of_a_deletion_holds_up_no_other_work() -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("blocked", 1, 3)
+    cluster.create("t", 1, 3)
+    write(cluster, Create(nodes.topic_path("blocked") + "/mine", b""))
+    write(cluster, Create(nodes.delete_topic_path("blocked")))
+    leader = cluster.leader("t", 0)
+    victim = leader if leader != cluster.controller.id else cluster.followers[0].id
+    cluster.run(1_000)
+    cluster.kill(victim)
+    cluster.run_until(lambda: victim not in cluster.stored.topics["t"].partitions[0].isr, most_ms=5_000)
+    assert any("Remove what somebody has written there" in notice for notice in cluster.controller.notices)
+    cluster.check()
+
+
+def test_other_products_nodes_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = BrokerCluster(1)
+    write(cluster, Create("/solr"), Create("/solr/x"), Create("/admin/theirs"), Create("/config/theirs"))
+    read: list[str] = []
+    tree = MemoryStore.tree
+
+    def recorded(store: MemoryStore, path: str, done: Callable[[TreeResult], None]) -> None:
+        def answered(result: TreeResult) -> None:
+            assert isinstance(result, list)
+            read.extend(path for path, _ in result)
+            done(result)
+
+        tree(store, path, answered)
+
+    monkeypatch.setattr(MemoryStore, "tree", recorded)
+    cluster.kill(0)
+    cluster.start(0)
+    assert "/brokers/topics" in read
+    assert not [path for path in read if "solr" in path or "theirs" in path]
     cluster.check()

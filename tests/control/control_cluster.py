@@ -6,6 +6,7 @@ script back with the outcomes that it saw, so a test is: the script is equal to 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -63,7 +64,7 @@ class NoChance(Random):
 class Cluster:
     def __init__(self, max_ops: int | None = None) -> None:
         self.ensemble = MemoryEnsemble()
-        self.settings = ControllerSettings(max_ops=max_ops)
+        self.settings = ControllerSettings(max_ops=max_ops or sys.maxsize)
         self.stores: dict[int, MemoryStore] = {}
         self.controllers: dict[int, Controller] = {}
         self.drivers: dict[int, Driver] = {}

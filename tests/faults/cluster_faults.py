@@ -18,7 +18,7 @@ from importlib import import_module
 from tests.faults.cluster_judge import Verdict
 from tests.faults.cluster_rows import ROWS
 
-for _part in ("life", "stopping", "storage"):
+for _part in ("life", "stopping", "storage", "transactions", "clock"):
     import_module(f"tests.faults.cluster_rows_{_part}")  # they enter their rows
 
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.faults.cluster_judge import Verdict
 from tests.faults.cluster_oracle import ClusterOracle, Reader
 from tests.faults.cluster_rows import row
@@ -17,6 +17,14 @@ from tests.faults.clusterkit import SESSION_MS, FaultFailed, Stage, until
 
 from tidelog.client import Client
 from tidelog.metadata.zookeeper_server import ZooKeeperEnsemble
+
+#: what members hear while their coordinator moves, and while their group rebalances
+MOVING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+REBALANCING = {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION}
 
 
 @row("slow-follower")
@@ -154,8 +162,11 @@ class Member(threading.Thread):
                 "heartbeat.interval.ms": 500,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 2,
+                "error_cb": lambda error: self.told.add(error.code()),
             }
         )
+        #: the codes that the client was not able to keep to itself
+        self.told: set[int] = set()
         self._topic = topic
         self._committed = committed
         self._stopping = threading.Event()
@@ -165,14 +176,20 @@ class Member(threading.Thread):
     def run(self) -> None:
         self._consumer.subscribe([self._topic], on_assign=self._assigned)
         while not self._stopping.is_set():
-            messages = [m for m in self._consumer.consume(500, 0.3) if m.error() is None]
+            polled = self._consumer.consume(500, 0.3)
+            self.told.update(m.error().code() for m in polled if m.error() is not None)
+            messages = [m for m in polled if m.error() is None]
             if not messages:
                 continue
             self.read += len(messages)
-            with contextlib.suppress(KafkaException):
+            try:
                 for place in self._consumer.commit(asynchronous=False) or ():
-                    if place.error is None and place.offset > self._committed.get(place.partition, -1):
+                    if place.error is not None:
+                        self.told.add(place.error.code())
+                    elif place.offset > self._committed.get(place.partition, -1):
                         self._committed[place.partition] = place.offset
+            except KafkaException as error:
+                self.told.add(error.args[0].code())
         self._consumer.close()
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -216,6 +233,9 @@ def group_coordinator(times: int = 3) -> Verdict:
             member.stop()
             for error in member.errors:
                 stage.broken("committed", error)
+            # Codes below zero are the client's own: connections that broke, and waits.
+            if strange := {code for code in member.told if code >= 0} - MOVING - REBALANCING:
+                stage.broken("told", f"a member was told {', '.join(KafkaError(code).name() for code in strange)}")
         return stage.judge()
 
 

@@ -243,3 +243,37 @@ def disk_full() -> Verdict:
         stage.await_in_sync(stage.topic)
         stage.flow()
         return stage.judge()
+
+
+@row("failed-directory")
+def failed_directory() -> Verdict:
+    """One of a broker's two log directories fails: others lead at once what was in it, and the broker goes on."""
+    with Stage({"replica.lag.time.max.ms": "60000", "replica.high.watermark.checkpoint.interval.ms": "500"}) as stage:
+        broker = stage.cluster.brokers[1]
+        broker.stop()
+        first, second = broker.data_dir, broker.data_dir.with_name("broker-1-second")
+        broker.data_dir = Path(f"{first},{second}")
+        broker.start()
+        oracle = stage.load()
+        lost = {p for p in range(6) if (second / f"{oracle.plain}-{p}").exists()}
+        stage.claim(0 < len(lost) < 6, "stage", f"the second directory holds {lost}")
+        away = second.with_name("away")
+        second.rename(away)
+        second.write_bytes(b"")  # as where a file system is mounted no longer
+
+        def is_left() -> bool:
+            return all(1 not in stage.isr(partition=p) and stage.leader(partition=p) != -1 for p in lost)
+
+        stage.figures["left s"] = round(until(is_left, "broker 1 is in no ISR of what it lost", 20), 1)
+        for partition in set(range(6)) - lost:
+            isr = stage.isr(partition=partition)
+            stage.claim(1 in isr, "goes on", f"partition {partition} of the healthy directory has the ISR {isr}")
+        stage.flow(seconds=2)
+        stage.claim(broker.running, "goes on", broker.stderr())
+        broker.kill()
+        second.unlink()
+        away.rename(second)
+        broker.start()
+        stage.figures["whole again s"] = round(stage.await_in_sync(stage.topic), 1)
+        stage.flow()
+        return stage.judge(errors_allowed=False)

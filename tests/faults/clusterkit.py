@@ -145,7 +145,8 @@ class Stage:
                 self.await_in_sync(topic)
             except FaultFailed as failure:
                 self.broken("whole", str(failure))
-        verdict = self.oracle.finish([broker.data_dir for broker in self.cluster.brokers.values()])
+        directories = [d for broker in self.cluster.brokers.values() for d in str(broker.data_dir).split(",")]
+        verdict = self.oracle.finish(directories)
         if not errors_allowed:
             for error in self.oracle.client_errors:
                 self.broken("retriable", error)

@@ -377,6 +377,8 @@ def test_what_the_ensemble_refuses_for_its_own_reasons_is_said(
     assert isinstance(refused, RefusedByEnsemble) and refused.index == 1 and "/closed" in refused.path
     read = ask(site, store.get, "/closed")
     assert isinstance(read, RefusedByEnsemble) and "NoAuth" in read.path
+    tree = ask(site, store.tree, "/")
+    assert isinstance(tree, RefusedByEnsemble) and "/closed" in tree.path
 
 
 def test_callbacks_run_on_the_thread_of_the_loop(zookeeper_connect: str) -> None:

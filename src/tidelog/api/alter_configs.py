@@ -23,7 +23,11 @@ def handle(body: messages.AlterConfigsRequest, request: Request) -> None:
     ]
     response = messages.AlterConfigsResponse
     request.doors.cluster.decide_in_parts(
-        in_parts(wanted, lambda replacement: (replacement.resource_type, replacement.resource_name)),
+        in_parts(
+            wanted,
+            lambda replacement: (replacement.resource_type, replacement.resource_name),
+            lambda replacement: sum(len(name) + len(value or "") for name, value in replacement.values),
+        ),
         lambda controller, some: controller.alter_configs(some, validate_only=body.validate_only),
         altered(request, response.AlterConfigsResourceResponse, lambda answers: response(responses=answers)),
     )

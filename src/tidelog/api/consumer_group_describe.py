@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import require_consumer_protocol, tell_operations
+from tidelog.api.grouping import reply_when_settled, require_consumer_protocol, tell_operations
 from tidelog.deciding.turn import Refusal
 from tidelog.wire import messages
 
@@ -18,12 +18,13 @@ CLASSIC: Final = 0
 CONSUMER: Final = 1
 
 
-def handle(body: messages.ConsumerGroupDescribeRequest, request: Request) -> messages.ConsumerGroupDescribeResponse:
+def handle(body: messages.ConsumerGroupDescribeRequest, request: Request) -> None:
     require_consumer_protocol(request)
     response = described(body, request.doors.groups.room)
     if body.include_authorized_operations:
         tell_operations(response.groups)
-    return response
+    of_group = messages.ConsumerGroupDescribeResponse.DescribedGroup
+    reply_when_settled(request, response, lambda group_id, code: of_group(group_id=group_id, error_code=code))
 
 
 def described(body: messages.ConsumerGroupDescribeRequest, groups: Groups) -> messages.ConsumerGroupDescribeResponse:

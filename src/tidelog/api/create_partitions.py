@@ -38,7 +38,7 @@ def handle(body: messages.CreatePartitionsRequest, request: Request) -> None:
         return request.doors.topics.why_refused(result.name) or result.error
 
     request.doors.cluster.decide_in_parts(
-        in_parts(wanted, lambda topic: topic.name),
+        in_parts(wanted, lambda topic: topic.name, lambda topic: 30 * topic.num_partitions),
         lambda controller, some: controller.create_partitions(some, validate_only=body.validate_only),
         request.guard(answer),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import tell_operations
+from tidelog.api.grouping import reply_when_settled, tell_operations
 from tidelog.deciding.turn import Refusal
 from tidelog.group.classic_group import ClassicState
 from tidelog.wire import messages
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 
 
-def handle(body: messages.DescribeGroupsRequest, request: Request) -> messages.DescribeGroupsResponse:
+def handle(body: messages.DescribeGroupsRequest, request: Request) -> None:
     response = described(body, request.version, request.doors.groups.room)
     if body.include_authorized_operations:
         tell_operations(response.groups)
-    return response
+    of_group = messages.DescribeGroupsResponse.DescribedGroup
+    reply_when_settled(request, response, lambda group_id, code: of_group(group_id=group_id, error_code=code))
 
 
 def described(body: messages.DescribeGroupsRequest, version: int, groups: Groups) -> messages.DescribeGroupsResponse:

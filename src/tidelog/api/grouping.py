@@ -8,7 +8,7 @@ group is one that nobody has heard of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from tidelog.api.operations import GROUP_OPERATIONS
 from tidelog.api.tickets import AnsweringTicket
 from tidelog.group.requests import OffsetToCommit
 from tidelog.log.producers import NO_GUARD
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -48,8 +49,12 @@ class OffsetOfPartition(Protocol):
 
 
 class Described(Protocol):
+    group_id: str
     error_code: int
     authorized_operations: int
+
+
+Descriptions = messages.DescribeGroupsResponse | messages.ConsumerGroupDescribeResponse
 
 
 def client_host(request: Request) -> str:
@@ -94,6 +99,23 @@ def tell_operations(groups: Iterable[Described]) -> None:
     for group in groups:
         if not group.error_code:
             group.authorized_operations = GROUP_OPERATIONS
+
+
+def reply_when_settled(request: Request, response: Descriptions, refused: Callable[[str, ErrorCode], Any]) -> None:
+    """Describes groups as they are now, once all that makes them so is committed: nobody hears of a member or an
+    assignment that the next coordinator may not know. `refused` is for groups of which that cannot be said."""
+    groups = request.doors.groups
+    partition_for = groups.room.partition_for
+
+    def settled(errors: Mapping[int, ErrorCode]) -> None:
+        if errors:
+            answers: list[Any] = response.groups
+            for at, group in enumerate(answers):
+                if (code := errors.get(partition_for(group.group_id))) is not None:
+                    answers[at] = refused(group.group_id, code)
+        request.reply(response)
+
+    groups.when_settled({partition_for(group.group_id) for group in response.groups}, request.guard(settled))
 
 
 def require_consumer_protocol(request: Request) -> None:

@@ -46,7 +46,11 @@ def handle(body: messages.IncrementalAlterConfigsRequest, request: Request) -> N
         )
         return
     request.doors.cluster.decide_in_parts(
-        in_parts(wanted, lambda change: (change.resource_type, change.resource_name)),
+        in_parts(
+            wanted,
+            lambda change: (change.resource_type, change.resource_name),
+            lambda change: sum(len(op.name) + len(op.value or "") for op in change.ops),
+        ),
         lambda controller, some: controller.incremental_alter_configs(some, validate_only=body.validate_only),
         lambda results: answer([*results, *done]),
     )

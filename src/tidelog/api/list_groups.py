@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.deciding.turn import Refusal
 from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.group.groups import Groups
 
 
-def handle(body: messages.ListGroupsRequest, request: Request) -> messages.ListGroupsResponse:
-    return listed(body, request.doors.groups.room)
+def handle(body: messages.ListGroupsRequest, request: Request) -> None:
+    """As they are now, once that is committed; see `grouping.reply_when_settled`."""
+    groups = request.doors.groups
+    response = listed(body, groups.room)
+
+    def settled(errors: Mapping[int, ErrorCode]) -> None:
+        if late := [code for code in errors.values() if code is not ErrorCode.NOT_COORDINATOR]:
+            request.reply(messages.ListGroupsResponse(error_code=late[0]))
+            return
+        # Those of partitions that moved meanwhile are listed elsewhere.
+        response.groups = [
+            group for group in response.groups if groups.room.partition_for(group.group_id) not in errors
+        ]
+        request.reply(response)
+
+    groups.when_settled({shard.partition for shard in groups.room.loaded()}, request.guard(settled))
 
 
 def listed(body: messages.ListGroupsRequest, groups: Groups) -> messages.ListGroupsResponse:

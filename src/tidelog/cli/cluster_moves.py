@@ -6,6 +6,7 @@ Each shows its plan first, and asks before it moves anything; --dry-run only sho
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,33 +67,37 @@ def balance(client: Client, throttle: int | None, dry_run: bool, yes: bool, outp
 
     PlannedMoves as little as possible: replicas go only from brokers that have too many to brokers that have too few.
     """
-    from tidelog.cli.replica_moves import assignment_of
+    from tidelog.cli.replica_moves import assignment_of, open_brokers
     from tidelog.client.replica_plans import balanced
 
-    described = client.describe()
-    before = assignment_of(described)
-    plan = balanced(before, {node.id: node.rack for node in described.nodes.values()})
+    before = assignment_of(client.describe())
+    plan = balanced(before, open_brokers(client))
     _begin(client, before, plan, throttle, dry_run, yes, output)
 
 
 @click.command(
-    epilog=examples("tidelog cluster decommission 3 --dry-run", "tidelog cluster decommission 3 --throttle 50MB --yes")
+    epilog=examples(
+        "tidelog cluster decommission 3 --dry-run",
+        "tidelog cluster decommission 3 --throttle 50MB --yes",
+        "tidelog cluster decommission 3 --undo",
+    )
 )
 @click.argument("brokers", type=int, nargs=-1, required=True, metavar="BROKER...")
+@click.option("--undo", is_flag=True, help="Let brokers get new partitions again. Nothing is moved back.")
 @throttle_option
 @dry_run_option
 @yes_option
 @output_option("table", "json")
 @connected
 def decommission(
-    client: Client, brokers: tuple[int, ...], throttle: int | None, dry_run: bool, yes: bool, output: str
+    client: Client, brokers: tuple[int, ...], undo: bool, throttle: int | None, dry_run: bool, yes: bool, output: str
 ) -> None:
     """Move everything off brokers, so that they can be switched off.
 
-    It works for brokers that are down, too, as long as other replicas are in sync. New topics may still be placed on a
-    broker that runs: stop it when this is done.
+    It works for brokers that are down, too, as long as other replicas are in sync. From the start, new partitions are
+    kept off these brokers (their cordoned.log.dirs is *), until you use --undo.
     """
-    from tidelog.cli.replica_moves import assignment_of
+    from tidelog.cli.replica_moves import assignment_of, cordon, uncordon
     from tidelog.client.errors import NotFound
     from tidelog.client.replica_plans import without
 
@@ -102,8 +107,15 @@ def decommission(
     for broker in brokers:
         if broker not in known:
             raise NotFound(f"there is no broker {broker}", hint="`tidelog cluster describe` shows all of them")
+    if undo:
+        if not dry_run:
+            uncordon(client, brokers)
+        tell(f"broker {', '.join(map(str, brokers))}: new partitions are {'to be ' * dry_run}placed there again")
+        return
     plan = without(before, {node.id: node.rack for node in described.nodes.values()}, brokers)
-    _begin(client, before, plan, throttle, dry_run, yes, output)
+    if not plan and not dry_run:
+        cordon(client, brokers)
+    _begin(client, before, plan, throttle, dry_run, yes, output, prepare=lambda: cordon(client, brokers))
 
 
 @click.command(
@@ -170,6 +182,7 @@ def _planned(
     replicas: str | None,
     replication_factor: int | None,
 ) -> Assignment:
+    from tidelog.cli.replica_moves import open_brokers
     from tidelog.client.replica_plans import with_factor
 
     if not topics:
@@ -179,8 +192,7 @@ def _planned(
     chosen = [at for at in before if at.topic in topics and (partitions is None or at.partition in partitions)]
     if replicas is None:
         assert replication_factor is not None
-        racks = {node.id: node.rack for node in client.describe([]).nodes.values()}
-        return with_factor(before, racks, chosen, replication_factor)
+        return with_factor(before, open_brokers(client), chosen, replication_factor)
     try:
         brokers = tuple(int(text) for text in replicas.split(","))
     except ValueError:
@@ -199,9 +211,16 @@ def _read_plan(file: Any) -> Assignment:
 
 
 def _begin(
-    client: Client, before: Assignment, plan: Assignment, throttle: int | None, dry_run: bool, yes: bool, output: str
+    client: Client,
+    before: Assignment,
+    plan: Assignment,
+    throttle: int | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    prepare: Callable[[], None] = lambda: None,
 ) -> None:
-    """Shows the plan, and carries it out where that is wanted."""
+    """Shows the plan, and carries it out where that is wanted, after `prepare`."""
     from tidelog.cli.error_messages import FAILED
     from tidelog.cli.replica_moves import PlannedMoves, as_rows, outcome_of, show_plan, summary
     from tidelog.client.replica_plans import to_json
@@ -222,6 +241,7 @@ def _begin(
             show_json({**outcome_of(rows, None), **to_json(plan)})
         return
     confirm(f"Move {plural(len(plan), 'partition')}?", yes)
+    prepare()
     moves = PlannedMoves(client, before, plan, throttle)
     moves.carry_out()
     if output == "json":

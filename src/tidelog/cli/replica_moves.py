@@ -16,6 +16,7 @@ import click
 
 from tidelog.cli.options import speaks_json
 from tidelog.cli.output import Column, Row, plural, show_table, tell, warn
+from tidelog.client.errors import Refused
 from tidelog.client.replica_plans import Assignment, Replicas, moved_replicas
 from tidelog.wire.partitions import TopicPartition
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
+#: a broker's log directories that get nothing new, or `*`
+CORDON: Final = "cordoned.log.dirs"
 POLL_S: Final = 0.3
 
 
@@ -161,6 +164,33 @@ def unthrottle(client: Client, partitions: Iterable[TopicPartition], brokers: It
     alive = client.describe([]).nodes
     for broker in sorted(set(brokers) & alive.keys()):
         client.admin.alter_configs("broker", str(broker), delete=RATES)
+
+
+# --- brokers that are to get nothing new ----------------------------------------------------------------
+
+
+def cordon(client: Client, brokers: Iterable[int]) -> None:
+    """Keeps new partitions off brokers, until `uncordon`. Those that are down get none anyway."""
+    for broker in sorted(set(brokers) & client.describe([]).nodes.keys()):
+        try:
+            client.admin.alter_configs("broker", str(broker), set={CORDON: "*"})
+        except Refused as error:  # an Apache Kafka of before 4.3 has no such setting
+            warn(f"new partitions may still be placed on broker {broker}: {error}")
+
+
+def uncordon(client: Client, brokers: Iterable[int]) -> None:
+    for broker in sorted(brokers):
+        client.admin.alter_configs("broker", str(broker), delete=(CORDON,))
+
+
+def open_brokers(client: Client) -> dict[int, str | None]:
+    """The brokers that take new replicas, with their racks."""
+    found = {}
+    for broker, node in client.describe([]).nodes.items():
+        entries = client.admin.describe_configs("broker", str(broker), [CORDON])
+        if not any(entry.value == "*" for entry in entries):
+            found[broker] = node.rack
+    return found
 
 
 def outcome_of(rows: list[Row], moves: PlannedMoves | None) -> dict[str, Any]:

@@ -29,11 +29,11 @@ from tidelog.control.events import (
     PartitionChanged,
     PartitionsAdded,
     TopicCreated,
+    TopicDeleted,
 )
 from tidelog.control.image import Image, NodeChange, changes_of_commit, changes_of_tree
 from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, ElectionType, IsrChange, IsrResult, Leadership
 from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
-from tidelog.control.outside import decode_election, decode_reassignment
 from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
 from tidelog.control.reassignment import Reassignment, ReassignmentResult, WantedReassignment
@@ -58,9 +58,15 @@ T = TypeVar("T")
 
 
 class Registration(NamedTuple):
+    """`directories` are the ids of the log directories that the broker has locked."""
+
     endpoints: Sequence[nodes.Endpoint]
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    directories: Sequence[bytes] = ()
+
+    def encode(self, now_ms: int) -> bytes:
+        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.directories)
 
 
 class ProducerIdBlock(NamedTuple):
@@ -107,6 +113,8 @@ class Controller:
         self._shutting_down: set[int] = set()
         #: partitions that `work` has to look at
         self._unsettled: set[tuple[str, int]] = set()
+        #: topics at whose nodes the store refuses what follows from the image: no other work waits for them
+        self._aside: set[str] = set()
         #: topics that somebody made without giving them an id
         self._without_id: set[str] = set()
         self._draw_id = new_id
@@ -171,6 +179,8 @@ class Controller:
     def _note(self, events: Iterable[Event]) -> None:
         """Remembers which partitions the events concern."""
         for event in events:
+            if isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded, PartitionChanged)):
+                self._aside.discard(event.topic.name)
             if isinstance(event, PartitionChanged):
                 self._mark((event.after,))
             elif isinstance(event, PartitionsAdded):
@@ -205,12 +215,15 @@ class Controller:
 
     # Starting
 
-    def start(self, registration: Registration, now_ms: int, is_registered: bool = False) -> Plan[ApiError]:
+    def start(
+        self, registration: Registration, now_ms: int, is_registered: bool = False, leftovers: Sequence[Delete] = ()
+    ) -> Plan[ApiError]:
         """Everything that is missing, in one transaction: the persistent nodes, the cluster id, the registration
         (unless the one that is there is this session's), and the election if no one is elected. Where others were
-        faster it is refused; look and ask again."""
+        faster it is refused; look and ask again. `leftovers` take away what this broker's former process left behind
+        (see `succession`)."""
         image = self.image
-        if self.broker_id in image.brokers and not is_registered:
+        if self.broker_id in image.brokers and not is_registered and not leftovers:
             error = ApiError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                 f"Another broker is registered with broker id {self.broker_id}, or its session has not expired yet.",
@@ -219,19 +232,22 @@ class Controller:
         ops: list[Op] = [Create(path) for path in nodes.PERSISTENT_PATHS if path not in image.persistent_paths]
         if image.cluster_id is None:
             ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(nodes.to_base64(self._new_id()))))
+        ops += leftovers
         if not is_registered:
-            data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
-            ops.append(Create(nodes.broker_path(self.broker_id), data, ephemeral=True))
-        ops += self._election(now_ms)
+            ops.append(Create(nodes.broker_path(self.broker_id), registration.encode(now_ms), ephemeral=True))
+        is_vacated = any(op.path == nodes.CONTROLLER for op in leftovers)
+        ops += self._election(now_ms, is_vacated or image.controller_id == NO_CONTROLLER)
         return Plan(ops, NO_ERROR, lambda failure: failure)
 
     def run_for_controller(self, now_ms: int) -> Plan[ApiError]:
         """After the elected one has gone; without operations where there is one."""
-        return Plan(self._election(now_ms), NO_ERROR, lambda failure: failure)
+        return Plan(
+            self._election(now_ms, self.image.controller_id == NO_CONTROLLER), NO_ERROR, lambda failure: failure
+        )
 
-    def _election(self, now_ms: int) -> list[Op]:
+    def _election(self, now_ms: int, is_free: bool) -> list[Op]:
         image = self.image
-        if image.controller_id != NO_CONTROLLER:
+        if not is_free:
             return []
         ops: list[Op] = [Create(nodes.CONTROLLER, nodes.encode_controller(self.broker_id, now_ms), ephemeral=True)]
         version = image.controller_epoch_version
@@ -251,7 +267,7 @@ class Controller:
 
     def update_registration(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
         """The broker's endpoints or rack changed while it runs; its epoch stays."""
-        data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
+        data = registration.encode(now_ms)
         return Plan([SetData(nodes.broker_path(self.broker_id), data)], NO_ERROR, lambda failure: failure)
 
     @property
@@ -280,10 +296,24 @@ class Controller:
         ops = draft.finish()
         return Plan(ops, None, lambda failure: None) if ops else None
 
+    def set_aside(self, path: str) -> bool:
+        """The store keeps refusing what follows for the topic of this node; whether it is one that is known. It is
+        tried again when something about the topic changes, and from time to time."""
+        topic = nodes.topic_of(path)
+        if topic is None or topic in self._aside or topic not in {*self.image.topics, *self.image.deleting}:
+            return False
+        self._aside.add(topic)
+        return True
+
+    def _take_up_again(self) -> None:
+        aside, self._aside = self._aside, set()
+        for name in aside & self.image.topics.keys():
+            self._mark(self.image.topics[name].partitions)
+
     def _work_on_deletions(self, draft: Draft) -> None:
         limit = self.settings.max_ops
-        for name in sorted(self.image.deleting):
-            if limit is not None and draft.size >= limit:
+        for name in sorted(self.image.deleting - self._aside):
+            if draft.size >= limit:
                 return
             if self.settings.delete_topic_enable:
                 self._topics.continue_deletion(name, draft)
@@ -291,7 +321,7 @@ class Controller:
                 draft.put(Delete(nodes.delete_topic_path(name)))
 
     def _work_on_ids(self, draft: Draft) -> None:
-        for name in sorted(self._without_id):
+        for name in sorted(self._without_id - self._aside):
             topic = self.image.topics.get(name)
             if topic is None or any(topic.topic_id) or name in self.image.deleting:
                 self._without_id.discard(name)
@@ -300,18 +330,25 @@ class Controller:
                 draft.put(SetData(nodes.topic_path(name), data, topic.version))
 
     def _work_on_partitions(self, draft: Draft) -> None:
-        limit = self.settings.max_ops
+        max_ops, max_bytes = self.settings.max_ops, self.settings.max_bytes
         for key in sorted(self._unsettled):
-            if limit is not None and draft.size >= limit:
-                return
             partition = self.image.partition(*key)
             after = None
-            if partition is not None and partition.topic not in self.image.deleting:
+            if partition is not None and not self._is_left_alone(partition):
                 after = self._leadership.settle(partition)
             if after is None:
                 self._unsettled.discard(key)
-            else:
+            elif draft.has_room_for(after, max_ops, max_bytes):
                 draft.change(after)
+            else:
+                return
+
+    def _is_left_alone(self, partition: Partition) -> bool:
+        """Its topic is being deleted, or set aside, or somebody wrote a state for it that cannot be read."""
+        topic, has_state = partition.topic, partition.partition_epoch != NO_STATE
+        if topic in self.image.deleting or topic in self._aside:
+            return True
+        return not has_state and nodes.state_path(topic, partition.partition_index) in self.image.malformed
 
     # Deciding
 
@@ -329,7 +366,11 @@ class Controller:
         if self._topics.asks_too_much(requests):
             return [requests]
         # What is only validated is not there when the next part is looked at, so names that collide stay together.
-        return in_parts(requests, lambda request: collision_key(request.name) if validate_only else request.name)
+        return in_parts(
+            requests,
+            lambda request: collision_key(request.name) if validate_only else request.name,
+            self._topics.bytes_asked,
+        )
 
     def delete_topics(self, refs: Sequence[TopicRef]) -> Plan[list[TopicDeletion]]:
         draft = Draft(self.image)
@@ -390,6 +431,7 @@ class Controller:
 
     def balance_leaders(self) -> Plan[None]:
         """Asked for from time to time, every `leader.imbalance.check.interval.seconds`."""
+        self._take_up_again()
         draft = Draft(self.image)
         self._leadership.balance(draft)
         return Plan(draft.finish(), None, lambda error: None)
@@ -454,13 +496,13 @@ class Controller:
             ],
         )
 
-    def follow_reassignment(self, data: bytes, taking_away: Op) -> Plan[None]:
+    def follow_reassignment(self, moves: Sequence[WantedReassignment], taking_away: Op) -> Plan[None]:
         """Moves that somebody wrote into the store; what is wrong with them nobody is told."""
-        plan = self.alter_partition_reassignments(decode_reassignment(data))
+        plan = self.alter_partition_reassignments(moves)
         return self._followed(plan.ops, taking_away)
 
-    def follow_election(self, data: bytes, taking_away: Op) -> Plan[None]:
-        plan = self.elect_leaders(ElectionType.PREFERRED, decode_election(data))
+    def follow_election(self, partitions: Sequence[tuple[str, int]], taking_away: Op) -> Plan[None]:
+        plan = self.elect_leaders(ElectionType.PREFERRED, partitions)
         return self._followed(plan.ops, taking_away)
 
     def _followed(self, ops: list[Op], taking_away: Op) -> Plan[None]:

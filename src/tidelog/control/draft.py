@@ -6,12 +6,18 @@ replicas of all its partitions: it is written once, however many of them change.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import Final
 
 from tidelog.control import nodes
 from tidelog.control.image import Image
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, Topic
+from tidelog.control.plan import AROUND_OP_BYTES, bytes_of
 from tidelog.metadata.store import Check, Create, Delete, Op, SetData
+
+#: about what a broker's id takes in a topic's node
+REPLICA_BYTES: Final = 6
 
 
 class Draft:
@@ -19,11 +25,28 @@ class Draft:
         self._image = image
         self._ops: list[Op] = []
         self._partitions: dict[str, dict[int, Partition]] = {}
+        #: topics whose own nodes are to be written
+        self._reassigned: set[str] = set()
+        #: about what all of it takes in a transaction
+        self.bytes = 0
 
     @property
     def size(self) -> int:
         """How many operations there are so far, roughly."""
         return len(self._ops) + sum(map(len, self._partitions.values()))
+
+    def has_room_for(self, partition: Partition, max_ops: int, max_bytes: int) -> bool:
+        """Whether this partition can be changed in the same transaction; there is always room for the first."""
+        size = self.size
+        return not size or (size < max_ops and self.bytes + self._bytes_of(partition) <= max_bytes)
+
+    def _bytes_of(self, partition: Partition) -> int:
+        size = state_bytes(partition)
+        topic = self._image.topics[partition.topic]
+        before = topic.partitions[partition.partition_index]
+        if partition.topic not in self._reassigned and _assignment(partition) != _assignment(before):
+            size += topic_bytes(partition.topic, topic.partitions)
+        return size
 
     def finish(self) -> list[Op]:
         """Nothing to do gives no operations at all."""
@@ -36,6 +59,7 @@ class Draft:
 
     def put(self, op: Op) -> None:
         self._ops.append(op)
+        self.bytes += bytes_of(op)
 
     def put_config(self, resource: ConfigResource, values: dict[str, str]) -> None:
         before = self._image.configs.get(resource)
@@ -49,6 +73,10 @@ class Draft:
 
     def change(self, partition: Partition) -> None:
         """The partition is to be like this; its replicas and state are written as far as they differ."""
+        self.bytes += self._bytes_of(partition)
+        before = self._image.topics[partition.topic].partitions[partition.partition_index]
+        if _assignment(partition) != _assignment(before):
+            self._reassigned.add(partition.topic)
         self._partitions.setdefault(partition.topic, {})[partition.partition_index] = partition
 
     def changed(self, partition: Partition) -> Partition:
@@ -91,10 +119,10 @@ class Draft:
 
     # Deletion
 
-    def delete_topic(self, topic: Topic, limit: int | None = None) -> bool:
+    def delete_topic(self, topic: Topic, limit: int = sys.maxsize) -> bool:
         """Removes the topic's nodes, children first; False if `limit` operations did not suffice for all of them."""
         for partition in topic.partitions:
-            if limit is not None and self.size >= limit:
+            if self.size >= limit:
                 return False
             has_state = partition.partition_epoch != NO_STATE
             if has_state:
@@ -116,6 +144,17 @@ def encode_topic(topic_id: bytes, partitions: Sequence[Partition]) -> bytes:
             {p.partition_index: p.removing for p in partitions if p.removing},
         )
     )
+
+
+def state_bytes(partition: Partition) -> int:
+    """About what the nodes of one partition take in a transaction."""
+    return 2 * (AROUND_OP_BYTES + len(nodes.state_path(partition.topic, 0)) + 5) + 100 + 6 * len(partition.isr)
+
+
+def topic_bytes(name: str, partitions: Sequence[Partition]) -> int:
+    """About what a topic's own node takes: the replicas of each partition, by its number."""
+    replicas = sum(len(p.replicas) + len(p.adding) + len(p.removing) for p in partitions)
+    return AROUND_OP_BYTES + len(nodes.topic_path(name)) + 150 + 12 * len(partitions) + REPLICA_BYTES * replicas
 
 
 def _assignment(partition: Partition) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

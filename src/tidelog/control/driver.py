@@ -23,15 +23,21 @@ from tidelog.control.controller import Controller, Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.events import Event
 from tidelog.control.image import NodeChange, changes_of_commit
+from tidelog.control.layout_reading import read_everything
+from tidelog.control.malformed_nodes import MALFORMED, MalformedNodes, reason_of
 from tidelog.control.outside import (
     CONFIG_CHANGES,
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
     change_of,
+    decode_election,
+    decode_reassignment,
+    read_again,
     read_configs,
     read_topics,
 )
 from tidelog.control.plan import Plan
+from tidelog.control.succession import left_behind
 from tidelog.metadata.store import (
     Check,
     Committed,
@@ -86,6 +92,9 @@ class Driver:
         self._on_failure = on_failure
         #: whether others may write to the store: the controller then watches more of it
         self.is_shared = False
+        #: told what a person should know of the store
+        self.notice: Callable[[str], None] = lambda text: None
+        self._malformed = MalformedNodes(store, lambda text: self.notice(text), self._read_again)
         #: told of what goes into the image, before it is carried out; None: anything may have changed
         self.on_image: Callable[[Sequence[NodeChange] | None], None] | None = None
         #: things to do, each of which calls `_next` when it is through
@@ -101,24 +110,39 @@ class Driver:
         self.has_picture = False
         self.is_pictured = False
         self._on_picture: list[Then] = []
+        #: told, with the reason, when another process has taken this broker's place
+        self.on_rival: Callable[[str], None] = lambda reason: None
+        #: what the last look found
+        self._looked: dict[str, Node | None] = {}
         #: the epoch of the registration that this session made, -1 while there is none; and with what it registers
         self._registered_epoch = NO_EPOCH
         self._registration: Registration | None = None
 
     # Calls
 
-    def start(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
-        """Registers the broker and runs for election; `done` when that, and all that follows from it, has happened."""
+    def start(
+        self, registration: Registration, done: Callable[[ApiError], None], replaces_former: bool = False
+    ) -> None:
+        """Registers the broker and runs for election; `done` when that, and all that follows from it, has happened.
+        A process that starts `replaces_former`: the registration that its former process left behind."""
 
         # Before looking: whatever changes after the look is heard of.
         self._watch(nodes.CONTROLLER, self._controller_moved)
         if self.is_shared:
             self._watch(nodes.broker_path(self._controller.broker_id), self._registration_moved)
-        self._register(registration, done)
+        self._register(registration, done, replaces_former)
 
-    def _register(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
+    def _register(
+        self, registration: Registration, done: Callable[[ApiError], None], replaces_former: bool = False
+    ) -> None:
         def plan() -> Plan[ApiError]:
-            return self._controller.start(registration, self._now_ms(), self.broker_epoch != NO_EPOCH)
+            is_registered = self.broker_epoch != NO_EPOCH
+            leftovers: Sequence[Delete] = ()
+            if replaces_former and not is_registered:
+                broker_id, looked = self._controller.broker_id, self._looked
+                own, elected = looked.get(nodes.broker_path(broker_id)), looked.get(nodes.CONTROLLER)
+                leftovers = left_behind(registration, broker_id, own, elected)
+            return self._controller.start(registration, self._now_ms(), is_registered, leftovers)
 
         def answered(error: ApiError) -> None:
             if not error.is_failure:
@@ -210,6 +234,18 @@ class Driver:
         if not self._failed:
             self._enqueue(lambda: self._store.exists(nodes.CONTROLLER, found))
 
+    def bury_broker(self, broker_id: int, broker_epoch: int) -> None:
+        """The process that registered so is dead, or has been replaced: it goes before its session expires."""
+
+        def found(result: ExistsResult) -> None:
+            # What is there now may be the registration of its successor, which the image does not know of yet.
+            if isinstance(result, Node) and result.czxid == broker_epoch:
+                self._run(lambda: self._controller.bury(broker_id, broker_epoch), lambda error: None, self._load)
+            else:
+                self._next()
+
+        self._if_ruling(lambda: self._store.exists(nodes.broker_path(broker_id), found))
+
     def look_again(self) -> None:
         """Somebody knows of a later controller."""
         if not self._failed:
@@ -219,6 +255,7 @@ class Driver:
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
+        self._malformed.close()
 
     # The queue
 
@@ -261,7 +298,8 @@ class Driver:
         def refuse(code: ErrorCode, message: str | None = None) -> None:
             self._finish(done, plan.refuse(ApiError(code, message)))
 
-        parts = deque(plan.in_transactions(self._controller.settings.max_ops))
+        settings = self._controller.settings
+        parts = deque(plan.in_transactions(settings.max_ops, settings.max_bytes))
 
         def submit() -> None:
             self._store.submit(parts[0], submitted)
@@ -317,8 +355,16 @@ class Driver:
 
     def _observe(self, changes: list[NodeChange]) -> list[Event]:
         events = self._controller.observe(changes)
+        self._heed_malformed()
         self._changed(changes)
         return events
+
+    def _heed_malformed(self) -> None:
+        """Only the controller says what is wrong, and reads it again."""
+        self._malformed.heed(self._controller.image.malformed if self._controller.is_active else {})
+
+    def _read_again(self, path: str) -> None:
+        self._if_ruling(lambda: read_again(self._store, path, self._take_up))
 
     def _changed(self, changes: Sequence[NodeChange] | None) -> None:
         if self.on_image is not None:
@@ -331,8 +377,9 @@ class Driver:
         else:
             later(then)
 
-    def _work(self, then: Then) -> None:
-        """What follows from the image, plan after plan; then the rest. Who was just elected loads the image first."""
+    def _work(self, then: Then, refusals: int = 0) -> None:
+        """What follows from the image, plan after plan; then the rest. Who was just elected loads the image first.
+        `refusals` counts those in a row."""
         epoch = self._controller.image.controller_epoch
         if self._controller.is_active and self._loaded_epoch != epoch:
             self._loaded_epoch = epoch
@@ -356,8 +403,16 @@ class Driver:
             elif isinstance(result, NoRoom | TransactionTooLarge | RefusedByEnsemble):
                 # It follows from the image as well when the next plan is through.
                 then()
+            elif isinstance(result, ConnectionLoss) or refusals < MAX_ATTEMPTS:
+                self._load(lambda: self._work(then, refusals + 1))
+            elif self._controller.set_aside(result.path):
+                self.notice(
+                    f"the metadata store refuses what is to be done at {result.path} ({type(result).__name__}): that "
+                    "topic is left as it is. Remove what somebody has written there"
+                )
+                self._work(then)
             else:
-                self._load(lambda: self._work(then))
+                then()
 
         self._store.submit(plan.ops, submitted)
 
@@ -388,6 +443,7 @@ class Driver:
                 self.has_picture = True
                 if self._controller.is_active:
                     self._ruled_epoch = self._controller.image.controller_epoch
+                self._heed_malformed()
                 self._changed(None)
                 self._carry_out(events, carried_out)
 
@@ -395,7 +451,7 @@ class Driver:
             self._pictured()
             then()
 
-        self._store.tree("/", read)
+        read_everything(self._store, read)
 
     def _look(self, then: Then) -> None:
         """Only what an election is decided by."""
@@ -412,6 +468,7 @@ class Driver:
             if len(found) < len(paths):
                 then()
                 return
+            self._looked = found
             events = self._observe([change_of(path, node) for path, node in found.items()])
             own = found[nodes.broker_path(self._controller.broker_id)]
             self._registered_epoch = own.czxid if own is not None and self._is_mine(own) else NO_EPOCH
@@ -447,7 +504,13 @@ class Driver:
         """The controller took this broker for dead, or somebody removed its node: it registers again."""
         if self._failed or self._registration is None or event.kind is EventKind.SESSION_EXPIRED:
             return
-        self._register(self._registration, lambda error: None)
+
+        def registered(error: ApiError) -> None:
+            if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._registration is not None:
+                self._registration = None
+                self.on_rival(f"another process has registered as broker {self._controller.broker_id}")
+
+        self._register(self._registration, registered)
 
     def _watch_others(self) -> None:
         """What others write, by hand or with tools that know ZooKeeper; see `outside`."""
@@ -483,20 +546,28 @@ class Driver:
         self._carry_out(events, lambda: self._work(self._next))
 
     def _read_reassignment(self) -> None:
-        self._follow(REASSIGN_PARTITIONS, self._controller.follow_reassignment)
+        self._follow(REASSIGN_PARTITIONS, decode_reassignment, self._controller.follow_reassignment)
 
     def _read_election(self) -> None:
-        self._follow(PREFERRED_ELECTION, self._controller.follow_election)
+        self._follow(PREFERRED_ELECTION, decode_election, self._controller.follow_election)
 
-    def _follow(self, path: str, decide: Callable[[bytes, Op], Plan[None]]) -> None:
+    def _follow(
+        self, path: str, decode: Callable[[bytes], list[P]], decide: Callable[[Sequence[P], Op], Plan[None]]
+    ) -> None:
         """Does what a node asks for, and takes it away in the same transaction."""
 
         def read(node: ExistsResult) -> None:
             if node is None or isinstance(node, StoreRefusal):
                 self._next()
-            else:
-                data, taking_away = node.data, Delete(path, node.version)
-                self._run(lambda: decide(data, taking_away), lambda reply: None, self._load)
+                return
+            wanted: list[P] = []
+            try:
+                wanted = decode(node.data)
+            except MALFORMED as error:
+                why = reason_of(error)
+                self.notice(f"{path} in the metadata store cannot be read ({why}): it is taken away. Write it again")
+            taking_away = Delete(path, node.version)
+            self._run(lambda: decide(wanted, taking_away), lambda reply: None, self._load)
 
         self._store.exists(path, read)
 

@@ -28,6 +28,7 @@ from tidelog.control.events import (
     TopicDeleted,
     TopicMarked,
 )
+from tidelog.control.malformed_nodes import MALFORMED, MalformedNode, reason_of
 from tidelog.control.model import (
     NO_CONTROLLER,
     NO_LEADER,
@@ -40,7 +41,7 @@ from tidelog.control.model import (
     ResourceType,
     Topic,
 )
-from tidelog.control.topic_names import collision_key
+from tidelog.control.topic_names import collision_key, why_invalid
 from tidelog.metadata.store import NO_VERSION, Committed, Create, Delete, Node, Op, SetData
 
 
@@ -89,6 +90,8 @@ class Image:
     #: the last producer id given out, and the version of its node
     last_producer_id: int = -1
     producer_id_version: int = NO_STATE
+    #: nodes that cannot be read, by their paths
+    malformed: dict[str, MalformedNode] = field(default_factory=dict)
     #: which of PERSISTENT_PATHS exist
     persistent_paths: set[str] = field(default_factory=set)
     #: leaders that were seen to be elected, and those of them that were not in sync: what happened, not what is
@@ -113,6 +116,7 @@ class Image:
     def paths(self) -> Iterator[str]:
         """The nodes that the image rests on: what is not there any more when the store is read again has gone."""
         yield from self.persistent_paths
+        yield from self.malformed
         if self.controller_id != NO_CONTROLLER:
             yield nodes.CONTROLLER
         yield from map(nodes.broker_path, self.brokers)
@@ -165,22 +169,40 @@ class _Application:
         self._controller_before = (image.controller_id, image.controller_epoch)
 
     def run(self, changes: Iterable[NodeChange]) -> list[Event]:
+        malformed = self._image.malformed
         for change in changes:
-            parts = change.path.split("/")
-            if parts[1] == "brokers":
-                if parts[2:3] == ["topics"] and len(parts) > 3:
-                    self._topic(parts, change)
-                elif parts[2:3] == ["ids"] and len(parts) == 4:
-                    self._broker(int(parts[3]), change)
-            elif parts[1] == "config" and len(parts) > 3:
-                self._config(parts[2], "/".join(parts[3:]), change)
+            try:
+                self._take(change)
+            except MALFORMED as error:
+                malformed[change.path] = MalformedNode(change, reason_of(error))
             else:
-                self._single(change)
-            if change.path in _PERSISTENT:
-                (self._image.persistent_paths.discard if change.data is None else self._image.persistent_paths.add)(
-                    change.path
-                )
+                if malformed:
+                    self._well_formed(change)
         return self._told()
+
+    def _take(self, change: NodeChange) -> None:
+        """Decodes before it changes anything: what is malformed leaves the image as it is."""
+        parts = change.path.split("/")
+        if parts[1] == "brokers":
+            if parts[2:3] == ["topics"] and len(parts) > 3:
+                self._topic(parts, change)
+            elif parts[2:3] == ["ids"] and len(parts) == 4:
+                self._broker(int(parts[3]), change)
+        elif parts[1] == "config" and len(parts) > 3:
+            self._config(parts[2], "/".join(parts[3:]), change)
+        else:
+            self._single(change)
+        if change.path in _PERSISTENT:
+            (self._image.persistent_paths.discard if change.data is None else self._image.persistent_paths.add)(
+                change.path
+            )
+
+    def _well_formed(self, change: NodeChange) -> None:
+        malformed = self._image.malformed
+        malformed.pop(change.path, None)
+        if change.data is None:  # and with it all that was below
+            for path in [path for path in malformed if path.startswith(f"{change.path}/")]:
+                del malformed[path]
 
     def _single(self, change: NodeChange) -> None:
         image, path, data = self._image, change.path, change.data
@@ -208,10 +230,14 @@ class _Application:
             if change.data is None:
                 self._topic_gone(name)
             else:
-                self._topic_node(name, nodes.decode_topic(change.data), change.version)
+                self._topic_node(name, self._decoded_topic(name, change), change.version)
             return
         topic = self._image.topics.get(name)
         if topic is None:
+            if change.data is not None and nodes.topic_path(name) in self._image.malformed:
+                raise ValueError("its topic cannot be read")
+            return
+        if parts[4] != "partitions":
             return
         if len(parts) == 5:
             topic.has_partitions_node = change.data is not None
@@ -219,6 +245,18 @@ class _Application:
             (topic.bare.discard if change.data is None else topic.bare.add)(int(parts[5]))
         elif parts[6] == "state":
             self._state(topic, int(parts[5]), change)
+
+    def _decoded_topic(self, name: str, change: NodeChange) -> nodes.TopicNode:
+        assert change.data is not None
+        known = self._image.topics.get(name)
+        if known is None and (invalid := why_invalid(name)) is not None:
+            raise ValueError(invalid)
+        try:
+            return nodes.decode_topic(change.data)
+        except MALFORMED:
+            if known is not None:
+                known.version = change.version  # what is known is written over it when the topic changes
+            raise
 
     def _topic_node(self, name: str, node: nodes.TopicNode, version: int) -> None:
         image = self._image
@@ -265,7 +303,7 @@ class _Application:
                 del image.collisions[key]
 
     def _state(self, topic: Topic, index: int, change: NodeChange) -> None:
-        if index >= len(topic.partitions):
+        if not 0 <= index < len(topic.partitions):
             return
         before = topic.partitions[index]
         if change.data is None:
@@ -274,7 +312,15 @@ class _Application:
             return
         self._before_partitions.setdefault((topic.name, index), before)
         topic.bare.discard(index)
-        leader, leader_epoch, isr, controller_epoch, recovering = nodes.decode_state(change.data)
+        try:
+            leader, leader_epoch, isr, controller_epoch, recovering = nodes.decode_state(change.data)
+            if not isr or not set(isr) <= set(before.replicas) or leader not in (NO_LEADER, *isr):
+                raise ValueError(f"leader {leader} and ISR {list(isr)} do not go with replicas {list(before.replicas)}")
+        except MALFORMED:
+            if before.partition_epoch != NO_STATE:
+                # What is known is written over it when the partition changes.
+                topic.partitions[index] = before._replace(partition_epoch=change.version)
+            raise
         topic.partitions[index] = Partition(
             topic.name,
             index,
@@ -308,7 +354,12 @@ class _Application:
 
     def _config(self, entity_type: str, entity: str, change: NodeChange) -> None:
         image = self._image
-        after = {} if change.data is None else nodes.decode_config(change.data)
+        after: dict[str, str] = {}
+        unreadable: Exception | None = None
+        try:
+            after = {} if change.data is None else nodes.read_config(change.data)
+        except MALFORMED as error:
+            unreadable = error  # it sets nothing; see `nodes.decode_config`
         kind = RESOURCE_TYPES.get(entity_type)
         if kind is not None:
             name = "" if entity == nodes.DEFAULT_ENTITY else nodes.desanitize(entity)
@@ -327,6 +378,8 @@ class _Application:
                 image.quotas[f"{entity_type}/{entity}"] = ConfigNode(after, change.version)
             if after != quota.values:
                 self._events.append(QuotaChanged(f"{entity_type}/{entity}", quota.values, after))
+        if unreadable is not None:
+            raise unreadable
 
     # Telling
 

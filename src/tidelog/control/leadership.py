@@ -219,11 +219,13 @@ class Leadership:
             raise Rejected(ErrorCode.NOT_CONTROLLER)
         if change.leader_epoch < partition.leader_epoch:
             raise Rejected(ErrorCode.FENCED_LEADER_EPOCH)
-        if broker_id != partition.leader:
+        members = [broker for broker, _ in change.new_isr]
+        leaves = broker_id not in members and {*members, broker_id} == set(partition.isr)
+        if broker_id != partition.leader and not leaves:
+            # A member of the ISR that lost its log says so itself; everything else is the leader's to say.
             raise Rejected(ErrorCode.INVALID_REQUEST)
         if change.partition_epoch < partition.partition_epoch:
             raise Rejected(ErrorCode.INVALID_UPDATE_VERSION)
-        members = [broker for broker, _ in change.new_isr]
         if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
             raise Rejected(ErrorCode.INVALID_REQUEST)
         if partition.leader not in members and not (members and set(members) <= set(partition.isr)):

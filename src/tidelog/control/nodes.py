@@ -60,6 +60,26 @@ PERSISTENT_PATHS: Final = (
     PRODUCER_ID_BLOCK,
 )
 
+#: What the image is made from; whatever else is in the store belongs to others. Some of it with all that is below.
+LOADED_TREES: Final = (
+    BROKER_IDS,
+    TOPICS,
+    DELETE_TOPICS,
+    TOPIC_CONFIGS,
+    "/config/brokers",
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    "/config/groups",
+    "/config/client-metrics",
+)
+LOADED_NODES: Final = (
+    CONTROLLER_EPOCH,
+    CONTROLLER,
+    CLUSTER_ID,
+    *(path for path in PERSISTENT_PATHS if path not in LOADED_TREES),
+)
+
 #: stands for all brokers, users or clients
 DEFAULT_ENTITY: Final = "<default>"
 
@@ -79,6 +99,14 @@ def broker_path(broker_id: int) -> str:
 
 def topic_path(topic: str) -> str:
     return f"{TOPICS}/{topic}"
+
+
+def topic_of(path: str) -> str | None:
+    """The topic whose node this is, or one that stands below it or for it."""
+    for root in (TOPICS, DELETE_TOPICS, TOPIC_CONFIGS):
+        if path.startswith(f"{root}/"):
+            return path[len(root) + 1 :].partition("/")[0]
+    return None
 
 
 def partitions_path(topic: str) -> str:
@@ -143,8 +171,13 @@ def encode_json(value: object) -> bytes:
 
 
 def encode_broker(
-    endpoints: Sequence[Endpoint], rack: str | None, timestamp_ms: int, features: Mapping[str, tuple[int, int]]
+    endpoints: Sequence[Endpoint],
+    rack: str | None,
+    timestamp_ms: int,
+    features: Mapping[str, tuple[int, int]],
+    directories: Sequence[bytes] = (),
 ) -> bytes:
+    """`directories` are the ids of the log directories: Apache Kafka has no such field, and reads past it."""
     plaintext = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
     registration: dict[str, Any] = {
         "version": 5,
@@ -158,6 +191,8 @@ def encode_broker(
     }
     if rack is not None:
         registration["rack"] = rack
+    if directories:
+        registration["log_directories"] = sorted(map(to_base64, directories))
     return encode_json(registration)
 
 
@@ -172,6 +207,10 @@ def decode_broker(data: bytes) -> tuple[tuple[Endpoint, ...], str | None]:
         host, _, port = address.rpartition(":")
         endpoints.append(Endpoint(listener, protocols.get(listener, listener), host.strip("[]"), int(port)))
     return tuple(endpoints), registration.get("rack")
+
+
+def decode_directories(data: bytes) -> frozenset[bytes]:
+    return frozenset(map(from_base64, json.loads(data).get("log_directories", ())))
 
 
 # Topics
@@ -202,12 +241,24 @@ def decode_topic(data: bytes) -> TopicNode:
     value = json.loads(data)
     partitions = value["partitions"]
     topic_id = value.get("topic_id")
+    replicas = [_brokers(partitions[str(p)]) for p in range(len(partitions))]
+    if not replicas or not all(replicas):
+        raise ValueError("it has no partitions, or a partition without replicas")
     return TopicNode(
         from_base64(topic_id) if topic_id else None,
-        [tuple(partitions[str(p)]) for p in range(len(partitions))],
-        {int(p): tuple(r) for p, r in value.get("adding_replicas", {}).items()},
-        {int(p): tuple(r) for p, r in value.get("removing_replicas", {}).items()},
+        replicas,
+        {int(p): _brokers(r) for p, r in value.get("adding_replicas", {}).items()},
+        {int(p): _brokers(r) for p, r in value.get("removing_replicas", {}).items()},
     )
+
+
+def _brokers(value: Any) -> tuple[int, ...]:
+    brokers = tuple(value)
+    if not isinstance(value, list) or any(type(broker) is not int for broker in brokers):
+        raise ValueError(f"{value!r} is not a list of broker ids")
+    if len(set(brokers)) < len(brokers):
+        raise ValueError(f"{value!r} names a broker twice")
+    return brokers
 
 
 class StateNode(NamedTuple):
@@ -229,13 +280,11 @@ def encode_state(state: StateNode) -> bytes:
 @lru_cache(maxsize=1024)  # most partitions of a broker have the same state as many others
 def decode_state(data: bytes) -> StateNode:
     value = json.loads(data)
-    return StateNode(
-        value["leader"],
-        value["leader_epoch"],
-        tuple(value["isr"]),
-        value["controller_epoch"],
-        value.get("leader_recovery_state", 0) != 0,
-    )
+    leader, leader_epoch, controller_epoch = value["leader"], value["leader_epoch"], value["controller_epoch"]
+    if any(type(number) is not int for number in (leader, leader_epoch, controller_epoch)):
+        raise ValueError("leader, leader_epoch and controller_epoch must be numbers")
+    recovering = value.get("leader_recovery_state", 0) != 0
+    return StateNode(leader, leader_epoch, _brokers(value["isr"]), controller_epoch, recovering)
 
 
 # The rest
@@ -248,9 +297,14 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 def decode_config(data: bytes) -> dict[str, str]:
     """What cannot be read, as somebody may have written it by hand, sets nothing; so it is in Apache Kafka."""
     try:
-        return {name: str(value) for name, value in json.loads(data).get("config", {}).items()}
+        return read_config(data)
     except (ValueError, AttributeError):
         return {}
+
+
+def read_config(data: bytes) -> dict[str, str]:
+    """As `decode_config`, but raises ValueError or AttributeError."""
+    return {name: str(value) for name, value in json.loads(data).get("config", {}).items()}
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

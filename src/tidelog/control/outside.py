@@ -5,27 +5,28 @@
     /admin/reassign_partitions          replicas are to move; taken away when the moves have begun
     /admin/preferred_replica_election   preferred leaders are to lead; taken away when they do
 
-Each function reads what is there and hands on what it means. What cannot be read is left alone, or taken away where it
-would stand in the way of the next one.
+Each function reads what is there and hands on what it means. What cannot be read is left alone (`malformed_nodes`), or
+taken away where it would stand in the way of the next one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from tidelog.control import nodes
 from tidelog.control.image import Image, NodeChange
+from tidelog.control.malformed_nodes import MALFORMED
 from tidelog.control.reassignment import WantedReassignment
-from tidelog.control.topic_names import why_invalid
 from tidelog.metadata.store import (
     ChildrenResult,
     Delete,
     ExistsResult,
     MetadataStore,
     Node,
+    NoNode,
     Op,
     StoreRefusal,
     TreeResult,
@@ -34,9 +35,6 @@ from tidelog.metadata.store import (
 CONFIG_CHANGES: Final = "/config/changes"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
-
-#: what a malformed node raises when it is decoded
-MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 #: changes for the image, and operations that take away what was read
 Done = Callable[[list[NodeChange], list[Op]], None]
@@ -59,7 +57,7 @@ def read_topics(store: MetadataStore, image: Image, done: Done) -> None:
         changes = [NodeChange(nodes.topic_path(name), None) for name in image.topics if name not in there]
         _read_trees(
             store,
-            [nodes.topic_path(name) for name in names if name not in image.topics and why_invalid(name) is None],
+            [nodes.topic_path(name) for name in names if name not in image.topics],
             lambda found: done(changes + found, []),
         )
 
@@ -73,7 +71,7 @@ def _read_trees(store: MetadataStore, paths: list[str], done: Callable[[list[Nod
     def read(result: TreeResult) -> None:
         nonlocal left
         left -= 1
-        if not isinstance(result, StoreRefusal) and _is_topic(result):
+        if not isinstance(result, StoreRefusal):
             found.extend(change_of(path, node) for path, node in result)
         if not left:
             done(found)
@@ -84,17 +82,16 @@ def _read_trees(store: MetadataStore, paths: list[str], done: Callable[[list[Nod
         store.tree(path, read)
 
 
-def _is_topic(tree: Iterable[tuple[str, Node]]) -> bool:
-    try:
-        for path, node in tree:
-            depth = path.count("/")
-            if depth == 3 and not all(nodes.decode_topic(node.data).replicas):
-                return False
-            if depth == 6:
-                nodes.decode_state(node.data)
-    except MALFORMED:
-        return False
-    return True
+def read_again(store: MetadataStore, path: str, done: Done) -> None:
+    """A node that could not be read, and what is below it."""
+
+    def read(result: TreeResult) -> None:
+        if isinstance(result, NoNode):
+            done([NodeChange(path, None)], [])
+        else:
+            done([] if isinstance(result, StoreRefusal) else [change_of(*found) for found in result], [])
+
+    store.tree(path, read)
 
 
 def read_configs(store: MetadataStore, done: Done) -> None:
@@ -150,17 +147,13 @@ def _entity(data: bytes) -> str | None:
 
 
 def decode_reassignment(data: bytes) -> list[WantedReassignment]:
-    try:
-        return [
-            WantedReassignment(str(each["topic"]), int(each["partition"]), [int(r) for r in each["replicas"]])
-            for each in json.loads(data)["partitions"]
-        ]
-    except MALFORMED:
-        return []
+    """Raises one of MALFORMED."""
+    return [
+        WantedReassignment(str(each["topic"]), int(each["partition"]), [int(r) for r in each["replicas"]])
+        for each in json.loads(data)["partitions"]
+    ]
 
 
 def decode_election(data: bytes) -> list[tuple[str, int]]:
-    try:
-        return [(str(each["topic"]), int(each["partition"])) for each in json.loads(data)["partitions"]]
-    except MALFORMED:
-        return []
+    """Raises one of MALFORMED."""
+    return [(str(each["topic"]), int(each["partition"])) for each in json.loads(data)["partitions"]]

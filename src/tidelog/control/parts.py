@@ -11,9 +11,24 @@ from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 PART_ITEMS: Final = 200
+#: of what is written for them: half of what ZooKeeper takes at once
+PART_BYTES: Final = 400_000
 
 
-def in_parts(items: Sequence[Item], identity: Callable[[Item], Hashable]) -> list[Sequence[Item]]:
-    if len(items) <= PART_ITEMS or len(set(map(identity, items))) < len(items):
+def in_parts(
+    items: Sequence[Item], identity: Callable[[Item], Hashable], bytes_of: Callable[[Item], int] = lambda item: 0
+) -> list[Sequence[Item]]:
+    """`bytes_of` tells about how much has to be written for an item."""
+    sizes = list(map(bytes_of, items))
+    is_small = len(items) <= PART_ITEMS and sum(sizes) <= PART_BYTES
+    if is_small or len(set(map(identity, items))) < len(items):
         return [items]
-    return [items[at : at + PART_ITEMS] for at in range(0, len(items), PART_ITEMS)]
+    parts: list[list[Item]] = [[]]
+    filled = 0
+    for item, size in zip(items, sizes, strict=True):
+        if len(parts[-1]) == PART_ITEMS or (parts[-1] and filled + size > PART_BYTES):
+            parts.append([])
+            filled = 0
+        parts[-1].append(item)
+        filled += size
+    return list(parts)

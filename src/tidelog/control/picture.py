@@ -42,6 +42,9 @@ def changes_of_image(image: Image) -> Iterator[NodeChange]:
         yield from _topic(topic)
     for name in sorted(image.deleting):
         yield NodeChange(nodes.delete_topic_path(name), b"", 0)
+    # Last: what the image knows of them otherwise comes first. The path of a topic is before those below it.
+    for path in sorted(image.malformed):
+        yield image.malformed[path].change
 
 
 def _config(path: str, config: ConfigNode) -> NodeChange:

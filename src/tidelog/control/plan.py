@@ -20,12 +20,14 @@ The contract that `driver.Driver` keeps, and that any other driver must:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from tidelog.control.errors import ApiError
-from tidelog.metadata.store import Check, Op, SetData
+from tidelog.metadata.store import Check, Create, Delete, Op, SetData
 
 R = TypeVar("R")
+#: what stands around the path and the data of an operation, an ACL among it
+AROUND_OP_BYTES: Final = 64
 
 
 class Plan(NamedTuple, Generic[R]):
@@ -35,13 +37,30 @@ class Plan(NamedTuple, Generic[R]):
     #: the answer where they are not: the same shape, with this error in each place
     refuse: Callable[[ApiError], R]
 
-    def in_transactions(self, max_ops: int | None) -> list[list[Op]]:
+    def in_transactions(self, max_ops: int, max_bytes: int) -> list[list[Op]]:
         """The operations as lists that a store takes. Only changes of nodes that exist are parted, such as the states
         of thousands of partitions that get other leaders: each stands for itself, and what is missing after a failure
-        is planned again. Whatever creates or deletes nodes has been kept short by whoever planned it."""
+        is planned again. So is what a node asked for that is deleted at the end. Whatever else creates or deletes nodes
+        has been kept short by whoever planned it."""
         ops = self.ops
-        if max_ops is None or len(ops) <= 2 * max_ops or not isinstance(ops[0], Check):
+        if len(ops) <= 2 * max_ops and sum(map(bytes_of, ops)) <= max_bytes:
             return [ops]
-        if not all(isinstance(op, SetData) for op in ops[1:]):
+        if not isinstance(ops[0], Check) or not all(isinstance(op, SetData) for op in ops[1:-1]):
             return [ops]
-        return [[ops[0], *ops[at : at + max_ops]] for at in range(1, len(ops), max_ops)]
+        if not isinstance(ops[-1], SetData | Delete):
+            return [ops]
+        parts: list[list[Op]] = []
+        size = 0
+        for op in ops[1:]:
+            size += bytes_of(op)
+            if not parts or len(parts[-1]) > max_ops or size > max_bytes:
+                parts.append([ops[0]])
+                size = bytes_of(op)
+            parts[-1].append(op)
+        return parts
+
+
+def bytes_of(op: Op) -> int:
+    """About what an operation takes in a transaction."""
+    data = op.data if isinstance(op, Create | SetData) else b""
+    return AROUND_OP_BYTES + len(op.path) + len(data)

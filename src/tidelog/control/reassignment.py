@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tidelog.control.draft import Draft
+from tidelog.control.draft import REPLICA_BYTES, Draft, topic_bytes
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.leadership import Leadership
@@ -39,6 +39,7 @@ class Reassignment:
         self, moves: Sequence[WantedReassignment], allow_replication_factor_change: bool, draft: Draft
     ) -> list[ReassignmentResult]:
         results = []
+        sizes: dict[str, int] = {}
         for move in moves:
             try:
                 partition = self._find(move)
@@ -47,11 +48,21 @@ class Reassignment:
                 else:
                     after = self._started(partition, tuple(move.replicas), allow_replication_factor_change)
                 if after is not None:
+                    self._check_size(partition, after, sizes)
                     draft.change(after)
                 results.append(ReassignmentResult(move.topic, move.partition))
             except Rejected as rejected:
                 results.append(ReassignmentResult(move.topic, move.partition, rejected.error))
         return results
+
+    def _check_size(self, before: Partition, after: Partition, sizes: dict[str, int]) -> None:
+        """A topic's node names what comes and what goes as well; `sizes` are those of the topics so far."""
+        topic = before.topic
+        size = sizes.get(topic) or topic_bytes(topic, self._image.topics[topic].partitions)
+        more, less = (sum(map(len, (p.replicas, p.adding, p.removing))) for p in (after, before))
+        size += REPLICA_BYTES * (more - less)
+        self._topics.check_node(topic, size)
+        sizes[topic] = size
 
     def list(self, partitions: Iterable[tuple[str, int]] | None) -> list[Partition]:
         """Those under way, of these partitions or (None) of all."""

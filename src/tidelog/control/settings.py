@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 
@@ -16,6 +17,7 @@ class ControllerSettings:
     #: A leader that registered again since it was elected gets a new leader epoch: what its log lost can be told from
     #: what is written in its place. A broker that is alone knows whether it stopped cleanly, and asks where needed.
     renews_returned_leaders: bool = False
-    #: A plan with more operations than this is split, and the rest becomes work. None: the store takes any number, as
-    #: the embedded one does; ZooKeeper takes a megabyte.
-    max_ops: int | None = None
+    #: A plan with more operations or bytes than this is split, and the rest becomes work. The embedded store takes any
+    #: number; ZooKeeper takes a megabyte.
+    max_ops: int = sys.maxsize
+    max_bytes: int = sys.maxsize

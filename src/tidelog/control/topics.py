@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigRules, check_config
-from tidelog.control.draft import Draft, encode_topic
+from tidelog.control.draft import Draft, encode_topic, state_bytes
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import ConfigResource, Partition, ResourceType, Topic
@@ -26,6 +26,7 @@ from tidelog.metadata.store import Create, Delete, SetData
 from tidelog.wire.errors import ErrorCode
 
 NO_ID: Final = bytes(16)
+CORDON_KEY: Final = "cordoned.log.dirs"
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
@@ -124,6 +125,15 @@ class Topics:
             return len(request.assignments)
         return self._settings.num_partitions if request.num_partitions == -1 else max(0, request.num_partitions)
 
+    def bytes_asked(self, request: NewTopic) -> int:
+        """About what a new topic takes in the store, apart from the states of its partitions."""
+        factor = request.replication_factor
+        if factor == -1:
+            by_hand = request.assignments
+            factor = len(by_hand[0][1]) if by_hand else self._settings.default_replication_factor
+        values = sum(len(name) + len(value or "") for name, value in request.configs.items())
+        return 400 + 2 * len(request.name) + values + self._partitions_asked(request) * (12 + 6 * max(0, factor))
+
     def _create_one(self, request: NewTopic, taken: dict[str, str], draft: Draft) -> TopicCreation:
         name = request.name
         self._check_name(name, taken)
@@ -134,14 +144,31 @@ class Topics:
             replicas = self._placed(request)
         partitions = self._first_states(name, replicas, 0, bool(request.assignments))
         topic_id = self._new_id()
+        data = encode_topic(topic_id, partitions)
+        self.check_node(name, len(data) + len(nodes.encode_config(configs)))
         draft.put_config(ConfigResource(ResourceType.TOPIC, name), configs)
-        draft.put(Create(nodes.topic_path(name), encode_topic(topic_id, partitions)))
-        if self._settings.max_ops is None or draft.size + 2 * len(partitions) <= self._settings.max_ops:
+        draft.put(Create(nodes.topic_path(name), data))
+        if self._fits(partitions, draft):
             draft.create_states(name, partitions, False, set())
         key = collision_key(name)
         if key is not None:
             taken[key] = name
         return TopicCreation(name, NO_ERROR, topic_id, len(partitions), len(replicas[0]))
+
+    def check_node(self, topic: str, size: int) -> None:
+        """What the store does not take is refused before anything is written."""
+        if size > self._settings.max_bytes:
+            raise Rejected(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The replicas of all partitions of {topic} would take {size} bytes in the metadata store, which takes "
+                f"{self._settings.max_bytes} for a topic. Use fewer partitions or replicas, or several topics.",
+            )
+
+    def _fits(self, partitions: Sequence[Partition], draft: Draft) -> bool:
+        """Whether the first states of these partitions can be written with the rest; else they are work."""
+        settings = self._settings
+        size = sum(map(state_bytes, partitions))
+        return draft.size + 2 * len(partitions) <= settings.max_ops and draft.bytes + size <= settings.max_bytes
 
     def _check_name(self, name: str, taken: Mapping[str, str]) -> None:
         if name == CLUSTER_METADATA:
@@ -185,10 +212,27 @@ class Topics:
             if request.replication_factor == -1
             else request.replication_factor
         )
-        return place_replicas(self._racks(), count, factor, self._random)
+        return self._place(count, factor)
 
-    def _racks(self) -> dict[int, str | None]:
-        return {b.broker_id: b.rack for b in self._image.brokers.values() if self._is_active(b.broker_id)}
+    def _place(self, partitions: int, factor: int, first_partition: int = 0) -> list[tuple[int, ...]]:
+        """On brokers that are there to stay, and not cordoned."""
+        active = {b.broker_id: b.rack for b in self._image.brokers.values() if self._is_active(b.broker_id)}
+        open_ = {broker: rack for broker, rack in active.items() if not self._is_cordoned(broker)}
+        if len(open_) < min(factor, len(active)):
+            raise Rejected(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {factor} time(s): only {len(open_)} of {len(active)} brokers take "
+                "new partitions. All log directories of the others are cordoned (cordoned.log.dirs=*).",
+            )
+        return place_replicas(open_, partitions, factor, self._random, first_partition)
+
+    def _is_cordoned(self, broker: int) -> bool:
+        """Whether somebody said, for this broker or for all, that it is to get nothing new."""
+        for name in (str(broker), ""):
+            value = self._image.config(ConfigResource(ResourceType.BROKER, name)).get(CORDON_KEY)
+            if value is not None:
+                return value.strip() == "*"
+        return False
 
     def _checked_assignments(self, request: NewTopic) -> list[tuple[int, ...]]:
         for value, name in (
@@ -308,7 +352,7 @@ class Topics:
 
     def delete_one(self, topic: Topic, draft: Draft) -> None:
         """At once where the store takes it at once; else the topic is marked, and `continue_deletion` is work."""
-        if self._settings.max_ops is not None and draft.size + 2 * len(topic.partitions) + 4 > self._settings.max_ops:
+        if draft.size + 2 * len(topic.partitions) + 4 > self._settings.max_ops:
             draft.put(Create(nodes.delete_topic_path(topic.name)))
             return
         draft.delete_topic(topic)
@@ -362,9 +406,10 @@ class Topics:
             raise Rejected(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         replicas = self._new_replicas(request, topic)
         fresh = self._first_states(name, replicas, present, request.assignments is not None)
-        after = [*topic.partitions, *fresh]
-        draft.put(SetData(nodes.topic_path(name), encode_topic(topic.topic_id, after), topic.version))
-        if self._settings.max_ops is None or draft.size + 2 * len(fresh) <= self._settings.max_ops:
+        data = encode_topic(topic.topic_id, [*topic.partitions, *fresh])
+        self.check_node(name, len(data))
+        draft.put(SetData(nodes.topic_path(name), data, topic.version))
+        if self._fits(fresh, draft):
             draft.create_states(name, fresh, topic.has_partitions_node, topic.bare)
 
     def _new_replicas(self, request: NewPartitions, topic: Topic) -> list[tuple[int, ...]]:
@@ -372,7 +417,7 @@ class Topics:
         more = request.num_partitions - present
         factor = topic.partitions[0].target_factor
         if request.assignments is None:
-            return place_replicas(self._racks(), more, factor, self._random, present)
+            return self._place(more, factor, present)
         if len(request.assignments) != more:
             raise Rejected(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

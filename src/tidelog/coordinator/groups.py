@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.by_name import ByName
@@ -10,6 +11,7 @@ from tidelog.config.group_config import effective_group
 from tidelog.control.model import Topic
 from tidelog.coordinator.coordination import Coordination, name_the_byte
 from tidelog.deciding.decision import Decision
+from tidelog.deciding.storage_errors import translated
 from tidelog.group.config import GroupConfig
 from tidelog.group.groups import Groups, random_uuid
 from tidelog.group.topics_image import Topic as GroupTopic
@@ -17,6 +19,8 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import OFFSETS_TOPIC
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
+from tidelog.wire.errors import ErrorCode
+from tidelog.wire.partitions import TopicPartition
 
 
 class GroupCoordination(Coordination[Decision]):
@@ -37,6 +41,28 @@ class GroupCoordination(Coordination[Decision]):
             "groups that have committed nothing since go on from earlier positions, or where they have none from where "
             f"auto.offset.reset says. {name_the_byte(partition)}"
         )
+
+    # --- what others may hear of groups -------------------------------------------------------------
+
+    def when_settled(self, partitions: Collection[int], done: Callable[[Mapping[int, ErrorCode]], None]) -> None:
+        """Calls `done` when everything that these partitions hold now is committed, which is mostly at once. It gets
+        those of which that cannot be said, because it took too long or another broker leads now, and what to answer."""
+        left = len(partitions)
+        errors: dict[int, ErrorCode] = {}
+
+        def settled(index: int, error: ErrorCode) -> None:
+            nonlocal left
+            left -= 1
+            if error is not ErrorCode.NONE:
+                errors[index] = translated(error)
+            if not left:
+                done(errors)
+
+        if not partitions:
+            done(errors)
+        for index in partitions:
+            key = TopicPartition(self.topic, index)
+            self._data.when_committed(key, self._commit_timeout_ms(), partial(settled, index))
 
     # --- what groups must hear of -------------------------------------------------------------------
 

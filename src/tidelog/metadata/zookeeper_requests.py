@@ -166,7 +166,8 @@ class NodeLook(NamedTuple):
 
 class MultiRead:
     """Data and children of many nodes in one request, which ZooKeeper has since 3.6 and kazoo has not. Each node is
-    answered for itself: with a `NodeLook`, or None where it is not there."""
+    answered for itself: with a `NodeLook`, or None where it is not there. One that may not be read refuses all of them,
+    with the error of that node."""
 
     __slots__ = ("paths",)
     type = 22
@@ -181,11 +182,15 @@ class MultiRead:
                 out += serialization.MultiHeader(request.type, False, -1).serialize() + request.serialize()
         return bytes(out + serialization.MultiHeader(-1, True, -1).serialize())
 
-    def deserialize(self, buffer: bytes, offset: int) -> list[NodeLook | None]:
+    def deserialize(self, buffer: bytes, offset: int) -> list[NodeLook | None] | zk.ZookeeperError:
         looks: list[NodeLook | None] = []
-        for _ in self.paths:
-            data, offset = _read_part(buffer, offset)
-            children, offset = _read_part(buffer, offset)
+        for path in self.paths:
+            try:
+                data, offset = _read_part(buffer, offset)
+                children, offset = _read_part(buffer, offset)
+            except zk.ZookeeperError as error:
+                # As a value: kazoo takes what is raised here for a mistake of this program.
+                return type(error)(path)
             # A node that went between the two is not there.
             looks.append(None if data is None or children is None else NodeLook(data[0], data[1], children))
         return looks

@@ -89,7 +89,9 @@ def placement_in(image: Image, broker_id: int) -> Placement:
         for partition in topic.partitions
         if broker_id in partition.replicas
     }
-    return Placement(topic_ids, frozenset(image.topic_names), image.controller_epoch)
+    # A topic whose node cannot be read is unknown, and yet there.
+    is_whole = not any(path.startswith(f"{nodes.TOPICS}/") for path in image.malformed)
+    return Placement(topic_ids, frozenset(image.topic_names), image.controller_epoch, is_whole)
 
 
 def topic_configs(tree: Iterable[tuple[str, Node]]) -> dict[str, dict[str, str]]:

@@ -182,6 +182,18 @@ class Assignments:
                     resident.leadership_changed(partition)
                 self._data.wake_all(partition.key)
 
+    def take_offline(self, key: TopicPartition) -> None:
+        """The log is lost with its directory: whoever waits for this replica is told to look elsewhere."""
+        partition = self._data.replicas.remove(*key)
+        if partition is None:
+            return
+        self._replication.removed(partition)
+        partition.retire()
+        resident = self._residents.get(partition.topic)
+        if resident is not None:
+            resident.removed(partition.index)
+        self._data.wake_all(key)
+
     def _move_away(self, topic: Topic, index: int) -> None:
         """Stops a replica that other brokers have now, and removes its files, unless it has come back meanwhile."""
         assigned = self._cluster.image.partition(topic.name, index)

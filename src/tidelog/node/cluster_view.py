@@ -24,7 +24,7 @@ from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
 from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
-from tidelog.metadata.store import MetadataStore, SessionExpired, StoreRefusal
+from tidelog.metadata.store import MetadataStore, RefusedByEnsemble, SessionExpired, StoreRefusal
 from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
@@ -34,8 +34,9 @@ Item = TypeVar("Item")
 LOG_FIELDS: Final = frozenset(LogConfig.__dataclass_fields__)
 MAX_LOG_CONFIGS: Final = 1_000
 NO_EPOCH: Final = -1
-#: of one transaction on a shared store: ZooKeeper takes a megabyte, and an operation rarely has more than 500 bytes
+#: of one transaction on a shared store: ZooKeeper takes a megabyte, in which there must be room for the chroot as well
 MAX_OPS: Final = 1_000
+MAX_BYTES: Final = 800_000
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
@@ -97,6 +98,8 @@ class ClusterView:
             self.controller, store, self._host.clock.wall_ms, lambda events: self.on_events(events), self._store_failed
         )
         driver.is_shared = self.is_shared
+        driver.on_rival = self._rival_registered
+        driver.notice = self._host.notice
         if self.is_shared:
             driver.on_image = lambda changes: self.on_image(changes)
         return driver
@@ -108,15 +111,17 @@ class ClusterView:
 
     def _settings(self) -> ControllerSettings:
         values = self.config.values
-        return ControllerSettings(
+        settings = ControllerSettings(
             num_partitions=values.num_partitions,
             default_replication_factor=values.default_replication_factor,
             delete_topic_enable=values.delete_topic_enable,
             unclean_leader_election_enable=values.unclean_leader_election_enable,
             leader_imbalance_per_broker_percentage=values.leader_imbalance_per_broker_percentage,
             renews_returned_leaders=self.is_shared,
-            max_ops=MAX_OPS if self.is_shared else None,
         )
+        if self.is_shared:
+            settings.max_ops, settings.max_bytes = MAX_OPS, MAX_BYTES
+        return settings
 
     def _refresh_settings(self) -> None:
         fresh = self._settings()
@@ -128,8 +133,13 @@ class ClusterView:
         if self.is_shared and isinstance(refusal, SessionExpired):
             self.on_session_lost()
             return
-        why = "its session has expired" if isinstance(refusal, SessionExpired) else "it could not be written"
+        why = "it could not be written"
+        if isinstance(refusal, SessionExpired | RefusedByEnsemble):
+            why = "its session has expired" if isinstance(refusal, SessionExpired) else "it refused to be read"
         self.on_store_failed(f"the metadata store has failed ({why}, at {refusal.path}): the broker stops. Restart it")
+
+    def _rival_registered(self, reason: str) -> None:
+        self.on_store_failed(f"{reason}: this broker stops. Give each broker a broker.id of its own")
 
     # --- what the cluster looks like ----------------------------------------------------------------
 

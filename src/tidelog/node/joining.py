@@ -1,7 +1,8 @@
 """How a broker joins others: it registers, and waits until the controller has told it the whole picture.
 
 A broker that was killed and starts again may find its former registration, which lives until the store has given up its
-former session. It waits that long. A registration that is still there afterwards belongs to another process.
+former session. A process that starts replaces it (`control.succession`). Where it cannot tell that the registration is
+its own it waits until that session must be over. A registration that is still there then belongs to another process.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class JoiningCluster:
         self._cluster = cluster
         self._host = host
 
-    def join(self, registration: Registration, done: Callable[[ApiError], None]) -> None:
+    def join(self, registration: Registration, done: Callable[[ApiError], None], replaces_former: bool = False) -> None:
         """`done` when this broker is registered and has taken up what it is assigned."""
         timeout_ms = self._cluster.config.values.zookeeper_session_timeout_ms
         deadline_ms = self._now_ms() + int(timeout_ms * GRACE)
         is_waiting = False
 
         def attempt() -> None:
-            self._cluster.driver.start(registration, started)
+            self._cluster.driver.start(registration, started, replaces_former)
 
         def started(error: ApiError) -> None:
             nonlocal is_waiting

@@ -8,6 +8,9 @@ that of the controller. What follows is what follows when a session ends.
     kill -9 of a broker       its connection breaks; refused; refused again after 100 ms ──▶ /brokers/ids/N is deleted
     kill -9 of the controller  silence; refused; refused again                            ──▶ /controller is deleted
 
+A process that was started again at once refuses nobody. It does not know the registration that it is told about, and
+says so (STALE_BROKER_EPOCH): the process that had made it is dead as well.
+
 A time-out is no proof: a process that is paused, or beyond a broken network, may live, and there the session decides.
 Should a refusal ever mean something else, epochs fence the one that was buried alive, and it registers again.
 """
@@ -65,9 +68,9 @@ class Liveness:
 
     # --- the controller, of the brokers -------------------------------------------------------------
 
-    def _broker_died(self, broker_id: int, broker_epoch: int) -> None:
-        self._host.notice(f"broker {broker_id} refuses connections: its process is taken for dead")
-        self._cluster.decide_at_once(lambda controller: controller.bury(broker_id, broker_epoch), lambda error: None)
+    def _broker_died(self, broker_id: int, broker_epoch: int, why: str) -> None:
+        self._host.notice(f"broker {broker_id} {why}: its process is taken for dead")
+        self._cluster.driver.bury_broker(broker_id, broker_epoch)
 
     # --- a broker, of the controller ----------------------------------------------------------------
 

@@ -30,6 +30,8 @@ PURPOSE: Final = "voice"
 PATIENCE_MS: Final = 500
 #: a dead process refuses connections; one that is being replaced may refuse one
 REFUSALS: Final = 2
+#: so often a process may not know the registration that it is told about: it has just made it, or never did
+STALE_ANSWERS: Final = 5
 #: between two attempts to tell the same
 RETRY_MS: Final = 100
 PART_BYTES: Final = 512 * 1024
@@ -70,6 +72,8 @@ class ToldBroker:
         self._is_closed = False
         #: how often its machine has refused a connection since it last answered
         self._refusals = 0
+        #: how often in a row it did not know its registration
+        self._stale_answers = 0
         self._ordinal = 0
         self._told = 0
         #: ordinal -> who waits until everything up to it is told
@@ -176,11 +180,12 @@ class ToldBroker:
             self.is_reachable = False
             self._refusals += outcome.kind is FailureKind.REFUSED
             if self._refusals == REFUSALS:
-                self._voice.on_dead(self.broker_id, self.broker_epoch)
+                self._voice.on_dead(self.broker_id, self.broker_epoch, "refuses connections")
             self._speak_later()
             return
         self._refusals = 0
         code = outcome.message.error_code
+        self._stale_answers = self._stale_answers + 1 if code == ErrorCode.STALE_BROKER_EPOCH else 0
         self.is_reachable = code == ErrorCode.NONE
         if code == ErrorCode.NONE:
             if self._current is said:
@@ -190,7 +195,10 @@ class ToldBroker:
         elif code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._voice.deposed()
         elif code == ErrorCode.STALE_BROKER_EPOCH:
-            # It does not know of its registration yet, or has another one that is not known here.
+            # It does not know of its registration yet, or has another one that is not known here, or is another
+            # process than the one that registered.
+            if self._stale_answers % STALE_ANSWERS == 0:
+                self._voice.on_dead(self.broker_id, self.broker_epoch, "was started again")
             self._speak_later()
         elif said.parts:
             self._draw_whole()
@@ -228,8 +236,8 @@ class Voice:
         self._picture: list[Sequence[NodeChange]] | None = None
         #: the controller epoch that is spoken for, -1 while another broker is the controller
         self._epoch = -1
-        #: told of a broker (its id and epoch) whose process is dead: its machine refuses connections
-        self.on_dead: Callable[[int, int], None] = lambda broker_id, epoch: None
+        #: told of a broker (its id and epoch) whose process is dead, and by what that is seen
+        self.on_dead: Callable[[int, int, str], None] = lambda broker_id, epoch, why: None
 
     def image_changed(self, changes: Sequence[NodeChange] | None) -> None:
         """`changes` None: anything may have changed."""

@@ -14,6 +14,7 @@ from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
+from tidelog.node.offline_replicas import OfflineReplicas
 from tidelog.node.placing import Placing
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Job, Slices
@@ -29,11 +30,18 @@ class Housekeeping:
     """`fail` is told, with the reason, when no log directory is left to work with."""
 
     def __init__(
-        self, cluster: ClusterView, data: DataPlane, placing: Placing, host: Host, fail: Callable[[str], None]
+        self,
+        cluster: ClusterView,
+        data: DataPlane,
+        placing: Placing,
+        offline: OfflineReplicas,
+        host: Host,
+        fail: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._data = data
         self._placing = placing
+        self._offline = offline
         self._host = host
         self._fail = fail
         self._tasks: dict[str, TimerTask] = {}
@@ -158,21 +166,21 @@ class Housekeeping:
             self._data.flushing.flush(log)
 
     def checkpoint(self) -> None:
-        logs = self._data.logs
-        logs.checkpoint(self._data.replicas.high_watermarks())
-        failures = {directory.path: directory.failure for directory in logs.dirs}
-        for path in logs.lose_failed():
-            self._host.report(f"log directory {path} has failed ({failures[path]}): its partitions are offline", None)
-        if None not in failures.values():
-            why = "; ".join(f"{path}: {failure}" for path, failure in failures.items())
-            self._fail(f"every log directory has failed: the broker stops. Check the disks ({why})")
+        self._data.logs.checkpoint(self._data.replicas.high_watermarks())
+        self._look_for_failures()
+
+    def _look_for_failures(self) -> None:
+        reason = self._offline.look()
+        if reason is not None:
+            self._fail(reason)
 
     def checkpoint_high_watermarks(self) -> None:
         self._data.logs.checkpoint_high_watermarks(self._data.replicas.high_watermarks())
 
-    # --- full disks, and what else somebody should hear of ------------------------------------------
+    # --- failed and full disks, and what else somebody should hear of -------------------------------
 
     def watch_disks(self) -> None:
+        self._look_for_failures()
         for notice in self._data.logs.take_notices():
             self._host.notice(notice)
         for directory in self._data.logs.dirs:

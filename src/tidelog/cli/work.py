@@ -14,7 +14,7 @@ import click
 from tidelog import how_to_install
 from tidelog.cli.complete import complete_group, complete_topic
 from tidelog.cli.options import CONTEXT, broker_options, examples, output_option, pairs, topic_of
-from tidelog.cli.output import plural, show_json, tell, warn
+from tidelog.cli.output import json_line, plural, tell, warn
 from tidelog.cli.stopping import Stopping, stoppable
 from tidelog.config.units import duration_ms
 
@@ -191,9 +191,11 @@ def command(
     except room.WorkersFailed as error:
         raise click.ClickException(f"{error}.") from None
     if output == "json":
-        show_json({name: getattr(done, name) for name in ("handled", "skipped", "failed", "retried", "dead")})
+        click.echo(
+            json_line({name: getattr(done, name) for name in ("handled", "skipped", "failed", "retried", "dead")})
+        )
     else:
-        told = f"{plural(done.handled - done.dead, 'record')} handled"
+        told = f"{plural(done.handled, 'record')} handled"
         tell(told + (f", {plural(done.dead, 'dead letter')}" if done.dead else ""))
 
 

@@ -69,6 +69,8 @@ class WorkItem:
     work: PartitionWork
     shard: Hashable
     size_bytes: int
+    #: whether its attempts are used up, and it goes to the dead-letter topic
+    is_dead: bool = False
 
 
 @dataclass(slots=True)
@@ -189,7 +191,10 @@ class Backlog:
 
     def finish(self, item: WorkItem) -> None:
         """It may be committed."""
-        self.counts.handled += 1
+        if item.is_dead:
+            self.counts.dead += 1
+        else:
+            self.counts.handled += 1
         item.work.pending_bytes -= item.size_bytes
         if item.work.is_owned:
             item.work.tracker.finish(item.message.offset)

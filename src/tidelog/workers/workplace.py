@@ -122,9 +122,10 @@ class Workplace:
         if topic is None:
             self.fail(WorkersFailed(f"{message.place} failed after {message.attempt} attempts: {_words(error)}"))
             return
-        with self._lock:
-            self._backlog.counts.dead += 1
-        _log.error("%s: failed after %d attempts, goes to %s: %s", message.place, message.attempt, topic, _words(error))
+        item.is_dead = True
+        _log.error(
+            "%s: attempt %d was the last, written to %s: %s", message.place, message.attempt, topic, _words(error)
+        )
         self._deliver(item, (dead_letter(topic, message, error, self._options.group),))
 
     def _deliver(self, item: WorkItem, sends: tuple[Send, ...]) -> None:

@@ -141,7 +141,7 @@ def test_what_fails_every_time_becomes_a_dead_letter_that_says_why(bench: Bench)
 def test_without_a_dead_letter_topic_the_workers_stop_at_the_record_that_failed(bench: Bench) -> None:
     bench.write((b"%d" % n, b"%d" % n) for n in range(3))
     workers = bench.workers(lambda m: 1 / (int(m.value) - 1), attempts=1, dead_letters=None)
-    with pytest.raises(WorkersFailed, match=r"at offset 1 failed after 1 attempts: ZeroDivisionError"):
+    with pytest.raises(WorkersFailed, match=r"at offset 1 failed at attempt 1: ZeroDivisionError"):
         workers.run(until_end=True)
     assert bench.committed().offset == 1
 

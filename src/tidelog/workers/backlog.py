@@ -184,7 +184,7 @@ class Backlog:
 
     def release(self, item: WorkItem) -> None:
         """Its shard may go on."""
-        self._put_down(item)
+        self.put_down(item)
         if item.work.is_owned and not item.work.is_stopping:
             item.work.queues.release(item.shard)
             self._queue_up(item.work)
@@ -205,7 +205,7 @@ class Backlog:
         delay_s = self._backoff.delay_s(item.message.attempt)
         if delay_s is None:
             return False
-        self._put_down(item)
+        self.put_down(item)
         self.counts.retried += 1
         item.message = item.message._replace(attempt=item.message.attempt + 1)
         self._schedule.add(now + delay_s, item)
@@ -221,7 +221,8 @@ class Backlog:
                 woken += 1
         return woken
 
-    def _put_down(self, item: WorkItem) -> None:
+    def put_down(self, item: WorkItem) -> None:
+        """Nobody works on it any more, though it is not finished."""
         item.work.taken -= 1
         self.taken -= 1
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from tidelog.workers.backlog import PartitionWork, WorkItem
 from tidelog.workers.message import Send
 from tidelog.workers.offset_tracker import Committable
-from tidelog.workers.workplace import WorkersFailed, Workplace
+from tidelog.workers.workplace import Workplace
 
 _POLL_S: Final = 0.1
 _FLUSH_S: Final = 10.0
@@ -58,16 +58,18 @@ class AtOnce:
         left = len(sends)
         lock = threading.Lock()
 
+        failed: list[str] = []
+
         def acknowledged(error: KafkaError | None, written: Any) -> None:
             nonlocal left
             if error is not None:
-                said = f"{item.message.place}: its result cannot be written to {written.topic()}: {error.str()}"
-                self._place.fail(WorkersFailed(said))
-                return
+                failed.append(f"{item.message.place}: its result cannot be written to {written.topic()}: {error.str()}")
             with lock:
                 left -= 1
                 is_last = left == 0
-            if is_last:
+            if is_last and failed:
+                self._place.gave_up(item, failed[0])
+            elif is_last:
                 self._place.settled(item)
 
         for send in sends:

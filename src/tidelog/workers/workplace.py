@@ -120,7 +120,7 @@ class Workplace:
             return
         topic = self._options.dead_letter_topic(message.topic)
         if topic is None:
-            self.fail(WorkersFailed(f"{message.place} failed after {message.attempt} attempts: {_words(error)}"))
+            self.gave_up(item, f"{message.place} failed at attempt {message.attempt}: {_words(error)}")
             return
         item.is_dead = True
         _log.error(
@@ -133,7 +133,7 @@ class Workplace:
         try:
             self.delivery.deliver(item, sends)
         except Exception as error:
-            self.fail(WorkersFailed(f"{item.message.place}: what its handler returned cannot be sent: {_words(error)}"))
+            self.gave_up(item, f"{item.message.place}: what its handler returned cannot be sent: {_words(error)}")
 
     # --- for deliveries -----------------------------------------------------------------------------
 
@@ -157,6 +157,13 @@ class Workplace:
             for item in items:
                 self._backlog.finish(item)
             self._work_went.notify_all()
+
+    def gave_up(self, item: WorkItem, reason: str) -> None:
+        """It can neither be finished nor be skipped: the workers stop, and the next ones begin with it."""
+        with self._lock:
+            self._backlog.put_down(item)
+            self._put_down()
+        self.fail(WorkersFailed(reason))
 
     def fail(self, error: BaseException) -> None:
         """Nothing more is begun; the polling thread raises it."""

@@ -123,9 +123,8 @@ def test_whoever_is_due_comes_in_the_order_of_the_times() -> None:
     schedule: RetrySchedule[str] = RetrySchedule()
     for due, item in ((3.0, "c"), (1.0, "a"), (1.0, "b")):
         schedule.add(due, item)
-    assert schedule.next_due == 1.0
     assert schedule.take_due(2.0) == ["a", "b"] and schedule.take_due(2.0) == []
-    assert schedule.take_due(3.0) == ["c"] and schedule.next_due is None
+    assert schedule.take_due(3.0) == ["c"] and not len(schedule)
 
 
 # --- backlog ------------------------------------------------------------------------------------------

@@ -251,7 +251,3 @@ class Backlog:
     @property
     def waiting_for_retry(self) -> int:
         return len(self._schedule)
-
-    @property
-    def next_due(self) -> float | None:
-        return self._schedule.next_due

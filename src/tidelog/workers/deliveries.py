@@ -19,6 +19,12 @@ from tidelog.workers.workplace import Workplace
 
 _POLL_S: Final = 0.1
 _FLUSH_S: Final = 10.0
+#: The record is at fault, not the broker: another time will not help, but the next record may well be written.
+UNFIT: Final = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD}
+
+
+class NotWritten(Exception):
+    """A topic does not take what a handler returned."""
 
 
 def as_offsets(commits: Iterable[tuple[PartitionWork, Committable]]) -> list[TopicPartition]:
@@ -58,22 +64,29 @@ class AtOnce:
         left = len(sends)
         lock = threading.Lock()
 
-        failed: list[str] = []
+        failed: list[tuple[KafkaError, str]] = []
 
         def acknowledged(error: KafkaError | None, written: Any) -> None:
             nonlocal left
             if error is not None:
-                failed.append(f"{item.message.place}: its result cannot be written to {written.topic()}: {error.str()}")
+                failed.append((error, written.topic()))
             with lock:
                 left -= 1
                 is_last = left == 0
             if is_last and failed:
-                self._place.gave_up(item, failed[0])
+                self._failed(item, *failed[0])
             elif is_last:
                 self._place.settled(item)
 
         for send in sends:
             produce(producer, send, acknowledged)
+
+    def _failed(self, item: WorkItem, error: KafkaError, topic: str) -> None:
+        said = f"{topic} did not take what it led to: {error.str()}"
+        if error.code() in UNFIT:
+            self._place.not_written(item, NotWritten(said))
+        else:
+            self._place.gave_up(item, f"{item.message.place}: {said}")
 
     def _opened(self) -> Producer:
         with self._lock:

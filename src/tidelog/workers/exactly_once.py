@@ -37,6 +37,8 @@ class InTransactions:
         self._producer = Producer(dict(config))
         self._lock = threading.Lock()
         self._waiting: list[tuple[WorkItem, tuple[Send, ...]]] = []
+        #: transactions in a row that were aborted
+        self._aborted = 0
         #: told to the backlog as finished, and not committed yet: what an aborted transaction held
         self._unsettled: list[tuple[WorkItem, tuple[Send, ...]]] = []
 
@@ -75,6 +77,7 @@ class InTransactions:
             self._abort(error)
             return False
         self._unsettled = []
+        self._aborted = 0
         for work, at in found:
             work.committed = (at.offset, at.metadata)
             _log.debug("committed %s-%d %d %s", *work.name, at.offset, at.metadata)
@@ -84,6 +87,9 @@ class InTransactions:
         error: KafkaError = failure.args[0]
         if error.fatal() or not error.txn_requires_abort():
             raise WorkersFailed(f"the transaction failed: {error.str()}") from failure
+        self._aborted += 1
+        if self._aborted >= _TRIES:
+            raise WorkersFailed(f"{self._aborted} transactions in a row had to be aborted: {error.str()}") from failure
         _log.warning("the transaction is aborted and tried again: %s", error.str())
         self._retried(lambda: self._producer.abort_transaction(_TIMEOUT_S))
 

@@ -47,7 +47,7 @@ _FATAL: Final = {
 }
 
 
-class Membership:
+class WorkMembership:
     def __init__(self, options: WorkerOptions, place: Workplace, transactions: InTransactions | None) -> None:
         self._options = options
         self._place = place

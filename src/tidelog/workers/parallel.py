@@ -10,7 +10,7 @@ One thread (whoever calls `run`) polls the broker and commits; the crew runs the
 
 from __future__ import annotations
 
-import logging
+import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -20,12 +20,11 @@ from tidelog.workers.crews import AsyncCrew, Crew, DirectCaller, Handler, Thread
 from tidelog.workers.deliveries import AtOnce
 from tidelog.workers.exactly_once import InTransactions
 from tidelog.workers.handler_processes import ProcessCaller
-from tidelog.workers.membership import Membership
+from tidelog.workers.membership import WorkMembership
 from tidelog.workers.retrying import Backoff
 from tidelog.workers.worker_options import DEAD_LETTERS, DEFAULT_BOOTSTRAP, Protocol, WorkerOptions
 from tidelog.workers.workplace import Workplace, WorkProgress
 
-_log = logging.getLogger("tidelog.workers")
 #: how long one turn waits for records
 _TURN_S: Final = 0.1
 #: when the work is over, how long the threads may take to notice
@@ -74,8 +73,8 @@ class Workers:
             raise ValueError("the handler is not callable")
         if handler_timeout_s is not None and not processes and not is_async(handler):
             raise ValueError("handler_timeout_s: a thread cannot be stopped; use an async handler, or processes=True")
-        if processes and is_async(handler):
-            raise ValueError("processes: an async handler runs in an event loop; use a plain function")
+        if processes:
+            _check_for_processes(handler)
         self.options = WorkerOptions(
             topics=(topics,) if isinstance(topics, str) else tuple(topics),
             group=group,
@@ -96,7 +95,7 @@ class Workers:
         self._handler = handler
         self._place = Workplace(self.options)
         self._stop = threading.Event()
-        self._member: Membership | None = None
+        self._member: WorkMembership | None = None
         self._delivery: AtOnce | InTransactions
 
     def run(self, until_end: bool = False, on_turn: Callable[[WorkProgress], object] | None = None) -> WorkProgress:
@@ -114,7 +113,7 @@ class Workers:
             self._delivery = transactions = InTransactions(self._place, self.options.producer_config())
             transactions.open()
         self._place.delivery = self._delivery
-        member = self._member = Membership(self.options, self._place, transactions)
+        member = self._member = WorkMembership(self.options, self._place, transactions)
         try:
             crew.start()
             member.join()
@@ -125,7 +124,7 @@ class Workers:
             raise self._place.failure
         return self.progress()
 
-    def _work(self, member: Membership, until_end: bool, on_turn: Callable[[WorkProgress], object] | None) -> None:
+    def _work(self, member: WorkMembership, until_end: bool, on_turn: Callable[[WorkProgress], object] | None) -> None:
         while not self._stop.is_set() and self._place.failure is None:
             member.turn(_TURN_S)
             if on_turn is not None:
@@ -133,7 +132,7 @@ class Workers:
             if until_end and member.is_at_end:
                 return
 
-    def _end(self, member: Membership, crew: Crew) -> None:
+    def _end(self, member: WorkMembership, crew: Crew) -> None:
         try:
             member.release({work.name for work in self._place.works()})
         except Exception as error:
@@ -160,6 +159,17 @@ class Workers:
                 self._place, options.concurrency, lambda: ProcessCaller(handler, options.handler_timeout_s)
             )
         return ThreadCrew(self._place, options.concurrency, lambda: DirectCaller(handler))
+
+
+def _check_for_processes(handler: Handler) -> None:
+    if is_async(handler):
+        raise ValueError("processes: an async handler runs in an event loop; use a plain function")
+    try:
+        pickle.dumps(handler)
+    except Exception as error:
+        raise ValueError(
+            f"processes: the handler must be a function of a module, which another process can import ({error})"
+        ) from None
 
 
 def progress_line(now: WorkProgress, before: WorkProgress | None = None, seconds: float = 0.0) -> str:

@@ -40,7 +40,3 @@ class RetrySchedule(Generic[Item]):
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])
         return due
-
-    @property
-    def next_due(self) -> float | None:
-        return self._heap[0][0] if self._heap else None

@@ -98,6 +98,8 @@ class WorkerOptions:
             "bootstrap.servers": self.bootstrap,
             "enable.idempotence": True,
             "linger.ms": 5,
+            # How large a record may be is up to the topic; a dead letter must not fail for less.
+            "message.max.bytes": _LARGEST_RECORD,
             # Kafka's own choice of a partition, so that keys stay together with those of other clients.
             "partitioner": "murmur2_random",
             **_of_producers(self.config),
@@ -108,6 +110,7 @@ class WorkerOptions:
         return found
 
 
+_LARGEST_RECORD: Final = 1_000_000_000
 #: Whoever takes over from a dead process waits this long for its transaction to end.
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
 #: settings that only one of the two clients knows; librdkafka complains where it is given the other's

@@ -101,20 +101,21 @@ class Workplace:
 
     def failed(self, item: WorkItem, error: BaseException, seconds: float) -> None:
         """Tries it again later, or makes it a dead letter."""
-        is_final = isinstance(error, Reject)
+        message = item.message
         with self._lock:
             self._handler_seconds += seconds
-            message = item.message
-            if is_final:
+            if isinstance(error, Reject):
                 self._backlog.counts.failed += 1
-            elif self._backlog.fail(item, self._clock()):
+                is_retried = False
+            else:
+                is_retried = self._backlog.fail(item, self._clock())
+            if is_retried:
                 self._put_down()
-                _log.warning(
-                    "%s: attempt %d of %d failed: %s",
-                    message.place, message.attempt, self._options.backoff.attempts, _words(error),
-                )  # fmt: skip
-                return
             is_ours = item.work.is_owned
+        if is_retried:
+            most = self._options.backoff.attempts
+            _log.warning("%s: attempt %d of %d failed: %s", message.place, message.attempt, most, _words(error))
+            return
         if not is_ours:
             self.settled(item)
             return
@@ -133,7 +134,14 @@ class Workplace:
         try:
             self.delivery.deliver(item, sends)
         except Exception as error:
-            self.gave_up(item, f"{item.message.place}: what its handler returned cannot be sent: {_words(error)}")
+            self.not_written(item, error)
+
+    def not_written(self, item: WorkItem, error: Exception) -> None:
+        """What the handler returned cannot be written, and that is the fault of what it returned."""
+        if item.is_dead:
+            self.gave_up(item, f"{item.message.place}: its dead letter cannot be written: {_words(error)}")
+        else:
+            self.failed(item, error, 0.0)
 
     # --- for deliveries -----------------------------------------------------------------------------
 

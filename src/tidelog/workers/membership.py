@@ -33,6 +33,8 @@ _ASK_S: Final = 120.0
 _ASK_ONCE_S: Final = 10.0
 #: While there is no room, the broker must hear from us at least this often.
 _PATIENCE_S: Final = 0.5
+#: after which a commit is taken for lost, and the next one sent
+_ACKNOWLEDGED_S: Final = 60.0
 #: below it, maps are not worth their while
 _LEAST_LIMIT: Final = 64
 #: What is wrong for good: waiting does not help.
@@ -56,6 +58,7 @@ class WorkMembership:
         self._intake = Intake(options.limits, _PATIENCE_S)
         #: sent and not acknowledged yet; only one at a time, so that none overtakes another
         self._committing: dict[Name, tuple[PartitionWork, tuple[int, str]]] | None = None
+        self._given_up_at = 0.0
         self._next_commit = 0.0
         self._at_end: set[Name] = set()
         self._was_assigned = False
@@ -94,9 +97,12 @@ class WorkMembership:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return
-        found = [first]
+        # It is handed on before the next call, in which its partition may go and come back.
+        self._hand_on([first])
         if room > 1:
-            found += self._consumer.consume(min(room - 1, _BATCH), 0)
+            self._hand_on(self._consumer.consume(min(room - 1, _BATCH), 0))
+
+    def _hand_on(self, found: list[KafkaMessage]) -> None:
         rewound = self._place.counts().rewound
         self._place.receive([_message(each) for each in found if each.error() is None])
         if self._place.counts().rewound != rewound:
@@ -132,9 +138,9 @@ class WorkMembership:
     def _look_at_lag(self) -> None:
         lag = None
         for work in self._place.works():
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(*work.name), cached=True)
-            if end >= 0:
-                lag = (lag or 0) + max(0, end - work.tracker.base)
+            ends = self._consumer.get_watermark_offsets(TopicPartition(*work.name), cached=True)
+            if ends is not None and ends[1] >= 0:
+                lag = (lag or 0) + max(0, ends[1] - work.tracker.base)
         self.lag = lag
 
     # --- commits ------------------------------------------------------------------------------------
@@ -147,15 +153,23 @@ class WorkMembership:
         if self._transactions is not None:
             self._transactions.commit(self._consumer, self._limit)
             return
-        if self._committing is not None:
+        if self._committing is not None and time.monotonic() < self._given_up_at:
             return
         found = self._place.commits(self._limit)
-        if found:
-            self._committing = {work.name: (work, (at.offset, at.metadata)) for work, at in found}
+        if not found:
+            return
+        self._committing = {work.name: (work, (at.offset, at.metadata)) for work, at in found}
+        self._given_up_at = time.monotonic() + _ACKNOWLEDGED_S
+        try:
             self._consumer.commit(offsets=as_offsets(found), asynchronous=True)
+        except KafkaException as failure:
+            self._committing = None
+            self._refused(failure.args[0])
 
     def _acknowledged(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         sent, self._committing = self._committing, None
+        if error is not None and not partitions:
+            self._refused(error)
         for at in partitions:
             failure = error or at.error
             if failure is not None:

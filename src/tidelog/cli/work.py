@@ -26,20 +26,12 @@ _LINES_S: Final = 10.0
 _CLEAR: Final = "\r\x1b[K"
 
 
-class DurationType(click.ParamType):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds, of 500ms, 30s, 5m …"""
-        if isinstance(value, float):
-            return value
-        try:
-            return float(duration_ms(value)) / 1000
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-DURATION: Final = DurationType()
+def seconds(text: str) -> float:
+    """Of 500ms, 30s, 5m …"""
+    try:
+        return float(duration_ms(text)) / 1000
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 @click.command(
@@ -91,13 +83,13 @@ Its exit code says what became of the record:
 @click.option("--attempts", type=click.IntRange(1), default=5, show_default=True, help="How often a record is tried.")
 @click.option(
     "--backoff",
-    type=DURATION,
+    type=seconds,
     default="1s",
     show_default=True,
     metavar="TIME",
     help="Wait this long, then twice as long …",
 )
-@click.option("--handler-timeout", type=DURATION, metavar="TIME", help="Kill a program that runs longer than this.")
+@click.option("--handler-timeout", type=seconds, metavar="TIME", help="Kill a program that runs longer than this.")
 @click.option(
     "--dead-letters",
     metavar="TOPIC",
@@ -107,7 +99,7 @@ Its exit code says what became of the record:
 @click.option("--until-end", is_flag=True, help="Stop when everything that the topics hold is handled.")
 @click.option(
     "--drain-timeout",
-    type=DURATION,
+    type=seconds,
     default="30s",
     show_default=True,
     metavar="TIME",

@@ -108,12 +108,12 @@ class WorkMembership:
         if self._place.counts().rewound != rewound:
             _log.warning("a log ends before what was committed of it: it is read from where it is now")
         for each in found:
-            if each.error() is not None:
-                self._heard(each, each.error())
+            if (error := each.error()) is not None:
+                self._heard(each, error)
 
-    def _heard(self, message: KafkaMessage, error: KafkaError) -> None:
+    def _heard(self, record: Any, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
-            self._at_end.add((message.topic(), message.partition()))
+            self._at_end.add((record.topic(), record.partition()))
         elif error.fatal() or error.code() in _FATAL:
             raise WorkersFailed(f"{error.name()}: {error.str()}")
         else:
@@ -266,7 +266,8 @@ class WorkMembership:
         self._consumer.close()
 
 
-def _message(record: KafkaMessage) -> Message:
+def _message(record: Any) -> Message:
+    """The client's types allow that a record has no place; those without an error have one."""
     return Message(
         record.topic(), record.partition(), record.offset(), record.key(), record.value(), _headers(record),
         record.timestamp()[1],

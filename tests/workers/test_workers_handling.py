@@ -266,6 +266,11 @@ def test_a_handler_can_send_records_and_its_message_is_finished_when_they_are_wr
         assert mine == list(range(key, 30, 3))
 
 
+def test_a_setting_that_the_client_does_not_know_is_named() -> None:
+    with pytest.raises(WorkersFailed, match="no.such.setting"):
+        Workers("t", "g", print, config={"no.such.setting": 1}).run()
+
+
 def test_a_result_that_the_topic_does_not_take_is_a_failed_attempt_of_its_record(bench: Bench) -> None:
     bench.create(bench.out)
     bench.write([(b"k", b"large"), (b"k", b"small")])

@@ -7,6 +7,7 @@ worker. A handler that forks and returns in the child, too, has its child ended 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import os
@@ -110,7 +111,7 @@ class AsyncCrew:
         self._thread.start()
 
     def _wake(self) -> None:
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody takes anything any more
             self._loop.call_soon_threadsafe(self._take)
 
     def _take(self) -> None:

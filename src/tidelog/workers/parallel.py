@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
+
 from tidelog.workers.backlog import Order
 from tidelog.workers.crews import AsyncCrew, Crew, DirectCaller, Handler, ThreadCrew, is_async
 from tidelog.workers.deliveries import AtOnce
@@ -23,7 +25,7 @@ from tidelog.workers.handler_processes import ProcessCaller
 from tidelog.workers.membership import WorkMembership
 from tidelog.workers.retrying import Backoff
 from tidelog.workers.worker_options import DEAD_LETTERS, DEFAULT_BOOTSTRAP, Protocol, WorkerOptions
-from tidelog.workers.workplace import Workplace, WorkProgress
+from tidelog.workers.workplace import WorkersFailed, Workplace, WorkProgress
 
 #: how long one turn waits for records
 _TURN_S: Final = 0.1
@@ -105,15 +107,11 @@ class Workers:
         """
         if self._member is not None:
             raise RuntimeError("these workers have run already: make new ones")
+        try:
+            member = self._member = self._connected()
+        except KafkaException as failure:
+            raise WorkersFailed(failure.args[0].str()) from failure
         crew = self._crew()
-        transactions = None
-        if self.options.transactional_id is None:
-            self._delivery = AtOnce(self._place, self.options.producer_config())
-        else:
-            self._delivery = transactions = InTransactions(self._place, self.options.producer_config())
-            transactions.open()
-        self._place.delivery = self._delivery
-        member = self._member = WorkMembership(self.options, self._place, transactions)
         try:
             crew.start()
             member.join()
@@ -123,6 +121,16 @@ class Workers:
         if self._place.failure is not None:
             raise self._place.failure
         return self.progress()
+
+    def _connected(self) -> WorkMembership:
+        transactions = None
+        if self.options.transactional_id is None:
+            self._delivery = AtOnce(self._place, self.options.producer_config())
+        else:
+            self._delivery = transactions = InTransactions(self._place, self.options.producer_config())
+            transactions.open()
+        self._place.delivery = self._delivery
+        return WorkMembership(self.options, self._place, transactions)
 
     def _work(self, member: WorkMembership, until_end: bool, on_turn: Callable[[WorkProgress], object] | None) -> None:
         while not self._stop.is_set() and self._place.failure is None:

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "topic": ("tidelog.cli.topic", "List, describe, create, change and delete topics."),
     "produce": ("tidelog.cli.produce", "Write records to a topic."),
     "consume": ("tidelog.cli.consume", "Read records from a topic."),
+    "work": ("tidelog.cli.work", "Run a program for each record of a topic, many at once."),
     "group": ("tidelog.cli.group", "Show consumer groups, their members and lag, and reset their offsets."),
     "transaction": ("tidelog.cli.transaction", "List transactions, find hanging ones and abort them."),
     "pipeline": ("tidelog.cli.pipeline", "Load topics into Delta tables, each record exactly once."),

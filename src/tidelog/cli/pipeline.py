@@ -114,7 +114,7 @@ def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
         "tidelog pipeline run orders.toml --metrics-port 9400 -o json",
     )
 )
-@stoppable
+@stoppable("batch", "this batch")
 @piped
 @click.option("--once", is_flag=True, help="Read the existing records, then end.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port.")

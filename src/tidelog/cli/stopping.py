@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM while a pipeline runs.
+"""SIGINT and SIGTERM while a pipeline runs, or workers work.
 
 before there is a runner    it ends at once, with exit code 0: nothing is in hand
-the first one               the batch in hand is finished
+the first one               the batch in hand is finished, or the records
 the second one              it does not wait for that
 """
 
@@ -20,7 +20,8 @@ class _StoppedEarly(BaseException):
 
 
 class Stopping:
-    def __init__(self) -> None:
+    def __init__(self, in_hand: str) -> None:
+        self._in_hand = in_hand
         self._stop: Callable[[], None] | None = None
         self._asked = False
         self._before: dict[int, Any] = {}
@@ -53,21 +54,24 @@ class Stopping:
         self._asked = True
         if self._stop is None:
             raise _StoppedEarly
-        tell("stopping after this batch; signal again to stop at once")
+        tell(f"stopping after {self._in_hand}; signal again to stop at once")
         self._stop()
 
 
-def stoppable(command: Callable[..., Any]) -> Callable[..., Any]:
+def stoppable(unit: str, in_hand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a command its `stopping`; the outermost of its decorators, for signals may come early."""
 
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        from tidelog.cli.output import tell
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapper(*arguments: Any, **options: Any) -> Any:
+            from tidelog.cli.output import tell
 
-        with Stopping() as stopping:
-            try:
-                return command(*arguments, stopping=stopping, **options)
-            except _StoppedEarly:
-                tell("stopped before the first batch")
+            with Stopping(in_hand) as stopping:
+                try:
+                    return command(*arguments, stopping=stopping, **options)
+                except _StoppedEarly:
+                    tell(f"stopped before the first {unit}")
 
-    return wrapper
+        return wrapper
+
+    return decorated

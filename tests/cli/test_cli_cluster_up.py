@@ -107,7 +107,8 @@ def test_a_port_that_is_taken_is_told_with_the_broker_that_wanted_it(tmp_path: P
             [*UP, "--data-dir", str(tmp_path), *arguments], capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 1 and done.stdout == ""
-    assert "broker 1: the broker did not start" in done.stderr
+    assert f"starting 1 broker with ZooKeeper at {zookeeper_connect}\n" in done.stderr
+    assert "broker 1: the broker did not start" in done.stderr and "PR_SET_PDEATHSIG" not in done.stderr
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
     assert not processes_of(tmp_path)
 

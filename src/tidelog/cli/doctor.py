@@ -18,7 +18,7 @@ import click
 
 from tidelog import how_to_install
 from tidelog.cli.options import CONTEXT, broker_options, examples, output_option
-from tidelog.cli.output import show, size
+from tidelog.cli.output import plural, show, size
 
 if TYPE_CHECKING:
     from tidelog.client import Client
@@ -171,7 +171,7 @@ def _java() -> Finding:
     import re
     import subprocess
 
-    advice = "needed only for Spark: install JDK 17 or newer"
+    advice = "needed only for Spark and the ZooKeeper of `tidelog cluster up`: install JDK 17 or newer"
     path = shutil.which("java")
     if path is None:
         return Finding(NOTE, "Java (optional)", "not found", advice)
@@ -279,12 +279,16 @@ def _partitions(_: Client, described: ClusterInfo) -> Iterator[Finding]:
     partitions = [(topic.name, p) for topic in described.topics.values() for p in topic.partitions.values()]
     offline = [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0]
     behind = [f"{name}-{p.partition}" for name, p in partitions if p.leader >= 0 and p.under_replicated]
+    for broker in described.down:
+        held = sum(broker in p.replicas for _, p in partitions)
+        advice = f"start it, or move what it holds: `tidelog cluster decommission {broker}`"
+        yield Finding(BAD, "broker", f"broker {broker} is down, and has {plural(held, 'replica')}", advice)
     if offline:
         shown = f"{len(offline)} without a leader: {', '.join(offline[:5])}"
         yield Finding(BAD, "partitions", shown, "start the brokers that hold their replicas")
     if behind:
         shown = f"{len(behind)} under-replicated: {', '.join(behind[:5])}"
-        yield Finding(BAD, "partitions", shown, "`tidelog cluster describe` shows which brokers are down or slow")
+        yield Finding(BAD, "partitions", shown, "`tidelog topic describe TOPIC` shows which replicas are not in sync")
     if not offline and not behind:
         yield Finding(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from cli_shell import Shell
@@ -70,9 +71,23 @@ def processes_of(data_dir: Path) -> list[int]:
 
 @pytest.mark.zookeeper
 def test_a_cluster_starts_mends_itself_stops_and_starts_again_on_its_data(tmp_path: Path) -> None:
-    settings = ("--brokers", "2", "--rack", "a,b", "--restart", "now", "-X", "num.partitions=4")
+    settings = (
+        "--brokers",
+        "2",
+        "--rack",
+        "a,b",
+        "--restart",
+        "now",
+        "-X",
+        "num.partitions=4",
+        "-X",
+        "tidelog.http.port=0",
+    )
     with running(tmp_path, *settings) as (process, told):
         assert told["ready"] and [broker["rack"] for broker in told["brokers"]] == ["a", "b"]
+        for broker in told["brokers"]:
+            version = json.loads(urlopen(f"http://{broker['http']}/version").read())
+            assert version["broker"] == broker["id"] and version["cluster"] == told["cluster"]
         assert told["bootstrap"] == ",".join(f"{broker['host']}:{broker['port']}" for broker in told["brokers"])
         with Client(told["bootstrap"]) as client:
             created = client.admin.create_topic("kept")

@@ -234,8 +234,8 @@ def _say_ready(cluster: RunningCluster, output: str) -> None:
         return
     for broker in cluster.brokers.values():
         place = _place(broker)
-        rack = f"  rack {place['rack']}" if place["rack"] else ""
-        _tell(f"broker {place['id']}  {broker.bootstrap}{rack}  pid {place['pid']}  log {place['log']}")
+        more = "".join(f"  {what} {place[what]}" for what in ("rack", "http") if place[what])
+        _tell(f"broker {place['id']}  {broker.bootstrap}{more}  pid {place['pid']}  log {place['log']}")
     if cluster.zookeeper is not None:
         server = cluster.zookeeper
         _tell(f"ZooKeeper {server.connect}  pid {server.pid}  log {server.log}")
@@ -253,6 +253,7 @@ def _place(broker: RunningBroker) -> dict[str, Any]:
         "id": broker.broker_id,
         "pid": broker.pid,
         "rack": broker.config.get("broker.rack"),
+        "http": broker.http,
         "data": str(broker.data_dir),
         "log": str(broker.log),
     }

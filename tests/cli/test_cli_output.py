@@ -12,9 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.cli import progress
 from tidelog.cli.formats import TableFormat, cut, from_json, json_format, to_json, unescaped
 from tidelog.cli.output import Coloured, Column, printable, show, show_fields, size, width
 from tidelog.cli.places import Place, iso, parse_place
+from tidelog.cli.progress import Progress
 from tidelog.cli.yaml import to_yaml
 from tidelog.config.units import duration_ms
 from tidelog.wire.records import Record
@@ -168,6 +170,19 @@ def test_a_field_has_the_colour_that_it_is_given_and_none_of_its_own(capsys: pyt
     assert "\x1b[31mbroker 2\x1b[0m" in (shown := capsys.readouterr().out) and "a\\x1b[31mb" in shown
     show_fields(fields)
     assert capsys.readouterr().out == "Down  broker 2\nName  a\\x1b[31mb\n"
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Progress("moved", 6) as unhurried:
+        unhurried.update(3)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    with Progress("moved", 6) as known, Progress("scanned", None) as unknown:
+        for of in (known, unknown):
+            of.update(0)
+    assert capsys.readouterr().err == "moved 0 of 6 (0%), 0/s\n"
 
 
 @pytest.mark.parametrize(

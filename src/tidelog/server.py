@@ -279,7 +279,8 @@ class BrokerServer:
         from tidelog.metrics.endpoints import Endpoints
         from tidelog.metrics.http_server import HttpServer
 
-        collector = Collector(self.broker, dispatcher, self.sockets, lambda: self._stopping)
+        has_zookeeper = None if self._zookeeper is None else lambda: self._connection is Connection.CONNECTED
+        collector = Collector(self.broker, dispatcher, self.sockets, lambda: self._stopping, has_zookeeper)
         return HttpServer(self.loop, Endpoints(self.broker, collector, self._why_not_ready).answer)
 
     def _listen_http(self) -> None:

@@ -30,7 +30,8 @@ class Watched:
         self.site = site
         self.loop = Loop(site.clock, site.timer)
         sockets = Server(self.loop, Limits(), site.dispatch)
-        self.collector = Collector(site.broker, site.dispatch, sockets)
+        self.has_zookeeper = True
+        self.collector = Collector(site.broker, site.dispatch, sockets, has_zookeeper=lambda: self.has_zookeeper)
 
     def text(self) -> str:
         pages: list[bytes] = []
@@ -103,6 +104,14 @@ def test_records_are_counted_by_topic_and_in_all(watched: Watched) -> None:
     fetch(watched.site, "a")
     assert watched("kafka_server_brokertopicmetrics_bytesout_total", topic="a") == len(batch(3))
     assert watched("kafka_server_brokertopicmetrics_bytesout_total") == len(batch(3))
+
+
+def test_a_zookeeper_that_is_away_is_told_and_a_broker_without_one_tells_nothing(watched: Watched) -> None:
+    assert watched("tidelog_zookeeper_connected") == 1
+    watched.has_zookeeper = False
+    assert watched("tidelog_zookeeper_connected") == 0
+    watched.collector._has_zookeeper = None
+    assert watched("tidelog_zookeeper_connected") is None
 
 
 def test_a_duplicate_is_not_counted_as_written(watched: Watched) -> None:

@@ -58,7 +58,8 @@ def test_balancing_shows_its_plan_and_spreads_replicas_and_leaders(run: Shell, a
     assert {tuple(p.replicas) for p in partitions(admin, "lopsided").values()} == {(1, 2)}
     refused = run("cluster", "balance", code=2)
     assert "Use --yes to confirm" in refused.stderr
-    assert "partitions moved" in run("cluster", "balance", "--yes").stderr
+    done = run("cluster", "balance", "--yes").stderr.splitlines()
+    assert len(done) == 2 and done[1].endswith("partitions moved")
     after = partitions(admin, "lopsided").values()
     for broker in (1, 2, 3):
         assert sum(broker in p.replicas for p in after) == 4 and sum(p.leader == broker for p in after) == 2
@@ -116,9 +117,10 @@ def _throttles(client: Client, topic: str | None = None) -> list[Any]:
 
 def test_a_broker_is_emptied_and_what_cannot_be_is_refused(run: Shell, admin: Client) -> None:
     admin.admin.create_topic("spread", 3, 2)
-    run("cluster", "decommission", "3", "--yes")
+    assert "broker 3 can be switched off" in run("cluster", "decommission", "3", "--yes").stderr
     assert all(3 not in p.replicas for p in partitions(admin, "spread").values())
-    assert "nothing to move" in run("cluster", "decommission", "3", "--yes").stderr
+    again = run("cluster", "decommission", "3", "--yes").stderr
+    assert "nothing to move: broker 3 can be switched off" in again
     admin.admin.create_topic("since", 6, 2)
     assert all(3 not in p.replicas for p in partitions(admin, "since").values())
     assert "nothing to move" in run("cluster", "balance", "--yes").stderr
@@ -127,7 +129,8 @@ def test_a_broker_is_emptied_and_what_cannot_be_is_refused(run: Shell, admin: Cl
     assert "placed there again" in run("cluster", "decommission", "3", "--undo").stderr
     admin.admin.create_topic("wide", 1, 3)
     refused = run("cluster", "decommission", "2", "3", "--yes", code=2)
-    assert "has 2 replicas, and only 1 brokers would be left" in refused.stderr
+    assert "has 2 replicas, and only 1 broker would be left" in refused.stderr
+    assert "no broker would be left" in run("cluster", "decommission", "1", "2", "3", "--yes", code=2).stderr
     assert "there is no broker 9" in run("cluster", "decommission", "9", code=4).stderr
 
 
@@ -173,8 +176,48 @@ def test_what_is_asked_wrongly_is_refused(run: Shell, admin: Client, tmp_path: P
     file = tmp_path / "plan.json"
     file.write_text("{")
     assert "is not JSON" in run("cluster", "reassign", "--plan", str(file), code=2).stderr
-    outcome = run("cluster", "reassign", "asked", "--replicas", "77", "--yes", code=1)
-    assert "77" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "code"),
+    [
+        (("reassign", "asked", "--replicas", "1,77"), "there is no broker 77", 4),
+        (("reassign", "asked", "--replicas", "2,1,2"), "the replicas 2,1,2 of asked-0 name a broker twice", 2),
+        (("reassign", "asked", "-p", "0,3", "--replicas", "2"), "topic asked has no partition 3", 4),
+        (("reassign", "asked", "-p", "3", "--replication-factor", "2"), "its only partition is 0", 4),
+        (("elect", "asked", "-p", "3"), "topic asked has no partition 3", 4),
+        (("reassign", "--plan", "PLAN"), "there is no topic ask\n  did you mean asked?", 4),
+    ],
+)
+def test_a_plan_for_what_is_not_there_is_refused_before_it_is_shown(
+    asked: tuple[str, ...], told: str, code: int, run: Shell, admin: Client, tmp_path: Path
+) -> None:
+    admin.admin.create_topic("asked", 1, 1)
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "ask", "partition": 0, "replicas": [1]}]}')
+    refused = run("cluster", *(str(plan) if word == "PLAN" else word for word in asked), code=code)
+    assert told in refused.stderr and refused.stdout == ""
+
+
+def test_a_broker_that_is_down_is_named_where_people_look(run: Shell, admin: Client, cluster: RunningCluster) -> None:
+    admin.admin.create_topic("held", assignments={0: [1, 2], 1: [1, 3]})
+    cluster.brokers[2].kill()
+    until(lambda: 2 not in admin.describe().nodes and partitions(admin, "held")[0].isr == [1])
+    described = run.json("cluster", "describe")
+    assert described["down"] == [2] and [broker["id"] for broker in described["brokers"]] == [1, 3]
+    told = dict(line.split(maxsplit=1) for line in run("cluster", "describe").stdout.splitlines()[:6])
+    assert told["Down"] == "broker 2" and told["Under-replicated"] == "1: held-0"
+    assert "broker 2 is down; 1 under-replicated: held-0\n" in run("top", "--once", "--interval", "0.1").stdout
+    findings = run.json("doctor", code=1)
+    (down,) = [finding for finding in findings if "is down" in finding["found"]]
+    assert down["state"] == "bad" and down["found"] == "broker 2 is down, and has 1 replica"
+    refused = run("cluster", "reassign", "held", "-p", "1", "--replicas", "2,3", code=4)
+    assert "broker 2 is down" in refused.stderr
+    # It may keep what it has, but then nobody must be surprised by the wait.
+    kept = run("cluster", "reassign", "held", "-p", "0", "--replicas", "3,2", "--dry-run")
+    assert "1 of these moves ends only when broker 2 is back" in kept.stderr
+    assert "broker 2 can be switched off" in run("cluster", "decommission", "2", "--yes").stderr
+    assert run.json("cluster", "describe")["down"] == []
 
 
 def test_the_doctor_advises_on_replicas_and_looks_at_zookeeper(

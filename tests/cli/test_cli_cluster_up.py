@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from cli_shell import Shell
@@ -70,9 +71,23 @@ def processes_of(data_dir: Path) -> list[int]:
 
 @pytest.mark.zookeeper
 def test_a_cluster_starts_mends_itself_stops_and_starts_again_on_its_data(tmp_path: Path) -> None:
-    settings = ("--brokers", "2", "--rack", "a,b", "--restart", "now", "-X", "num.partitions=4")
+    settings = (
+        "--brokers",
+        "2",
+        "--rack",
+        "a,b",
+        "--restart",
+        "now",
+        "-X",
+        "num.partitions=4",
+        "-X",
+        "tidelog.http.port=0",
+    )
     with running(tmp_path, *settings) as (process, told):
         assert told["ready"] and [broker["rack"] for broker in told["brokers"]] == ["a", "b"]
+        for broker in told["brokers"]:
+            version = json.loads(urlopen(f"http://{broker['http']}/version").read())
+            assert version["broker"] == broker["id"] and version["cluster"] == told["cluster"]
         assert told["bootstrap"] == ",".join(f"{broker['host']}:{broker['port']}" for broker in told["brokers"])
         with Client(told["bootstrap"]) as client:
             created = client.admin.create_topic("kept")
@@ -107,7 +122,8 @@ def test_a_port_that_is_taken_is_told_with_the_broker_that_wanted_it(tmp_path: P
             [*UP, "--data-dir", str(tmp_path), *arguments], capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 1 and done.stdout == ""
-    assert "broker 1: the broker did not start" in done.stderr
+    assert f"starting 1 broker with ZooKeeper at {zookeeper_connect}\n" in done.stderr
+    assert "broker 1: the broker did not start" in done.stderr and "PR_SET_PDEATHSIG" not in done.stderr
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
     assert not processes_of(tmp_path)
 

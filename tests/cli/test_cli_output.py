@@ -6,14 +6,17 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import click
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.cli import progress
 from tidelog.cli.formats import TableFormat, cut, from_json, json_format, to_json, unescaped
-from tidelog.cli.output import Column, printable, show, size, width
+from tidelog.cli.output import Coloured, Column, printable, show, show_fields, size, width
 from tidelog.cli.places import Place, iso, parse_place
+from tidelog.cli.progress import Progress
 from tidelog.cli.yaml import to_yaml
 from tidelog.config.units import duration_ms
 from tidelog.wire.records import Record
@@ -158,6 +161,28 @@ def test_a_table_is_aligned_and_marks_what_is_missing(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "NAME  COUNT\n日本      5\nb         -\n"
     show(rows, columns, "wide")
     assert capsys.readouterr().out.splitlines()[1:] == ["日本      5  yes", "b         -  1,2"]
+
+
+def test_a_field_has_the_colour_that_it_is_given_and_none_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = [("Down", Coloured("broker 2", "red")), ("Name", "a\x1b[31mb")]
+    with click.Context(click.Command("tidelog"), color=True):
+        show_fields(fields)
+    assert "\x1b[31mbroker 2\x1b[0m" in (shown := capsys.readouterr().out) and "a\\x1b[31mb" in shown
+    show_fields(fields)
+    assert capsys.readouterr().out == "Down  broker 2\nName  a\\x1b[31mb\n"
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Progress("moved", 6) as unhurried:
+        unhurried.update(3)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    with Progress("moved", 6) as known, Progress("scanned", None) as unknown:
+        for of in (known, unknown):
+            of.update(0)
+    assert capsys.readouterr().err == "moved 0 of 6 (0%), 0/s\n"
 
 
 @pytest.mark.parametrize(

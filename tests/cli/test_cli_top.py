@@ -55,6 +55,15 @@ def test_it_shows_requests_of_brokers_whose_metrics_it_is_given() -> None:
         assert "REQ/S" in Shell(broker.bootstrap)(*ONCE, "-m", broker.http).stdout
 
 
+def test_a_broker_whose_metrics_are_away_is_named_and_the_others_are_shown() -> None:
+    with RunningBroker({"tidelog.http.port": "0"}) as broker:
+        run = Shell(broker.bootstrap)
+        shown = run.json(*ONCE, "-m", f"{broker.http},127.0.0.1:1")
+        (silent,) = shown["without_metrics"]
+        assert "no metrics from 127.0.0.1:1: " in silent and shown["brokers"][0]["memory_bytes"] > 1_000_000
+        assert f"fully replicated; {silent}\n" in run(*ONCE, "-m", f"127.0.0.1:1,{broker.http}").stdout
+
+
 def test_on_a_terminal_it_goes_on_until_ctrl_c_and_gives_the_screen_back(bootstrap: str) -> None:
     terminal, inner = pty.openpty()
     command = [sys.executable, "-m", "tidelog.cli.main", "top", "--interval", "0.1", "-b", bootstrap]

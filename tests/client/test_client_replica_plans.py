@@ -139,9 +139,12 @@ def test_a_broker_that_leaves_holds_nothing_and_racks_are_kept_where_they_can_be
 
 
 def test_too_few_brokers_left_is_refused_with_what_to_do() -> None:
-    with pytest.raises(Refused, match="t-0 has 2 replicas, and only 1 brokers would be left") as caught:
+    with pytest.raises(Refused, match="t-0 has 2 replicas, and only 1 broker would be left") as caught:
         without({t(0): (1, 2)}, dict.fromkeys((1, 2)), [2])
     assert caught.value.hint is not None and "--replication-factor 1" in caught.value.hint
+    with pytest.raises(Refused, match="no broker would be left") as caught:
+        without({t(0): (1, 2)}, dict.fromkeys((1, 2)), [1, 2])
+    assert caught.value.hint is not None and "add the brokers" in caught.value.hint
 
 
 @given(clusters(), st.integers(1, 6))

@@ -275,6 +275,20 @@ def test_a_clean_stop_moves_leaders_away_first() -> None:
     cluster.check()
 
 
+def test_only_a_broker_that_did_not_stop_in_order_is_said_to_be_dead() -> None:
+    cluster = BrokerCluster(3)
+    controller, (stopped, killed) = cluster.controller, cluster.followers
+    left: list[bool] = []
+    stopped.broker.leave(lambda: left.append(True))
+    cluster.run_until(lambda: bool(left))
+    for node in (stopped, killed):
+        cluster.kill(node.id, expire=False)
+        cluster.run_until(lambda node=node: node.id not in cluster.stored.brokers)
+    said = [notice for notice in controller.notices if "taken for dead" in notice]
+    assert said == [f"broker {killed.id} refuses connections: its process is taken for dead"]
+    cluster.check()
+
+
 def test_the_last_broker_stops_without_waiting_for_anybody() -> None:
     cluster = BrokerCluster(2)
     cluster.create("t", 1, 2)

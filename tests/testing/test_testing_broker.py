@@ -122,6 +122,18 @@ def test_a_broker_that_fails_to_start_says_why_and_leaves_nothing() -> None:
     assert not broker.data_dir.parent.exists()
 
 
+def test_a_broker_that_fails_to_start_again_is_told_of_in_its_last_words_alone(tmp_path: Path) -> None:
+    runner = ("/usr/bin/env", "WITHOUT=MEANING")
+    log = tmp_path / "broker.log"
+    log.write_text("the words of an earlier run\n")
+    broker = RunningBroker({"stand.in": "fail"}, command=STAND_IN, runner=runner, data_dir=tmp_path / "data", log=log)
+    with pytest.raises(BrokerFailed) as caught:
+        broker.start()
+    told = str(caught.value)
+    assert told.endswith(f"({' '.join(STAND_IN)})\n--- its standard error ---\nthe disk is on fire")
+    assert broker.stderr() == "the words of an earlier run\nthe disk is on fire"
+
+
 def test_a_broker_that_never_gets_ready_is_given_up() -> None:
     broker = RunningBroker({"stand.in": "silent"}, command=STAND_IN, timeout_s=0.5)
     with pytest.raises(BrokerFailed, match=r"not ready within 0\.5 s"):

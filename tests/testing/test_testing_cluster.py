@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,7 +25,7 @@ STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with RunningCluster(3, {"offsets.topic.num.partitions": "3"}) as running:
+    with RunningCluster(3, {"offsets.topic.num.partitions": "3", "tidelog.http.port": "0"}) as running:
         yield running
 
 
@@ -69,7 +70,14 @@ def test_a_broker_that_was_killed_goes_and_comes_back_on_its_port_with_its_data(
 def test_zookeeper_can_be_killed_and_started_again_below_running_brokers(cluster: RunningCluster) -> None:
     assert cluster.zookeeper is not None
     cluster.zookeeper.kill()
-    cluster.start()
+    with Client(cluster.bootstrap, timeout_s=1) as client, pytest.raises(ClientError) as caught:
+        client.admin.create_topic("before-zookeeper", 1)
+    assert caught.value.hint is not None and "wait for ZooKeeper" in caught.value.hint
+    for has_zookeeper in (b"0", b"1"):
+        for broker in cluster.brokers.values():
+            told = b"\ntidelog_zookeeper_connected %s\n" % has_zookeeper
+            until(lambda broker=broker, told=told: told in urlopen(f"http://{broker.http}/metrics").read())
+        cluster.start()
     with Client(cluster.bootstrap) as client:
         client.admin.create_topic("after-zookeeper", 1)
     until(lambda: in_sync(cluster, "after-zookeeper") == [1, 2, 3])

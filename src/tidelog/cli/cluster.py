@@ -9,7 +9,7 @@ import click
 from tidelog.cli.cluster_moves import balance, decommission, elect, reassign
 from tidelog.cli.cluster_up import up
 from tidelog.cli.options import connected, examples, noun, output_option
-from tidelog.cli.output import Column, Row, show_fields, show_one, show_table, size
+from tidelog.cli.output import Coloured, Column, Row, show_fields, show_one, show_table, size
 
 if TYPE_CHECKING:
     from tidelog.client import Client
@@ -29,9 +29,10 @@ command.add_command(up)
 @output_option()
 @connected
 def describe(client: Client, output: str) -> None:
-    """Show the brokers, the controller, and partitions that are under-replicated, offline, moving or led by others."""
+    """Show the brokers, the controller, and what is down, under-replicated, offline, moving or led by others."""
     cluster = client.admin.describe_cluster()
-    topics = client.describe().topics
+    seen = client.describe()
+    topics = seen.topics
     partitions = [(topic.name, p) for topic in topics.values() for p in topic.partitions.values()]
     brokers = [
         {
@@ -50,6 +51,7 @@ def describe(client: Client, output: str) -> None:
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller_id,
         "brokers": brokers,
+        "down": [broker for broker in seen.down if broker not in cluster.nodes],
         "topics": len(topics),
         "partitions": len(partitions),
         "under_replicated": [f"{name}-{p.partition}" for name, p in partitions if p.under_replicated],
@@ -65,6 +67,7 @@ def describe(client: Client, output: str) -> None:
                 ("Controller", f"broker {cluster.controller_id}" if cluster.controller_id >= 0 else None),
                 ("Topics", len(topics)),
                 ("Partitions", len(partitions)),
+                *_down(described["down"]),
                 ("Under-replicated", _health(described["under_replicated"])),
                 ("Offline", _health(described["offline"])),
                 *_unrest("Not led by preferred", described["not_preferred"]),
@@ -90,13 +93,19 @@ _COLUMNS = [
 ]
 
 
-def _health(names: object) -> str:
-    return click.style(_some(names), fg="red") if names else "none"
+def _health(names: object) -> Coloured | str:
+    return Coloured(_some(names), "red") if names else "none"
 
 
-def _unrest(title: str, names: object) -> list[tuple[str, str]]:
+def _down(brokers: object) -> list[tuple[str, Coloured]]:
+    """Only what they hold tells of brokers that are down, so there is no row for them."""
+    assert isinstance(brokers, list)
+    return [("Down", Coloured(", ".join(f"broker {broker}" for broker in brokers), "red"))] if brokers else []
+
+
+def _unrest(title: str, names: object) -> list[tuple[str, Coloured]]:
     """What is no failure, and shown only where there is any."""
-    return [(title, click.style(_some(names), fg="yellow"))] if names else []
+    return [(title, Coloured(_some(names), "yellow"))] if names else []
 
 
 def _some(names: object) -> str:

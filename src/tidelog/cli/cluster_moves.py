@@ -13,6 +13,8 @@ import click
 
 from tidelog.cli.complete import complete_topic
 from tidelog.cli.options import (
+    check_known,
+    check_partitions,
     confirm,
     connected,
     dry_run_option,
@@ -22,12 +24,12 @@ from tidelog.cli.options import (
     topic_of,
     yes_option,
 )
-from tidelog.cli.output import Column, plural, show, show_json, tell
+from tidelog.cli.output import Column, plural, show, show_json, tell, warn
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client import Client
-    from tidelog.client.cluster import PartitionInfo
+    from tidelog.client.cluster import ClusterInfo, PartitionInfo
     from tidelog.client.replica_plans import Assignment
 
 
@@ -65,14 +67,14 @@ throttle_option = click.option(
 def balance(client: Client, throttle: int | None, dry_run: bool, yes: bool, output: str) -> None:
     """Spread replicas and leaders evenly over brokers and racks.
 
-    PlannedMoves as little as possible: replicas go only from brokers that have too many to brokers that have too few.
+    As little as possible is moved: replicas go only from brokers that have too many to brokers that have too few.
     """
     from tidelog.cli.replica_moves import assignment_of, open_brokers
     from tidelog.client.replica_plans import balanced
 
-    before = assignment_of(client.describe())
-    plan = balanced(before, open_brokers(client))
-    _begin(client, before, plan, throttle, dry_run, yes, output)
+    described = client.describe()
+    plan = balanced(assignment_of(described), open_brokers(client))
+    _begin(client, described, plan, throttle, dry_run, yes, output)
 
 
 @click.command(
@@ -115,7 +117,9 @@ def decommission(
     plan = without(before, {node.id: node.rack for node in described.nodes.values()}, brokers)
     if not plan and not dry_run:
         cordon(client, brokers)
-    _begin(client, before, plan, throttle, dry_run, yes, output, prepare=lambda: cordon(client, brokers))
+    empty = f"{', '.join(f'broker {broker}' for broker in brokers)} can be switched off: nothing is left on"
+    reached = f"{empty} {'it' if len(brokers) == 1 else 'them'}"
+    _begin(client, described, plan, throttle, dry_run, yes, output, reached, prepare=lambda: cordon(client, brokers))
 
 
 @click.command(
@@ -165,13 +169,15 @@ def reassign(
             raise click.UsageError("Say where to: --replicas 1,2,3 or --replication-factor 3.")
         _show_moves(client, output)
         return
-    before = assignment_of(client.describe())
+    described = client.describe()
+    before = assignment_of(described)
     if plan_file is not None:
         plan = _read_plan(plan_file)
     else:
         plan = _planned(client, before, topics, partitions, replicas, replication_factor)
+    _check_plan(described, before, plan)
     changes = {at: to for at, to in plan.items() if before.get(at) != to}
-    _begin(client, before, changes, throttle, dry_run, yes, output)
+    _begin(client, described, changes, throttle, dry_run, yes, output)
 
 
 def _planned(
@@ -188,7 +194,7 @@ def _planned(
     if not topics:
         raise click.UsageError("Name the topics whose replicas are to move.")
     for topic in topics:
-        topic_of(client, topic)
+        check_partitions(topic_of(client, topic), partitions)
     chosen = [at for at in before if at.topic in topics and (partitions is None or at.partition in partitions)]
     if replicas is None:
         assert replication_factor is not None
@@ -210,31 +216,52 @@ def _read_plan(file: Any) -> Assignment:
         raise Refused(f"{file.name} is not JSON: {error}") from None
 
 
+def _check_plan(described: ClusterInfo, before: Assignment, plan: Assignment) -> None:
+    """A mistake in a plan is told once, and before anybody is asked to agree to it."""
+    from tidelog.client.cluster import no_such_partition
+    from tidelog.client.errors import NotFound, Refused
+
+    for at, replicas in plan.items():
+        check_known(described.topics, at.topic, "topic")
+        if at not in before:
+            raise no_such_partition(described.topics[at.topic], at.partition)
+        if len(set(replicas)) < len(replicas):
+            raise Refused(f"the replicas {','.join(map(str, replicas))} of {at} name a broker twice")
+        # One that is down may keep what it has.
+        for broker in replicas:
+            if broker not in described.nodes and broker not in before[at]:
+                why = f"broker {broker} is down" if broker in described.down else f"there is no broker {broker}"
+                raise NotFound(why, hint="`tidelog cluster describe` shows all of them")
+
+
 def _begin(
     client: Client,
-    before: Assignment,
+    described: ClusterInfo,
     plan: Assignment,
     throttle: int | None,
     dry_run: bool,
     yes: bool,
     output: str,
+    reached: str | None = None,
     prepare: Callable[[], None] = lambda: None,
 ) -> None:
-    """Shows the plan, and carries it out where that is wanted, after `prepare`."""
+    """Shows the plan, and carries it out where that is wanted, after `prepare`; `reached` says what it was good for."""
     from tidelog.cli.error_messages import FAILED
-    from tidelog.cli.replica_moves import PlannedMoves, as_rows, outcome_of, show_plan, summary
+    from tidelog.cli.replica_moves import PlannedMoves, as_rows, assignment_of, outcome_of, show_plan, summary
     from tidelog.client.replica_plans import to_json
 
+    before = assignment_of(described)
     rows = as_rows(before, plan)
     if not plan:
         if output == "json":
             show_json(outcome_of(rows, None) | {"done": True, **to_json(plan)})
         else:
-            tell("nothing to move: everything is as planned already")
+            tell(f"nothing to move: {reached or 'everything is as planned already'}")
         return
     if output != "json":
         show_plan(rows)
         tell(summary(before, plan))
+    _warn_of_waiting(described, plan)
     if dry_run:
         if output == "json":
             # A file with this is a plan for `reassign --plan`, and for Kafka's own tool.
@@ -248,8 +275,17 @@ def _begin(
         show_json({**outcome_of(rows, moves), **to_json(plan)})
     else:
         tell(f"{plural(len(plan) - len(moves.failed), 'partition')} moved")
+        if reached and not moves.failed:
+            tell(reached)
     if moves.failed:
         click.get_current_context().exit(FAILED)
+
+
+def _warn_of_waiting(described: ClusterInfo, plan: Assignment) -> None:
+    """A move ends when all of its replicas are in sync."""
+    for broker in described.down:
+        if waiting := sum(broker in replicas for replicas in plan.values()):
+            warn(f"{waiting} of these moves {'ends' if waiting == 1 else 'end'} only when broker {broker} is back")
 
 
 def _show_moves(client: Client, output: str) -> None:
@@ -272,7 +308,6 @@ def _show_moves(client: Client, output: str) -> None:
 
 def _cancel(client: Client, topics: tuple[str, ...], dry_run: bool, yes: bool, output: str) -> None:
     from tidelog.cli.error_messages import FAILED
-    from tidelog.cli.output import warn
     from tidelog.cli.replica_moves import unthrottle
 
     moves = {at: move for at, move in client.admin.reassignments().items() if not topics or at.topic in topics}
@@ -325,10 +360,10 @@ def elect(
     With --unclean, partitions without a leader get one that may lack records, and those are lost.
     """
     from tidelog.cli.error_messages import FAILED
-    from tidelog.cli.output import show_table, warn
+    from tidelog.cli.output import show_table
 
     for topic in topics:
-        topic_of(client, topic)
+        check_partitions(topic_of(client, topic), partitions)
     wanted: dict[TopicPartition, PartitionInfo] = {
         TopicPartition(topic.name, p.partition): p
         for topic in client.describe(topics or None).topics.values()

@@ -57,6 +57,8 @@ class Sample(NamedTuple):
     groups: dict[str, tuple[str, dict[TopicPartition, int]]]
     #: by broker id
     metrics: dict[int, list[Metric]]
+    #: why there are no metrics from an address that was given
+    silent: list[str]
 
 
 def take_sample(client: Client, addresses: Iterable[str]) -> Sample:
@@ -64,6 +66,7 @@ def take_sample(client: Client, addresses: Iterable[str]) -> Sample:
 
     cluster = client.admin.describe_cluster()
     info = client.describe()
+    metrics, silent = _scrape_all(addresses)
     return Sample(
         time.monotonic(),
         cluster,
@@ -71,7 +74,8 @@ def take_sample(client: Client, addresses: Iterable[str]) -> Sample:
         end_offsets(client.cluster, info.topics.values()),
         {node: _sizes(client, node) for node in sorted(cluster.nodes)},
         _groups(client),
-        dict(map(_scrape, addresses)),
+        metrics,
+        silent,
     )
 
 
@@ -98,6 +102,24 @@ def _groups(client: Client) -> dict[str, tuple[str, dict[TopicPartition, int]]]:
             continue  # it went away just now, or nobody may see it
         found[group.group_id] = (group.state, {where: at.offset for where, at in committed.items()})
     return found
+
+
+def _scrape_all(addresses: Iterable[str]) -> tuple[dict[int, list[Metric]], list[str]]:
+    """The metrics of those that answer, and why the others do not. Raises Unreachable where nobody does: that is no
+    broker being down, but wrong addresses."""
+    from tidelog.client.errors import Unreachable
+
+    found: dict[int, list[Metric]] = {}
+    failures: list[Unreachable] = []
+    for address in addresses:
+        try:
+            broker, metrics = _scrape(address)
+            found[broker] = metrics
+        except Unreachable as error:
+            failures.append(error)
+    if failures and not found:
+        raise failures[0]
+    return found, [str(error) for error in failures]
 
 
 def _scrape(address: str) -> tuple[int, list[Metric]]:
@@ -133,6 +155,8 @@ def picture(before: Sample, after: Sample) -> dict[str, Any]:
         "controller_id": after.cluster.controller_id,
         "seconds": round(after.at_s - before.at_s, 3),
         "partitions": len(partitions),
+        "down": [broker for broker in after.info.down if broker not in after.cluster.nodes],
+        "without_metrics": after.silent,
         "under_replicated": [f"{name}-{p.partition}" for name, p in partitions if p.under_replicated],
         "offline": [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0],
         "brokers": _brokers(before, after),

@@ -110,6 +110,7 @@ def up(ctx: click.Context, /, output: str, restart: RestartPolicy, data_dir: str
     try:
         with _held(directory), stop_signals():
             try:
+                _say_starting(cluster)
                 cluster.start()
                 _say_ready(cluster, output)
                 Supervisor(cluster, restart, _tell, _by_hand).run()
@@ -215,6 +216,14 @@ def _by_hand(broker: RunningBroker) -> str:
     return shlex.join(["tidelog", "serve", *broker.arguments])
 
 
+def _say_starting(cluster: RunningCluster) -> None:
+    """A ZooKeeper that does not answer is waited for, and that must not look like nothing."""
+    from tidelog.cli.output import plural
+
+    where = "a ZooKeeper of its own" if cluster.zookeeper is not None else f"ZooKeeper at {cluster.connect}"
+    _tell(f"starting {plural(len(cluster.brokers), 'broker')} with {where}")
+
+
 def _say_ready(cluster: RunningCluster, output: str) -> None:
     from tidelog.cli.output import json_line, plural
 
@@ -225,10 +234,11 @@ def _say_ready(cluster: RunningCluster, output: str) -> None:
         return
     for broker in cluster.brokers.values():
         place = _place(broker)
-        rack = f"  rack {place['rack']}" if place["rack"] else ""
-        _tell(f"broker {place['id']}  {broker.bootstrap}{rack}  pid {place['pid']}  log {place['log']}")
+        more = "".join(f"  {what} {place[what]}" for what in ("rack", "http") if place[what])
+        _tell(f"broker {place['id']}  {broker.bootstrap}{more}  pid {place['pid']}  log {place['log']}")
     if cluster.zookeeper is not None:
-        _tell(f"ZooKeeper {cluster.zookeeper.connect}  pid {cluster.zookeeper.pid}")
+        server = cluster.zookeeper
+        _tell(f"ZooKeeper {server.connect}  pid {server.pid}  log {server.log}")
     if advice := _advice(next(iter(cluster.brokers.values())).config):
         _tell(advice)
     count = plural(len(cluster.brokers), "broker")
@@ -243,6 +253,7 @@ def _place(broker: RunningBroker) -> dict[str, Any]:
         "id": broker.broker_id,
         "pid": broker.pid,
         "rack": broker.config.get("broker.rack"),
+        "http": broker.http,
         "data": str(broker.data_dir),
         "log": str(broker.log),
     }

@@ -18,7 +18,7 @@ import click
 
 from tidelog import how_to_install
 from tidelog.cli.options import CONTEXT, broker_options, examples, output_option
-from tidelog.cli.output import show, size
+from tidelog.cli.output import plural, show, size
 
 if TYPE_CHECKING:
     from tidelog.client import Client
@@ -173,7 +173,7 @@ def _java() -> Diagnosis:
     import re
     import subprocess
 
-    advice = "needed only for Spark: install JDK 17 or newer"
+    advice = "needed only for Spark and the ZooKeeper of `tidelog cluster up`: install JDK 17 or newer"
     path = shutil.which("java")
     if path is None:
         return Diagnosis(NOTE, "Java (optional)", "not found", advice)
@@ -281,12 +281,17 @@ def _partitions(_: Client, described: ClusterInfo) -> Iterator[Diagnosis]:
     partitions = [(topic.name, p) for topic in described.topics.values() for p in topic.partitions.values()]
     offline = [f"{name}-{p.partition}" for name, p in partitions if p.leader < 0]
     behind = [f"{name}-{p.partition}" for name, p in partitions if p.leader >= 0 and p.under_replicated]
+    for broker in described.down:
+        held = sum(broker in p.replicas for _, p in partitions)
+        advice = f"start it, or move what it holds: `tidelog cluster decommission {broker}`"
+        yield Diagnosis(BAD, "broker", f"broker {broker} is down, and has {plural(held, 'replica')}", advice)
     if offline:
         shown = f"{len(offline)} without a leader: {', '.join(offline[:5])}"
         yield Diagnosis(BAD, "partitions", shown, "start the brokers that hold their replicas")
     if behind:
         shown = f"{len(behind)} under-replicated: {', '.join(behind[:5])}"
-        yield Diagnosis(BAD, "partitions", shown, "`tidelog cluster describe` shows which brokers are down or slow")
+        advice = "`tidelog topic describe TOPIC` shows which replicas are not in sync"
+        yield Diagnosis(BAD, "partitions", shown, advice)
     if not offline and not behind:
         yield Diagnosis(OK, "partitions", f"{len(partitions)}, all with a leader and in sync")
 

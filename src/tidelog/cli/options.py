@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from tidelog.client import Client
+    from tidelog.client.cluster import TopicInfo
 
 R = TypeVar("R")
 Decorated = Callable[..., Any]
@@ -192,6 +193,15 @@ def partitions_option(function: Decorated) -> Decorated:
         metavar="LIST",
         help="Only these partitions, such as 0, 0,2 or 4-7; may be repeated.  [default: all]",
     )(function)
+
+
+def check_partitions(topic: TopicInfo, partitions: list[int] | None) -> None:
+    """A NotFound for those that the topic does not have."""
+    from tidelog.client.cluster import no_such_partition
+
+    for partition in partitions or ():
+        if partition not in topic.partitions:
+            raise no_such_partition(topic, partition)
 
 
 def check_known(names: Mapping[str, Any] | list[str], name: str, what: str) -> None:

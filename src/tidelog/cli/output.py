@@ -76,9 +76,16 @@ def table_lines(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     return [title, *(_line(texts, widths, columns) for texts in cells)]
 
 
+class Coloured(NamedTuple):
+    """A value of `show_fields` in a colour. Text that has its colour already would be shown with its escapes."""
+
+    text: str
+    colour: str
+
+
 def show_fields(fields: Iterable[tuple[str, Any]]) -> None:
     """Names and values below one another."""
-    shown = [(name, _text(value)) for name, value in fields]
+    shown = [(name, _coloured(value) if isinstance(value, Coloured) else _text(value)) for name, value in fields]
     widest = max(width(name) for name, _ in shown)
     for name, text in shown:
         click.echo(f"{click.style(name, bold=True)}{' ' * (widest - width(name))}  {text}")
@@ -104,6 +111,10 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return printable(str(value))
+
+
+def _coloured(value: Coloured) -> str:
+    return click.style(_text(value.text), fg=value.colour)
 
 
 def printable(text: str) -> str:

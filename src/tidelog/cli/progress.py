@@ -42,7 +42,8 @@ class Progress:
         if not self._shown:
             return
         now = time.monotonic()
-        if now < self._next or not (done or self._in_place):
+        # Without a total, nothing done says nothing.
+        if now < self._next or not (done or self._total or self._in_place):
             return
         self._next = now + self._every_s
         line = f"{self._what} {done:,}"

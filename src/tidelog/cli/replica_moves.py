@@ -7,15 +7,12 @@ is removed when the moves are done.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from tidelog.cli.options import speaks_json
 from tidelog.cli.output import Column, Row, plural, show_table, tell, warn
+from tidelog.cli.progress import Progress
 from tidelog.client.errors import Refused
 from tidelog.client.replica_plans import Assignment, Replicas, moved_replicas
 from tidelog.wire.partitions import TopicPartition
@@ -102,19 +99,10 @@ class PlannedMoves:
 
     def _await(self, started: list[TopicPartition]) -> None:
         ours = set(started)
-        with click.progressbar(
-            range(len(ours)), label="moving", show_pos=True, file=sys.stderr, hidden=speaks_json()
-        ) as bar:
-            done = -1
-            while done < len(ours):
-                now = len(ours - self._client.admin.reassignments().keys())
-                if now != done:
-                    bar.update(now - max(0, done))
-                    done = now
-                    if speaks_json():
-                        tell(f"{done} of {len(ours)} partitions moved")
-                if done < len(ours):
-                    time.sleep(POLL_S)
+        with Progress("moved", len(ours)) as progress:
+            while left := len(ours & self._client.admin.reassignments().keys()):
+                progress.update(len(ours) - left)
+                time.sleep(POLL_S)
 
     def _verify(self, started: list[TopicPartition]) -> None:
         """Somebody else may have cancelled or changed a move meanwhile."""

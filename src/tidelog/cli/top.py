@@ -137,15 +137,17 @@ class _Screen:
 
 
 def _lines(shown: dict[str, Any], most: int) -> list[str]:
-    health = [
+    health = [f"broker {broker} is down" for broker in shown["down"]]
+    health += [
         f"{len(shown[what])} {words}: {', '.join(shown[what][:5])}{' …' if len(shown[what]) > 5 else ''}"
         for what, words in (("offline", "offline"), ("under_replicated", "under-replicated"))
         if shown[what]
     ]
+    state = "; ".join([*(health or ["all partitions are online and fully replicated"]), *shown["without_metrics"]])
     counts = (plural(len(shown["brokers"]), "broker"), plural(len(shown["topics"]), "topic"))
     lines = [
         f"cluster {shown['cluster_id']}, {counts[0]}, {counts[1]}, {plural(shown['partitions'], 'partition')}",
-        click.style("; ".join(health), fg="red") if health else "all partitions are online and fully replicated",
+        click.style(state, fg="red") if health or shown["without_metrics"] else state,
     ]
     for what, columns in _TABLES.items():
         rows = shown[what] if what == "brokers" else shown[what][:most]

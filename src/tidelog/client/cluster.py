@@ -73,6 +73,12 @@ class ClusterInfo(NamedTuple):
     nodes: dict[int, NodeInfo]
     topics: dict[str, TopicInfo]
 
+    @property
+    def down(self) -> list[int]:
+        """The brokers that have replicas, as far as the topics here tell, and are not there."""
+        holders = {id for topic in self.topics.values() for p in topic.partitions.values() for id in p.replicas}
+        return sorted(holders - self.nodes.keys())
+
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     """`host:port,host:port`; `[::1]:9092` for IPv6; the port is 9092 where none is given."""

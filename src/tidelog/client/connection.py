@@ -40,6 +40,19 @@ LEAST_KEPT_BYTES: Final = 64 * 1024
 MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
 #: one that is looked at while the next response comes, and the one that it comes into
 KEPT_BUFFERS: Final = 2
+#: what the controller decides and ZooKeeper keeps; while that is away, the answer is late, and not the broker
+_CHANGES: Final = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.ELECT_LEADERS,
+}
+_WAITING_CHANGE: Final = (
+    "it may be stopped, overloaded or unreachable, or wait for ZooKeeper; what was asked for may still be done"
+)
 
 
 R = TypeVar("R")
@@ -212,11 +225,12 @@ class Connection:
                 return decoded
 
     def _broken(self, error: OSError) -> Unreachable:
+        is_change = bool(self._due) and self._due[0].api_key in _CHANGES
         self.close()
         if isinstance(error, TimeoutError):
             return Unreachable(
                 f"the broker at {self.address} did not answer within {self._timeout_s:g} s",
-                hint="it may be stopped, overloaded or unreachable",
+                hint=_WAITING_CHANGE if is_change else "it may be stopped, overloaded or unreachable",
             )
         return Unreachable(f"the connection to {self.address} broke: {_reason(error)}", hint="is the broker running?")
 

@@ -54,13 +54,19 @@ def without(assignment: Mapping[TopicPartition, Replicas], brokers: Racks, leavi
         for broker in [each for each in draft.at[at] if each in gone]:
             target = draft.best_target(at, instead_of=broker)
             if target is None:
-                raise Refused(
-                    f"{at} has {len(draft.at[at])} replicas, and only {len(staying)} brokers would be left",
-                    hint="add a broker, or lower the replication factor with `tidelog cluster reassign "
-                    f"{at.topic} --replication-factor {len(staying)}`",
-                )
+                raise _too_few(at, len(draft.at[at]), len(staying))
             draft.move(at, broker, target)
     return draft.changed()
+
+
+def _too_few(at: TopicPartition, replicas: int, left: int) -> Refused:
+    if not left:
+        return Refused("no broker would be left", hint="add the brokers that are to take over first")
+    lower = f"tidelog cluster reassign {at.topic} --replication-factor {left}"
+    return Refused(
+        f"{at} has {replicas} replicas, and only {left} broker{'s' if left > 1 else ''} would be left",
+        hint=f"add a broker, or lower the replication factor with `{lower}`",
+    )
 
 
 def with_factor(

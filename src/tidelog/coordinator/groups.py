@@ -61,13 +61,16 @@ class GroupCoordination(Coordination[Decision]):
         if not partitions:
             done(errors)
         for index in partitions:
-            key = TopicPartition(self.topic, index)
-            self._data.when_committed(key, self._commit_timeout_ms(), partial(settled, index))
+            held = self._data.held(TopicPartition(self.topic, index))
+            if held is None:
+                settled(index, ErrorCode.NONE)
+            else:
+                self._data.when_committed(held, self._commit_timeout_ms(), partial(settled, index))
 
     # --- what groups must hear of -------------------------------------------------------------------
 
     def topics_changed(self, topics: Mapping[str, Topic | None]) -> None:
-        """TopicCreator that were created, have grown, or (None) are gone."""
+        """Topics that were created, have grown, or (None) are gone."""
         changes = {
             name: None if topic is None else GroupTopic(name, topic.topic_id, len(topic.partitions))
             for name, topic in topics.items()

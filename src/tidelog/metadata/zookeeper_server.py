@@ -129,7 +129,7 @@ class ZooKeeperServer:
             MAIN_CLASS,
             str(self._write_config()),
         ]
-        with open(self._log, "ab") as log:
+        with open(self.log, "ab") as log:
             # A group of its own: Ctrl-C on the terminal reaches whoever started it, who then stops it.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data_dir, process_group=0
@@ -183,7 +183,7 @@ class ZooKeeperServer:
         self.stop()
 
     @property
-    def _log(self) -> Path:
+    def log(self) -> Path:
         return self.data_dir / "server.log"
 
     def _claim_port(self) -> None:
@@ -220,8 +220,8 @@ class ZooKeeperServer:
         return config
 
     def _told(self, what: str) -> str:
-        said = self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self._log.exists() else ""
-        return f"{what}; {self._log} ends with:\n{said}"
+        said = self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self.log.exists() else ""
+        return f"{what}; {self.log} ends with:\n{said}"
 
 
 class ZooKeeperEnsemble:

@@ -174,6 +174,8 @@ tidelog_broker_info gauge broker,cluster,version
     Always 1.
 kafka_server_kafkaserver_brokerstate gauge -
     3 while the broker serves, 6 while it stops.
+tidelog_zookeeper_connected gauge -
+    1 while the broker has a connection to ZooKeeper, 0 while it has none; told by brokers of a cluster only.
 """
 
 

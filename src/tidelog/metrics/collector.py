@@ -31,12 +31,20 @@ _SOCKETS: Final = "kafka_server_socket_server_metrics_"
 
 
 class Collector:
+    """`has_zookeeper` is None for a broker that needs none."""
+
     def __init__(
-        self, broker: Broker, dispatcher: Dispatcher, sockets: Server, is_stopping: Callable[[], bool] = lambda: False
+        self,
+        broker: Broker,
+        dispatcher: Dispatcher,
+        sockets: Server,
+        is_stopping: Callable[[], bool] = lambda: False,
+        has_zookeeper: Callable[[], bool] | None = None,
     ) -> None:
         self._broker = broker
         self._sockets = sockets
         self._is_stopping = is_stopping
+        self._has_zookeeper = has_zookeeper
         self._partitions = PartitionMetrics(broker.data, broker.replication.isr_changes, broker.cluster.image)
         self._groups = GroupMetrics(broker.groups.room, broker.data.replicas)
         self._requests = RequestMetrics(dispatcher, broker.host.clock.monotonic_ms())
@@ -87,6 +95,8 @@ class Collector:
         labels = labelled(broker=cluster.id, cluster=cluster.cluster_id or "", version=__version__)
         page.add("tidelog_broker_info", 1, labels)
         page.add("kafka_server_kafkaserver_brokerstate", STOPPING if self._is_stopping() else RUNNING)
+        if self._has_zookeeper is not None:
+            page.add("tidelog_zookeeper_connected", int(self._has_zookeeper()))
 
 
 def _process_registry() -> Any:

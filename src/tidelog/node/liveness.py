@@ -69,7 +69,9 @@ class Liveness:
     # --- the controller, of the brokers -------------------------------------------------------------
 
     def _broker_died(self, broker_id: int, broker_epoch: int, why: str) -> None:
-        self._host.notice(f"broker {broker_id} {why}: its process is taken for dead")
+        # One that stops in order closes its port before it ends its session, and nobody need know.
+        if self._cluster.controller.is_broker_active(broker_id):
+            self._host.notice(f"broker {broker_id} {why}: its process is taken for dead")
         self._cluster.driver.bury_broker(broker_id, broker_epoch)
 
     # --- a broker, of the controller ----------------------------------------------------------------

@@ -80,8 +80,9 @@ class Running:
 
 
 class RunningBroker(Running):
-    """`command` is what is run instead of `tidelog serve`; it gets the same arguments. `log` is the file for its
-    standard error, and `environment` what the process gets instead of this one's without its KAFKA_ variables."""
+    """`command` is what is run instead of `tidelog serve`; it gets the same arguments. `runner` is a command that runs
+    the command line which follows it. `log` is the file for its standard error, and `environment` what the process gets
+    instead of this one's without its KAFKA_ variables."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class RunningBroker(Running):
         port: int = 0,
         host: str = "127.0.0.1",
         command: Sequence[str] = SERVE,
+        runner: Sequence[str] = (),
         log: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
@@ -103,12 +105,15 @@ class RunningBroker(Running):
         #: where its metrics are, as host:port; with tidelog.http.port only
         self.http: str | None = None
         self._command = tuple(command)
+        self._runner = tuple(runner)
         self._environment = environment
         self._timeout_s = timeout_s
         self._scratch = Path(tempfile.mkdtemp(prefix="tidelog-")) if data_dir is None or log is None else None
         self.data_dir = Path(data_dir or f"{self._scratch}/data")
         self.log = Path(log or f"{self._scratch}/stderr.log")
         self._process: subprocess.Popen[bytes] | None = None
+        #: where in the log the words of the process begin; those before are of earlier ones
+        self._first_words = 0
         self._expected_to_run = False
 
     @property
@@ -142,8 +147,9 @@ class RunningBroker(Running):
         if self.running:
             raise BrokerFailed(f"the broker is already running on {self.bootstrap}")
         with open(self.log, "ab") as stderr:
+            self._first_words = stderr.tell()
             self._process = subprocess.Popen(
-                [*self._command, *self.arguments],
+                [*self._runner, *self._command, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -219,9 +225,13 @@ class RunningBroker(Running):
 
     def stderr(self, lines: int = _TAIL_LINES) -> str:
         """The last lines that the broker wrote to its standard error."""
+        return self._tail(0, lines)
+
+    def _tail(self, start: int, lines: int = _TAIL_LINES) -> str:
+        """The last lines of the log, from a position in it on."""
         try:
             with open(self.log, "rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 text = file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
@@ -278,7 +288,7 @@ class RunningBroker(Running):
         return 0 if self._process is None or self._process.returncode is None else self._process.returncode
 
     def _told(self, what: str) -> str:
-        tail = self.stderr()
+        tail = self._tail(self._first_words)
         command = " ".join(self._command)
         return f"{what} ({command})\n--- its standard error ---\n{tail}" if tail else f"{what} ({command})"
 

@@ -97,7 +97,8 @@ class RunningCluster(Running):
                 log=self.data_dir / f"broker-{broker_id}.log",
                 port=ports[index] if ports else 0,
                 host=host,
-                command=(*runner, *command),
+                command=command,
+                runner=runner,
                 environment=environment,
                 timeout_s=timeout_s,
             )

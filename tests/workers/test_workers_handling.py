@@ -267,7 +267,7 @@ def test_a_handler_can_send_records_and_its_message_is_finished_when_they_are_wr
 
 
 def test_a_setting_that_the_client_does_not_know_is_named() -> None:
-    with pytest.raises(WorkersFailed, match="no.such.setting"):
+    with pytest.raises(WorkersFailed, match=r"no\.such\.setting"):
         Workers("t", "g", print, config={"no.such.setting": 1}).run()
 
 

@@ -258,13 +258,13 @@ class Broker:
         cluster.driver.start(self._registration(endpoints), joined)
 
     def _registration(self, endpoints: list[Endpoint]) -> Registration:
-        return Registration(endpoints, self.config.get("broker.rack"))
+        return Registration(endpoints, self.config.get("broker.rack"), is_blank=self.data.logs.is_blank)
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:
             if not error.is_failure:
                 if self.rejoining is not None:
-                    self.rejoining.registration = registration
+                    self.rejoining.registration = registration.again
                 self.data.logs.remember(self.cluster.image.controller_epoch)
                 self.moves.resume()
                 self.assignments.others_are_served = True

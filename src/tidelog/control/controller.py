@@ -61,6 +61,16 @@ class Registration(NamedTuple):
     endpoints: Sequence[nodes.Endpoint]
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    #: the broker has no log at all
+    is_blank: bool = False
+
+    @property
+    def again(self) -> Registration:
+        """For the same process in another session: what it has lost it has told."""
+        return self._replace(is_blank=False)
+
+    def encode(self, now_ms: int) -> bytes:
+        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.is_blank)
 
 
 class ProducerIdBlock(NamedTuple):
@@ -220,8 +230,7 @@ class Controller:
         if image.cluster_id is None:
             ops.append(Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(nodes.to_base64(self._new_id()))))
         if not is_registered:
-            data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
-            ops.append(Create(nodes.broker_path(self.broker_id), data, ephemeral=True))
+            ops.append(Create(nodes.broker_path(self.broker_id), registration.encode(now_ms), ephemeral=True))
         ops += self._election(now_ms)
         return Plan(ops, NO_ERROR, lambda failure: failure)
 
@@ -251,7 +260,7 @@ class Controller:
 
     def update_registration(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
         """The broker's endpoints or rack changed while it runs; its epoch stays."""
-        data = nodes.encode_broker(registration.endpoints, registration.rack, now_ms, registration.features)
+        data = registration.encode(now_ms)
         return Plan([SetData(nodes.broker_path(self.broker_id), data)], NO_ERROR, lambda failure: failure)
 
     @property

@@ -122,7 +122,7 @@ class Driver:
 
         def answered(error: ApiError) -> None:
             if not error.is_failure:
-                self._registration = registration
+                self._registration = registration.again
             done(error)
 
         self._enqueue(lambda: self._look(lambda: self._run(plan, answered, self._look)))

@@ -100,15 +100,29 @@ class Leadership:
 
         - active, and never away since the state was written: a broker that came back unseen may have lost records;
         - about to stop, but never away: it stays until it goes;
-        - active, though it was away: all of them were, and no one has more.
+        - active, though it was away: all of them were, and no one has more;
+        - not there, where those that are have lost everything: one of them will come, and leads then.
         """
         brokers, written = self._image.brokers, partition.state_zxid
-        alive = tuple(r for r in partition.isr if r in brokers)
+        emptied = self._emptied(partition)
+        remaining = tuple(r for r in partition.isr if r not in emptied)
+        alive = tuple(r for r in remaining if r in brokers)
         intact = tuple(r for r in alive if brokers[r].epoch <= written)
         for members in (tuple(filter(self._is_active, intact)), intact, tuple(filter(self._is_active, alive)), alive):
             if members:
                 return members, members.__contains__
-        return (), self._is_active
+        return remaining if emptied else (), lambda r: self._is_active(r) and r not in emptied
+
+    def _emptied(self, partition: Partition) -> frozenset[int]:
+        """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since
+        no one has more then. Without a leader, the state was written with such a replica in the ISR and nobody else."""
+        brokers, written = self._image.brokers, partition.state_zxid
+        emptied = frozenset(
+            r
+            for r in partition.replicas
+            if r in brokers and brokers[r].is_blank and (brokers[r].epoch > written or partition.leader == NO_LEADER)
+        )
+        return emptied if len(emptied) < len(partition.replicas) else frozenset()
 
     # Elections on demand
 
@@ -147,7 +161,11 @@ class Leadership:
             election, otherwise = Election.UNCLEAN, ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
-            after = change_partition(partition, self.may_lead(partition), election)
+            emptied, may_lead = self._emptied(partition), self.may_lead(partition)
+            # One that has lost everything leads where an operator wants it, and nobody else can.
+            after = change_partition(partition, lambda r: may_lead(r) and r not in emptied, election)
+            if after is None or after.leader == NO_LEADER:
+                after = change_partition(partition, may_lead, election)
         if after is None:
             return otherwise
         draft.change(after)

@@ -64,6 +64,8 @@ class Broker(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     version: int
+    #: it had no log at all when it registered: whatever it held before is gone
+    is_blank: bool = False
 
 
 class Partition(NamedTuple):

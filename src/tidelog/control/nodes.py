@@ -143,8 +143,13 @@ def encode_json(value: object) -> bytes:
 
 
 def encode_broker(
-    endpoints: Sequence[Endpoint], rack: str | None, timestamp_ms: int, features: Mapping[str, tuple[int, int]]
+    endpoints: Sequence[Endpoint],
+    rack: str | None,
+    timestamp_ms: int,
+    features: Mapping[str, tuple[int, int]],
+    is_blank: bool = False,
 ) -> bytes:
+    """`is_blank`: it has no log at all; Apache Kafka has no such field, and reads past it."""
     plaintext = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
     registration: dict[str, Any] = {
         "version": 5,
@@ -158,6 +163,8 @@ def encode_broker(
     }
     if rack is not None:
         registration["rack"] = rack
+    if is_blank:
+        registration["blank"] = True
     return encode_json(registration)
 
 
@@ -172,6 +179,10 @@ def decode_broker(data: bytes) -> tuple[tuple[Endpoint, ...], str | None]:
         host, _, port = address.rpartition(":")
         endpoints.append(Endpoint(listener, protocols.get(listener, listener), host.strip("[]"), int(port)))
     return tuple(endpoints), registration.get("rack")
+
+
+def decode_is_blank(data: bytes) -> bool:
+    return json.loads(data).get("blank") is True
 
 
 # Topics

@@ -118,6 +118,12 @@ class LogDirs:
         self.missing = opening.missing
         self.remember(self._known.metadata_version)
 
+    @property
+    def is_blank(self) -> bool:
+        """Nothing is here, and nothing is known to be elsewhere: the disks are new, or not those that they were."""
+        usable = all(each.failure is None and not each.unopened for each in self.dirs)
+        return usable and not self.logs and not self.missing
+
     def fate(self, log: Log, placement: Placement) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
         return self._inventory.fate(log, placement, self._known.metadata_version)

@@ -1,0 +1,114 @@
+"""Brokers that come back with empty log directories: what they had is gone, and nobody may take them for in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from replica_cluster import ReplicaCluster
+
+from tidelog.control.leadership import ElectionType
+from tidelog.control.model import NO_LEADER
+from tidelog.control.nodes import broker_path
+from tidelog.metadata.store import Delete
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReplicaCluster]:
+    cluster = ReplicaCluster(3)
+    yield cluster
+    cluster.check()
+
+
+def all_die(cluster: ReplicaCluster) -> None:
+    """At the same moment, so that nobody sees anybody else go."""
+    for node in [cluster.kill(broker, expire=False) for broker in list(cluster.nodes)]:
+        cluster.expire(node)
+
+
+def ends(cluster: ReplicaCluster) -> list[int]:
+    return [cluster[broker].partition().log.log_end_offset for broker in (1, 2, 3)]
+
+
+def test_when_all_have_died_a_broker_without_its_disk_leads_nothing_though_it_is_back_first(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic(min_insync_replicas="2")
+    cluster.write("t", 5)
+    all_die(cluster)
+    cluster[1].lose_disk()
+    cluster[1].start()
+    cluster.run(1_000)
+    assert (cluster.leader("t", 0), cluster.isr()) == (NO_LEADER, (2, 3))
+    cluster[1].kill()
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER, "it has begun an empty log, and still has nothing"
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr() == (1, 3))
+    cluster[2].start()
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    assert ends(cluster) == [5, 5, 5]
+    assert len(cluster.contents()) == 1
+
+
+def test_an_election_by_hand_prefers_a_replica_that_was_behind_to_the_last_in_sync_without_its_disk(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic()
+    cluster.write("t", 5)
+    cluster[2].kill()
+    cluster[3].kill()
+    cluster.run_until(lambda: cluster.isr() == (1,))
+    all_die(cluster)
+    cluster[1].lose_disk()
+    for broker in (1, 2, 3):
+        cluster[broker].start()
+    cluster.run(1_000)
+    assert (cluster.leader("t", 0), cluster.isr()) == (NO_LEADER, (1,))
+    cluster.elect(ElectionType.UNCLEAN)
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    assert ends(cluster) == [5, 5, 5]
+
+
+def test_an_election_by_hand_takes_a_broker_without_its_disk_where_there_is_no_other(cluster: ReplicaCluster) -> None:
+    cluster.topic(replicas=(1, 2))
+    cluster.write("t", 5)
+    all_die(cluster)
+    cluster[1].lose_disk()
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster.elect(ElectionType.UNCLEAN)
+    assert cluster.leader("t", 0) == 1
+
+
+def test_brokers_that_all_lost_their_disks_begin_anew(cluster: ReplicaCluster) -> None:
+    cluster.topic()
+    cluster.topic("single", (2,))
+    cluster.write("t", 5)
+    all_die(cluster)
+    for broker in (1, 2, 3):
+        cluster[broker].lose_disk()
+    for broker in (1, 2, 3):
+        cluster[broker].start()
+    cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
+    cluster.write("t", 1)
+    cluster.write("single", 1)
+    assert ends(cluster) == [1, 1, 1]
+
+
+def test_a_broker_that_has_copied_everything_after_it_lost_its_disk_is_as_good_as_any(cluster: ReplicaCluster) -> None:
+    cluster.topic(replicas=(1, 2))
+    cluster.write("t", 5)
+    cluster[1].kill()
+    cluster[1].lose_disk()
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.isr() == (1, 2))
+    cluster[2].kill()
+    cluster.run_until(lambda: cluster.leader("t", 0) == 1)
+    # Somebody removes its registration: it registers again, and is the only one that has everything.
+    cluster.ensemble.connect().submit([Delete(broker_path(1))], lambda result: None)
+    cluster.run(1_000)
+    cluster.write("t", 1)
+    assert cluster[1].partition().log.log_end_offset == 6

@@ -147,7 +147,8 @@ class Broker:
         """Before anything is carried out: no partition that moved away may be taken for one that belongs here."""
         if not self._is_judged and self.cluster.driver.has_picture:
             self._is_judged = True
-            for notice in judge(self.data.logs, adoption.placement_in(self.cluster.image, self.id)):
+            placement = adoption.placement_in(self.cluster.image, self.id)
+            for notice in judge(self.data.logs, placement._replace(version=self.cluster.metadata_version)):
                 self.host.notice(notice)
         if self.voice is not None:
             self.voice.image_changed(changes)
@@ -246,7 +247,7 @@ class Broker:
             if error.is_failure:
                 done(error)
                 return
-            logs.remember(cluster.image.controller_epoch)
+            logs.remember(cluster.metadata_version)
             self.moves.resume()
             if logs.clean_broker_epoch == NOT_CLEAN:
                 # What the logs lost in a crash must be told from what is written in its place: by a new leader epoch.
@@ -265,7 +266,7 @@ class Broker:
             if not error.is_failure:
                 if self.rejoining is not None:
                     self.rejoining.registration = registration.again
-                self.data.logs.remember(self.cluster.image.controller_epoch)
+                self.data.logs.remember(self.cluster.metadata_version)
                 self.moves.resume()
                 self.assignments.others_are_served = True
             done(error)

@@ -1,8 +1,9 @@
-"""Brokers that come back with empty log directories: what they had is gone, and nobody may take them for in sync."""
+"""What was lost is not taken for what is: brokers that come back with empty log directories, and a store from an old copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import pytest
 from replica_cluster import ReplicaCluster
@@ -10,6 +11,7 @@ from replica_cluster import ReplicaCluster
 from tidelog.control.leadership import ElectionType
 from tidelog.control.model import NO_LEADER
 from tidelog.control.nodes import broker_path
+from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.metadata.store import Delete
 
 
@@ -112,3 +114,26 @@ def test_a_broker_that_has_copied_everything_after_it_lost_its_disk_is_as_good_a
     cluster.run(1_000)
     cluster.write("t", 1)
     assert cluster[1].partition().log.log_end_offset == 6
+
+
+def test_a_store_that_was_restored_from_an_old_copy_costs_no_topic_its_records(cluster: ReplicaCluster) -> None:
+    cluster.topic("old")
+    copy = deepcopy(cluster.ensemble.tree)
+    cluster.topic("young")
+    for number in range(20):  # the store goes on: its copy is that much older
+        cluster.topic(f"z-{number}", replicas=(1,))
+    cluster.run(60_000)  # the brokers write down how far it is
+    nodes = [cluster.kill(broker, expire=False) for broker in (1, 2, 3)]
+    for node in nodes:
+        copy.apply([Delete(path) for path in copy.ephemerals(node.store.session_id)], node.store.session_id)
+    cluster.ensemble = MemoryEnsemble()
+    cluster.ensemble.tree = copy
+    for broker in (1, 2, 3):
+        cluster[broker].start()
+        node = cluster[broker].node
+        assert set(node.broker.data.logs.logs) == {("old", 0)}
+        told = " ".join(node.notices)
+        assert "restored from an old copy" in told and "young-0" in told and "set aside" in told
+        kept = [entry.name for entry in cluster.disks[broker].list("/data") if entry.name.startswith("young-0.")]
+        assert kept and kept[0].endswith("-stray")
+    cluster.agree()

@@ -104,7 +104,7 @@ class Broker:
         residents = {each.topic: each for each in (self.groups, self.transactions)}
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
         self.cluster.on_events = self.assignments.carry_out
-        self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing)
+        self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing, host.notice)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
         self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, host, self._fail)

@@ -148,7 +148,8 @@ class Driver:
             if controller_epoch < known or (controller_epoch == known and self._controller.is_active):
                 self._finish(lambda reply: done(), None)
                 return
-            events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)
+            apply = self._controller.replace if is_whole else self._controller.observe
+            events = self._planned(lambda: apply(changes))
             self.has_picture = self.has_picture or is_whole
             self._changed(None)
             self._carry_out(events, carried_out)

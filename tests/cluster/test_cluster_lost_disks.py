@@ -1,4 +1,4 @@
-"""What was lost is not taken for what is: brokers that come back with empty log directories, and a store from an old copy."""
+"""What is lost: brokers that come back with empty log directories, and a store that was restored from an old copy."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.control.controller import Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.image import NodeChange
-from tidelog.control.nodes import Endpoint
+from tidelog.control.nodes import Endpoint, LostLogs
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.markers import Markers
@@ -259,7 +259,13 @@ class Broker:
         cluster.driver.start(self._registration(endpoints), joined)
 
     def _registration(self, endpoints: list[Endpoint]) -> Registration:
-        return Registration(endpoints, self.config.get("broker.rack"), is_blank=self.data.logs.is_blank)
+        return Registration(endpoints, self.config.get("broker.rack"), lost=self._lost())
+
+    def _lost(self) -> LostLogs:
+        logs = self.data.logs
+        if logs.is_incomplete:
+            return LostLogs.SOME
+        return LostLogs.NONE if logs.logs else LostLogs.ALL
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:

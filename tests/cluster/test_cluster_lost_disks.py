@@ -11,6 +11,9 @@ from replica_cluster import ReplicaCluster
 from tidelog.control.leadership import ElectionType
 from tidelog.control.model import NO_LEADER
 from tidelog.control.nodes import broker_path
+from tidelog.log.directories.directory_set import DIRECTORY_SET
+from tidelog.log.disk import read_file, replace_file
+from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.metadata.store import Delete
 
@@ -26,6 +29,22 @@ def all_die(cluster: ReplicaCluster) -> None:
     """At the same moment, so that nobody sees anybody else go."""
     for node in [cluster.kill(broker, expire=False) for broker in list(cluster.nodes)]:
         cluster.expire(node)
+
+
+def remove_tree(disk: MemoryDisk, path: str) -> None:
+    for entry in list(disk.list(path)):
+        if entry.is_dir:
+            remove_tree(disk, f"{path}/{entry.name}")
+        else:
+            disk.remove(f"{path}/{entry.name}")
+    disk.remove_dir(path)
+
+
+def forget_directory(disk: MemoryDisk, path: str, forgotten: str) -> None:
+    """An operator removes the line of a directory that is lost for good."""
+    file = f"{path}/{DIRECTORY_SET}"
+    lines = read_file(disk, file).decode().splitlines(keepends=True)
+    replace_file(disk, file, "".join(line for line in lines if not line.endswith(f"={forgotten}\n")).encode())
 
 
 def ends(cluster: ReplicaCluster) -> list[int]:
@@ -52,6 +71,45 @@ def test_when_all_have_died_a_broker_without_its_disk_leads_nothing_though_it_is
     cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
     assert ends(cluster) == [5, 5, 5]
     assert len(cluster.contents()) == 1
+
+
+def test_when_all_have_died_a_broker_with_one_of_its_disks_missing_waits_for_one_that_has_everything() -> None:
+    cluster = ReplicaCluster(3, log_dirs="/a,/b")
+    for name in ("t", "u"):
+        cluster.topic(name)
+        cluster.write(name, 5)
+    all_die(cluster)
+    (lost,) = [name for name in ("t", "u") if cluster[1].disk.exists(f"/b/{name}-0")]
+    remove_tree(cluster[1].disk, "/b")
+    cluster[1].start()
+    cluster.run(1_000)
+    assert [(cluster.leader(name, 0), cluster.isr(name)) for name in ("t", "u")] == [(NO_LEADER, (2, 3))] * 2
+    cluster[2].start()
+    cluster[3].start()
+    cluster.run(1_000)
+    assert cluster.isr(lost) == (2, 3), "it is offline on the broker that does not have it"
+    cluster[1].kill()
+    forget_directory(cluster[1].disk, "/a", "/b")
+    cluster[1].start()
+    for name in ("t", "u"):
+        cluster.run_until(lambda name=name: cluster.isr(name) == (1, 2, 3))  # type: ignore[misc]
+        assert [cluster[broker].partition(name).log.log_end_offset for broker in (1, 2, 3)] == [5, 5, 5]
+    cluster.check()
+
+
+def test_the_last_in_sync_leads_what_it_has_with_one_of_its_disks_missing() -> None:
+    cluster = ReplicaCluster(2, log_dirs="/a,/b")
+    for name in ("t", "u"):
+        cluster.topic(name, (1, 2))
+    (kept,) = [name for name in ("t", "u") if cluster[1].disk.exists(f"/a/{name}-0")]
+    cluster[2].kill()
+    cluster.run_until(lambda: cluster.isr(kept) == (1,))
+    cluster.write(kept, 5)
+    all_die(cluster)
+    remove_tree(cluster[1].disk, "/b")
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.leader(kept, 0) == 1)
+    assert cluster[1].partition(kept).log.log_end_offset == 5
 
 
 def test_an_election_by_hand_prefers_a_replica_that_was_behind_to_the_last_in_sync_without_its_disk(

@@ -61,16 +61,15 @@ class Registration(NamedTuple):
     endpoints: Sequence[nodes.Endpoint]
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
-    #: the broker has no log at all
-    is_blank: bool = False
+    lost: nodes.LostLogs = nodes.LostLogs.NONE
 
     @property
     def again(self) -> Registration:
         """For the same process in another session: what it has lost it has told."""
-        return self._replace(is_blank=False)
+        return self._replace(lost=nodes.LostLogs.NONE)
 
     def encode(self, now_ms: int) -> bytes:
-        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.is_blank)
+        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.lost)
 
 
 class ProducerIdBlock(NamedTuple):

@@ -10,6 +10,7 @@ from tidelog.control.draft import Draft
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
+from tidelog.control.nodes import LostLogs
 from tidelog.control.partition_changes import Election, change_partition, first_state
 from tidelog.control.settings import ControllerSettings
 from tidelog.wire.errors import ErrorCode
@@ -115,13 +116,19 @@ class Leadership:
 
     def _emptied(self, partition: Partition) -> frozenset[int]:
         """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since
-        no one has more then. Without a leader, the state was written with such a replica in the ISR and nobody else."""
-        brokers, written = self._image.brokers, partition.state_zxid
-        emptied = frozenset(
-            r
+        no one has more then. One that may have lost this partition is among them where another will come that has not.
+        Without a leader, the state was written while such a replica was there, and nobody else in the ISR."""
+        brokers, is_led = self._image.brokers, partition.leader != NO_LEADER
+        doubtful = [
+            brokers[r]
             for r in partition.replicas
-            if r in brokers and brokers[r].is_blank and (brokers[r].epoch > written or partition.leader == NO_LEADER)
-        )
+            if r in brokers
+            and brokers[r].lost is not LostLogs.NONE
+            and not (is_led and brokers[r].epoch <= partition.state_zxid)
+        ]
+        emptied = frozenset(broker.broker_id for broker in doubtful)
+        if emptied.issuperset(partition.isr):
+            emptied = frozenset(broker.broker_id for broker in doubtful if broker.lost is LostLogs.ALL)
         return emptied if len(emptied) < len(partition.replicas) else frozenset()
 
     # Elections on demand

@@ -25,6 +25,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -142,14 +143,24 @@ def encode_json(value: object) -> bytes:
 # Brokers
 
 
+class LostLogs(Enum):
+    """What a broker that registers may have lost since it was last there."""
+
+    NONE = "none"
+    #: a log directory is missing, or something in it cannot be opened
+    SOME = "some"
+    #: it has no log at all: its disks are new
+    ALL = "all"
+
+
 def encode_broker(
     endpoints: Sequence[Endpoint],
     rack: str | None,
     timestamp_ms: int,
     features: Mapping[str, tuple[int, int]],
-    is_blank: bool = False,
+    lost: LostLogs = LostLogs.NONE,
 ) -> bytes:
-    """`is_blank`: it has no log at all; Apache Kafka has no such field, and reads past it."""
+    """Apache Kafka has no field for `lost`, and reads past it."""
     plaintext = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
     registration: dict[str, Any] = {
         "version": 5,
@@ -163,8 +174,8 @@ def encode_broker(
     }
     if rack is not None:
         registration["rack"] = rack
-    if is_blank:
-        registration["blank"] = True
+    if lost is not LostLogs.NONE:
+        registration["lost_logs"] = lost.value
     return encode_json(registration)
 
 
@@ -181,8 +192,9 @@ def decode_broker(data: bytes) -> tuple[tuple[Endpoint, ...], str | None]:
     return tuple(endpoints), registration.get("rack")
 
 
-def decode_is_blank(data: bytes) -> bool:
-    return json.loads(data).get("blank") is True
+def decode_lost(data: bytes) -> LostLogs:
+    written = json.loads(data).get("lost_logs")
+    return next((lost for lost in LostLogs if lost.value == written), LostLogs.NONE)
 
 
 # Topics

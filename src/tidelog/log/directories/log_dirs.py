@@ -119,10 +119,9 @@ class LogDirs:
         self.remember(self._known.metadata_version)
 
     @property
-    def is_blank(self) -> bool:
-        """Nothing is here, and nothing is known to be elsewhere: the disks are new, or not those that they were."""
-        usable = all(each.failure is None and not each.unopened for each in self.dirs)
-        return usable and not self.logs and not self.missing
+    def is_incomplete(self) -> bool:
+        """Logs may have been here that are not now: a directory is missing, or it or one of its logs has failed."""
+        return bool(self.missing) or any(each.failure is not None or each.unopened for each in self.dirs)
 
     def fate(self, log: Log, placement: Placement) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does."""

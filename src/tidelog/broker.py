@@ -17,7 +17,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.control.controller import Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.image import NodeChange
-from tidelog.control.nodes import Endpoint
+from tidelog.control.nodes import Endpoint, LostLogs
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.markers import Markers
@@ -105,7 +105,7 @@ class Broker:
         residents = {each.topic: each for each in (self.groups, self.transactions)}
         self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
         self.cluster.on_events = self.assignments.carry_out
-        self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing)
+        self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing, host.notice)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
         take_offline, alter_partition = self.assignments.take_offline, self.controller.alter_partition
@@ -150,7 +150,8 @@ class Broker:
         """Before anything is carried out: no partition that moved away may be taken for one that belongs here."""
         if not self._is_judged and self.cluster.driver.has_picture:
             self._is_judged = True
-            for notice in judge(self.data.logs, adoption.placement_in(self.cluster.image, self.id)):
+            placement = adoption.placement_in(self.cluster.image, self.id)
+            for notice in judge(self.data.logs, placement._replace(version=self.cluster.metadata_version)):
                 self.host.notice(notice)
         if self.voice is not None:
             self.voice.image_changed(changes)
@@ -250,7 +251,7 @@ class Broker:
             if error.is_failure:
                 done(error)
                 return
-            logs.remember(cluster.image.controller_epoch)
+            logs.remember(cluster.metadata_version)
             self.moves.resume()
             if logs.clean_broker_epoch == NOT_CLEAN:
                 # What the logs lost in a crash must be told from what is written in its place: by a new leader epoch.
@@ -263,14 +264,20 @@ class Broker:
 
     def _registration(self, endpoints: list[Endpoint]) -> Registration:
         locked = [each.directory_id for each in self.data.logs.dirs if each.failure is None]
-        return Registration(endpoints, self.config.get("broker.rack"), directories=locked)
+        return Registration(endpoints, self.config.get("broker.rack"), directories=locked, lost=self._lost())
+
+    def _lost(self) -> LostLogs:
+        logs = self.data.logs
+        if logs.is_incomplete:
+            return LostLogs.SOME
+        return LostLogs.NONE if logs.logs else LostLogs.ALL
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:
             if not error.is_failure:
                 if self.rejoining is not None:
-                    self.rejoining.registration = registration
-                self.data.logs.remember(self.cluster.image.controller_epoch)
+                    self.rejoining.registration = registration.again
+                self.data.logs.remember(self.cluster.metadata_version)
                 self.moves.resume()
                 self.assignments.others_are_served = True
             done(error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_cluster import BrokerCluster, Node
-from tidelog.control.leadership import IsrChange, IsrResult
+from tidelog.control.leadership import ElectionType, IsrChange, IsrResult
 from tidelog.control.reassignment import WantedReassignment
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.node.voice import PURPOSE
@@ -184,9 +184,12 @@ class ReplicaCluster(BrokerCluster):
         )
 
     def elect_preferred(self, topic: str = "t") -> None:
+        self.elect(ElectionType.PREFERRED, topic)
+
+    def elect(self, kind: ElectionType, topic: str = "t") -> None:
         request = messages.ElectLeadersRequest
         wanted = [request.TopicPartitions(topic=topic, partitions=[0])]
-        self.ask(self.controller.id, request(election_type=0, topic_partitions=wanted, timeout_ms=30_000))
+        self.ask(self.controller.id, request(election_type=kind, topic_partitions=wanted, timeout_ms=30_000))
 
     def alter(self, kind: int, name: str, **configs: str) -> None:
         request = messages.IncrementalAlterConfigsRequest

@@ -252,6 +252,15 @@ def test_internal_topics_are_not_created_with_fewer_replicas_than_configured() -
     cluster.check()
 
 
+def test_a_broker_says_once_why_an_internal_topic_cannot_be_created() -> None:
+    cluster = BrokerCluster(3, settings={"offsets.topic.segment.bytes": "40000"})
+    for _ in range(3):
+        assert find_coordinator(cluster, 1, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (told,) = [notice for notice in cluster.nodes[1].notices if "__consumer_offsets" in notice]
+    assert "cannot be created" in told and "segment.bytes" in told and "1048576" in told
+    cluster.check()
+
+
 # --- coming and going --------------------------------------------------------------------------------
 
 

@@ -9,9 +9,12 @@ import pytest
 from replica_cluster import TIMESTAMP_MS, Asked, ReplicaCluster, batch, content, values
 
 from tidelog.control.events import PartitionChanged
+from tidelog.log.append import AppendInfo
 from tidelog.log.producers import NOT_REQUIRED
 from tidelog.replica.nearest import RACK_AWARE_SELECTOR
+from tidelog.replica.partition import Partition
 from tidelog.wire import messages
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.compression import GZIP
 from tidelog.wire.errors import ErrorCode
 
@@ -276,6 +279,33 @@ def test_a_damaged_batch_stops_only_its_own_partition_and_is_not_taken(
     data[-3] ^= 1
     cluster.run(300)
     assert cluster[2].partition("bad").log.log_end_offset == 4
+
+
+def test_what_arrives_damaged_once_is_fetched_again_and_nobody_is_alarmed(cluster: ReplicaCluster) -> None:
+    cluster.topic(replicas=(1, 2))
+    cluster.write("t", 3)
+    cluster[2].kill()
+    cluster.write("t", 1)
+    data = cluster[1].disk.content(cluster[1].partition().log.path + "/00000000000000000000.log")
+    data[-3] ^= 1
+    refused: list[int] = []
+    cluster.begin(2)
+    append = Partition.append_as_follower
+
+    def watched(partition: Partition, records: memoryview, now_ms: int) -> AppendInfo:
+        try:
+            return append(partition, records, now_ms)
+        except InvalidBatch:
+            if not refused:
+                data[-3] ^= 1
+            refused.append(now_ms)
+            raise
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Partition, "append_as_follower", watched)
+        cluster.run_until(lambda: cluster.isr() == (1, 2))
+    assert len(refused) == 1
+    assert len(cluster.contents("t", 1, 2)) == 1
 
 
 def test_a_full_disk_stops_a_follower_until_there_is_room(cluster: ReplicaCluster) -> None:

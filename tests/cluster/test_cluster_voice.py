@@ -351,3 +351,23 @@ def test_a_broker_that_missed_something_is_told_the_whole_picture_again() -> Non
     cluster.agree()
     assert set(other.image.topics) == {"a", "b"}
     cluster.check()
+
+
+@pytest.mark.parametrize("path", ["", "no path"])
+def test_a_message_that_nobody_can_read_does_not_make_a_broker_deaf(path: str) -> None:
+    cluster = BrokerCluster(2)
+    (other,) = cluster.followers
+    request = messages.PublishMetadataRequest
+    stranger = request(
+        controller_epoch=other.image.controller_epoch,
+        broker_epoch=other.broker.cluster.broker_epoch,
+        sequence=other.broker.hearing._ear._sequence + 1,
+        changes=[request.NodeChange(path=path, data=b"")],
+    )
+    cluster.send(other.id, stranger)
+    cluster.run(1_000)
+    cluster.reports.clear()
+    cluster.create("a")
+    cluster.create("b")
+    cluster.agree()
+    cluster.check()

@@ -101,6 +101,25 @@ def empty_disk(times: int = 2) -> Verdict:
         return stage.judge()
 
 
+@row("power-loss-all-empty-disk")
+def power_loss_all_empty_disk() -> Verdict:
+    """All brokers are killed at once, one loses its disk, and that one is back first: it waits for the others."""
+    with Stage() as stage:
+        stage.load()
+        first = stage.leader()
+        for broker in stage.cluster.brokers.values():
+            broker.kill()
+        shutil.rmtree(stage.cluster.brokers[first].data_dir)
+        stage.cluster.brokers[first].start()
+        time.sleep(3)
+        for broker_id, broker in stage.cluster.brokers.items():
+            if broker_id != first:
+                broker.start()
+        stage.figures["in sync again s"] = round(stage.await_in_sync(stage.topic), 1)
+        stage.flow()
+        return stage.judge()
+
+
 @row("unclean-election")
 def unclean_election() -> Verdict:
     """With unclean elections on, one that was left behind leads: consumers hear of the truncation, none starts anew."""

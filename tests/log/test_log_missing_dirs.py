@@ -9,7 +9,7 @@ from logkit import NOW_MS, append, values
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
-from tidelog.log.directories.directory_set import DIRECTORY_SET, Placement
+from tidelog.log.directories.directory_set import DIRECTORY_SET, MetadataVersion, Placement
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import DuplicateLog, StorageError
@@ -32,9 +32,9 @@ class Broker:
     def start(self, *paths: str, whole: bool = True) -> None:
         self.dirs = LogDirs(paths, self.disk, lambda topic: self.config)
         known = frozenset(topic_id for topic_id in self.placed.values() if topic_id)
-        self.dirs.open(1, "c", NOW_MS, Placement(self.placed, known, self.version, whole))
+        self.dirs.open(1, "c", NOW_MS, Placement(self.placed, known, MetadataVersion(self.version), whole))
         self.version += 1
-        self.dirs.remember(self.version)
+        self.dirs.remember(MetadataVersion(self.version))
         self.notices = self.dirs.take_notices()
 
     def restart(self, *paths: str, clean: bool = False, whole: bool = True) -> None:

@@ -10,7 +10,7 @@ from compaction_kit import COMPACT, FragileDisk, PowerLoss, new_cleaner, run
 from logkit import NOW_MS, append, produced, values
 
 from tidelog.log.config import LogConfig
-from tidelog.log.directories.directory_set import Placement
+from tidelog.log.directories.directory_set import MetadataVersion, Placement
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.directories.moves import Move
 from tidelog.log.errors import StorageError
@@ -44,7 +44,7 @@ class RefusingDisk(MemoryDisk):
 
 def open_dirs(disk: MemoryDisk, *paths: str, config: LogConfig | None = None, key: tuple[str, int] = KEY) -> LogDirs:
     dirs = LogDirs(paths or ("/a", "/b"), disk, lambda topic: config or LogConfig())
-    dirs.open(1, "c", NOW_MS, Placement({key: ID}, frozenset([ID]), 0))
+    dirs.open(1, "c", NOW_MS, Placement({key: ID}, frozenset([ID]), MetadataVersion()))
     return dirs
 
 

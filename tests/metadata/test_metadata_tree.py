@@ -53,7 +53,8 @@ class Model:
             if refusal is not None:
                 return refusal(op.path, index)
             found_paths.append(path)
-            found_versions.append(nodes[path].version if path in nodes else -1)
+            now = nodes[path].version if path in nodes else -1
+            found_versions.append(op.version if isinstance(op, Check) else now)
         self.nodes, self.created, self.zxid = nodes, created, zxid
         return Committed(zxid, found_paths, found_versions)
 

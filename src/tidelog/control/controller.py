@@ -64,9 +64,15 @@ class Registration(NamedTuple):
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
     directories: Sequence[bytes] = ()
+    lost: nodes.LostLogs = nodes.LostLogs.NONE
+
+    @property
+    def again(self) -> Registration:
+        """For the same process in another session: what it has lost it has told."""
+        return self._replace(lost=nodes.LostLogs.NONE)
 
     def encode(self, now_ms: int) -> bytes:
-        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.directories)
+        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.directories, self.lost)
 
 
 class ProducerIdBlock(NamedTuple):

@@ -146,7 +146,7 @@ class Driver:
 
         def answered(error: ApiError) -> None:
             if not error.is_failure:
-                self._registration = registration
+                self._registration = registration.again
             done(error)
 
         self._enqueue(lambda: self._look(lambda: self._run(plan, answered, self._look)))
@@ -174,7 +174,8 @@ class Driver:
             if is_past or (controller_epoch == known and self._controller.is_active):
                 self._finish(lambda reply: done(), None)
                 return
-            events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)
+            apply = self._controller.replace if is_whole else self._controller.observe
+            events = self._planned(lambda: apply(changes))
             self.has_picture = self.has_picture or is_whole
             self._changed(None)
             self._carry_out(events, carried_out)

@@ -348,7 +348,8 @@ class _Application:
             return
         endpoints, rack = nodes.decode_broker(change.data)
         epoch = change.czxid or (before.epoch if before else 0)
-        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version)
+        lost = nodes.decode_lost(change.data)
+        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version, lost)
         if after != before:
             self._events.append(BrokerRegistered(after, before))
 

@@ -10,6 +10,7 @@ from tidelog.control.draft import Draft
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
 from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
+from tidelog.control.nodes import LostLogs
 from tidelog.control.partition_changes import Election, change_partition, first_state
 from tidelog.control.settings import ControllerSettings
 from tidelog.wire.errors import ErrorCode
@@ -100,15 +101,35 @@ class Leadership:
 
         - active, and never away since the state was written: a broker that came back unseen may have lost records;
         - about to stop, but never away: it stays until it goes;
-        - active, though it was away: all of them were, and no one has more.
+        - active, though it was away: all of them were, and no one has more;
+        - not there, where those that are have lost everything: one of them will come, and leads then.
         """
         brokers, written = self._image.brokers, partition.state_zxid
-        alive = tuple(r for r in partition.isr if r in brokers)
+        emptied = self._emptied(partition)
+        remaining = tuple(r for r in partition.isr if r not in emptied)
+        alive = tuple(r for r in remaining if r in brokers)
         intact = tuple(r for r in alive if brokers[r].epoch <= written)
         for members in (tuple(filter(self._is_active, intact)), intact, tuple(filter(self._is_active, alive)), alive):
             if members:
                 return members, members.__contains__
-        return (), self._is_active
+        return remaining if emptied else (), lambda r: self._is_active(r) and r not in emptied
+
+    def _emptied(self, partition: Partition) -> frozenset[int]:
+        """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since
+        no one has more then. One that may have lost this partition is among them where another will come that has not.
+        Without a leader, the state was written while such a replica was there, and nobody else in the ISR."""
+        brokers, is_led = self._image.brokers, partition.leader != NO_LEADER
+        doubtful = [
+            brokers[r]
+            for r in partition.replicas
+            if r in brokers
+            and brokers[r].lost is not LostLogs.NONE
+            and not (is_led and brokers[r].epoch <= partition.state_zxid)
+        ]
+        emptied = frozenset(broker.broker_id for broker in doubtful)
+        if emptied.issuperset(partition.isr):
+            emptied = frozenset(broker.broker_id for broker in doubtful if broker.lost is LostLogs.ALL)
+        return emptied if len(emptied) < len(partition.replicas) else frozenset()
 
     # Elections on demand
 
@@ -147,7 +168,11 @@ class Leadership:
             election, otherwise = Election.UNCLEAN, ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
-            after = change_partition(partition, self.may_lead(partition), election)
+            emptied, may_lead = self._emptied(partition), self.may_lead(partition)
+            # One that has lost everything leads where an operator wants it, and nobody else can.
+            after = change_partition(partition, lambda r: may_lead(r) and r not in emptied, election)
+            if after is None or after.leader == NO_LEADER:
+                after = change_partition(partition, may_lead, election)
         if after is None:
             return otherwise
         draft.change(after)

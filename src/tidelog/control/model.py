@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from tidelog.control import nodes
-from tidelog.control.nodes import Endpoint
+from tidelog.control.nodes import Endpoint, LostLogs
 from tidelog.control.topic_names import INTERNAL_TOPICS
 
 NO_LEADER: Final = -1
@@ -64,6 +64,8 @@ class Broker(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     version: int
+    #: when it registered
+    lost: LostLogs = LostLogs.NONE
 
 
 class Partition(NamedTuple):

@@ -25,6 +25,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -170,14 +171,26 @@ def encode_json(value: object) -> bytes:
 # Brokers
 
 
+class LostLogs(Enum):
+    """What a broker that registers may have lost since it was last there."""
+
+    NONE = "none"
+    #: a log directory is missing, or something in it cannot be opened
+    SOME = "some"
+    #: it has no log at all: its disks are new
+    ALL = "all"
+
+
 def encode_broker(
     endpoints: Sequence[Endpoint],
     rack: str | None,
     timestamp_ms: int,
     features: Mapping[str, tuple[int, int]],
     directories: Sequence[bytes] = (),
+    lost: LostLogs = LostLogs.NONE,
 ) -> bytes:
-    """`directories` are the ids of the log directories: Apache Kafka has no such field, and reads past it."""
+    """`directories` are the ids of the log directories. Apache Kafka has no field for them or for `lost`, and reads
+    past both."""
     plaintext = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
     registration: dict[str, Any] = {
         "version": 5,
@@ -193,6 +206,8 @@ def encode_broker(
         registration["rack"] = rack
     if directories:
         registration["log_directories"] = sorted(map(to_base64, directories))
+    if lost is not LostLogs.NONE:
+        registration["lost_logs"] = lost.value
     return encode_json(registration)
 
 
@@ -211,6 +226,11 @@ def decode_broker(data: bytes) -> tuple[tuple[Endpoint, ...], str | None]:
 
 def decode_directories(data: bytes) -> frozenset[bytes]:
     return frozenset(map(from_base64, json.loads(data).get("log_directories", ())))
+
+
+def decode_lost(data: bytes) -> LostLogs:
+    written = json.loads(data).get("lost_logs")
+    return next((lost for lost in LostLogs if lost.value == written), LostLogs.NONE)
 
 
 # Topics

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.control import nodes
 from tidelog.control.controller import draw_id
 from tidelog.log.checkpoints import META_PROPERTIES, MalformedCheckpoint, MetaProperties
-from tidelog.log.directories.directory_set import Placement
+from tidelog.log.directories.directory_set import MetadataVersion, Placement
 from tidelog.log.disk import read_file
 from tidelog.metadata.store import Create, Node, Op
 from tidelog.wire.batch import InvalidBatch
@@ -78,7 +78,7 @@ def placement_of(tree: Iterable[tuple[str, Node]], broker_id: int, whole: bool =
             for index, replicas in enumerate(topic.replicas):
                 if broker_id in replicas:
                     topic_ids[TopicPartition(path.rpartition("/")[2], index)] = topic.topic_id
-    return Placement(topic_ids, frozenset(known), version, whole)
+    return Placement(topic_ids, frozenset(known), MetadataVersion(version), whole)
 
 
 def placement_in(image: Image, broker_id: int) -> Placement:
@@ -91,7 +91,7 @@ def placement_in(image: Image, broker_id: int) -> Placement:
     }
     # A topic whose node cannot be read is unknown, and yet there.
     is_whole = not any(path.startswith(f"{nodes.TOPICS}/") for path in image.malformed)
-    return Placement(topic_ids, frozenset(image.topic_names), image.controller_epoch, is_whole)
+    return Placement(topic_ids, frozenset(image.topic_names), MetadataVersion(image.controller_epoch), is_whole)
 
 
 def topic_configs(tree: Iterable[tuple[str, Node]]) -> dict[str, dict[str, str]]:

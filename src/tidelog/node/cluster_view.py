@@ -24,6 +24,7 @@ from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
 from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.directory_set import MetadataVersion
 from tidelog.metadata.store import MetadataStore, RefusedByEnsemble, SessionExpired, StoreRefusal
 from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
@@ -165,6 +166,17 @@ class ClusterView:
         """Of the newest registration of this broker that is known, be its session over or not."""
         registered = self.image.brokers.get(self.id)
         return NO_EPOCH if registered is None else registered.epoch
+
+    @property
+    def metadata_version(self) -> MetadataVersion:
+        """How far the metadata is, as this broker was told: what it knows of a shared store ends with its own
+        registration, and whatever happened to partitions since."""
+        life = self.image.controller_epoch
+        if not self.is_shared:
+            return MetadataVersion(life)
+        topics = self.image.topics.values()
+        newest = max((p.state_zxid for topic in topics for p in topic.partitions), default=0)
+        return MetadataVersion(life, max(newest, self.known_epoch))
 
     @property
     def is_last(self) -> bool:

@@ -15,10 +15,17 @@ from tidelog.wire.errors import ErrorCode
 
 
 class TopicCreator:
-    def __init__(self, cluster: ClusterView, controller: ControllerDoor, placing: Placing) -> None:
+    """`notice` is told why an internal topic cannot be created: clients only hear that there is no coordinator."""
+
+    def __init__(
+        self, cluster: ClusterView, controller: ControllerDoor, placing: Placing, notice: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
         self._controller = controller
         self._placing = placing
+        self._notice = notice
+        #: what was told last, by topic: clients ask again and again
+        self._told: dict[str, ApiError] = {}
 
     def create(
         self, wanted: list[NewTopic], done: Callable[[list[TopicCreation]], None], validate_only: bool = False
@@ -78,7 +85,22 @@ class TopicCreator:
         if name in self._cluster.image.topics:
             done()
             return
-        self._controller.create_topics([self._new_topic(name)], lambda results: done(), self.create)
+
+        def created(results: list[TopicCreation]) -> None:
+            self._tell(*results)
+            done()
+
+        self._controller.create_topics([self._new_topic(name)], created, self.create)
+
+    def _tell(self, result: TopicCreation) -> None:
+        error = result.error
+        passes = error.code.retriable or error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        if error.is_failure and not passes and self._told.get(result.name) != error:
+            self._told[result.name] = error
+            self._notice(
+                f"{result.name} cannot be created, and without it no client finds a coordinator: "
+                f"{error.message or error.code.message}"
+            )
 
 
 def _auto_create_error(code: int) -> int:

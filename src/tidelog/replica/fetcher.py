@@ -29,6 +29,7 @@ from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
+from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.errors import CodedError, ErrorCode
 
 #: the first wait after an error; it doubles up to `replica.fetch.backoff.ms`
@@ -288,8 +289,10 @@ class Fetcher:
                 self._append(following, data, now_ms)
                 following.backoff_ms = 0
         except CodedError as error:
-            # A full disk is told of once, for all that it refuses; a directory that fails likewise.
-            if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+            # A full disk is told of once, for all that it refuses; a directory that fails likewise. What was damaged
+            # once is asked for again first: a leader that is deposed cuts its log under what is being sent from it.
+            is_worth_telling = following.backoff_ms or not isinstance(error, InvalidBatch)
+            if error.code != ErrorCode.KAFKA_STORAGE_ERROR and is_worth_telling:
                 self._host.report(f"{partition.log.name} cannot follow {self._link.peer}", error)
             self._back_off(following)
         except Exception as error:

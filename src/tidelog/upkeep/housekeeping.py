@@ -166,7 +166,9 @@ class Housekeeping:
             self._data.flushing.flush(log)
 
     def checkpoint(self) -> None:
-        self._data.logs.checkpoint(self._data.replicas.high_watermarks())
+        logs = self._data.logs
+        logs.checkpoint(self._data.replicas.high_watermarks())
+        logs.remember(self._cluster.metadata_version)
         self._look_for_failures()
 
     def _look_for_failures(self) -> None:

@@ -5,13 +5,15 @@ What was in the second must not be made anew in another place. So every director
 `meta.properties`, and where each was last seen:
 
     metadata.version=12
+    metadata.transaction=4711
     directory.Xk2l…=/disks/a
     directory.p0Qa…=/disks/b
 
 A directory that is lost for good is forgotten once its line is removed from the files of the others.
 
-`metadata.version` is a number that grows with every life of the cluster's metadata, as of the last start. Metadata with
-a smaller one was taken from an old copy: that it does not know a topic proves nothing then.
+`metadata.version` is a number that grows with every life of the cluster's metadata, `metadata.transaction` one that
+grows with every change to metadata that is shared with others; both as of the last checkpoint. Metadata with a smaller
+one was taken from an old copy: that it does not know a topic proves nothing then.
 """
 
 from __future__ import annotations
@@ -26,7 +28,20 @@ from tidelog.wire.partitions import TopicPartition
 
 DIRECTORY_SET: Final = "tidelog-directories"
 _VERSION: Final = "metadata.version"
+_TRANSACTION: Final = "metadata.transaction"
 _DIRECTORY: Final = "directory."
+
+
+class MetadataVersion(NamedTuple):
+    """How far the metadata was."""
+
+    #: grows with every life of the metadata
+    life: int = 0
+    #: grows with every change to metadata that is shared with others
+    transaction: int = 0
+
+    def is_older_than(self, other: MetadataVersion) -> bool:
+        return self.life < other.life or self.transaction < other.transaction
 
 
 class Placement(NamedTuple):
@@ -36,15 +51,14 @@ class Placement(NamedTuple):
     topic_ids: Mapping[TopicPartition, bytes | None]
     #: of all topics of the cluster
     known_topics: frozenset[bytes]
-    #: grows with every life of the metadata
-    version: int
+    version: MetadataVersion
     #: nothing of the metadata is known to be lost
     whole: bool = True
 
-    def fate(self, key: TopicPartition, topic_id: bytes | None, version: int) -> str | None:
+    def fate(self, key: TopicPartition, topic_id: bytes | None, version: MetadataVersion) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does.
 
-        One without an id goes by its name. `version` is the life of the metadata in which the directory was last used.
+        One without an id goes by its name. `version` is that of the metadata with which the directory was last used.
         """
         if key in self.topic_ids and (topic_id is None or self.topic_ids[key] in (None, topic_id)):
             return None
@@ -52,7 +66,7 @@ class Placement(NamedTuple):
             # The youngest topics may be forgotten, and those that were deleted still be known.
             return STRAY if any(topic == key[0] for topic, _ in self.topic_ids) else None
         was_deleted = topic_id is not None and topic_id not in self.known_topics
-        return DELETE if was_deleted and self.version >= version else STRAY
+        return DELETE if was_deleted and not self.version.is_older_than(version) else STRAY
 
     def whole_name(self, key: TopicPartition, topic_id: bytes | None) -> TopicPartition:
         """The partition whose topic's name was cut short to fit into that of a directory."""
@@ -65,11 +79,15 @@ class Placement(NamedTuple):
 class DirectorySet(NamedTuple):
     #: where each directory was last seen, by its id
     paths: dict[bytes, str]
-    metadata_version: int
+    metadata_version: MetadataVersion = MetadataVersion()
 
     def format(self) -> bytes:
-        lines = [f"{_DIRECTORY}{format_id(directory_id)}={path}" for directory_id, path in sorted(self.paths.items())]
-        return "\n".join([f"{_VERSION}={self.metadata_version}", *lines, ""]).encode()
+        life, transaction = self.metadata_version
+        lines = [f"{_VERSION}={life}"]
+        if transaction:
+            lines.append(f"{_TRANSACTION}={transaction}")
+        lines += [f"{_DIRECTORY}{format_id(directory_id)}={path}" for directory_id, path in sorted(self.paths.items())]
+        return "\n".join([*lines, ""]).encode()
 
 
 def listed(keys: Iterable[TopicPartition], most: int = 5) -> str:
@@ -93,7 +111,7 @@ def found_twice(places: Mapping[TopicPartition, tuple[str, str]]) -> str:
 def read_directory_set(disk: Disk, paths: Iterable[str]) -> DirectorySet:
     """What the directories at these paths say together; a file that cannot be read says nothing."""
     known: dict[bytes, str] = {}
-    version = 0
+    life = transaction = 0
     for path in paths:
         try:
             lines = read_file(disk, f"{path}/{DIRECTORY_SET}").decode().splitlines()
@@ -103,12 +121,14 @@ def read_directory_set(disk: Disk, paths: Iterable[str]) -> DirectorySet:
             name, _, value = line.partition("=")
             try:
                 if name == _VERSION:
-                    version = max(version, int(value))
+                    life = max(life, int(value))
+                elif name == _TRANSACTION:
+                    transaction = max(transaction, int(value))
                 elif name.startswith(_DIRECTORY):
                     known[parse_id(name.removeprefix(_DIRECTORY))] = value
             except ValueError:
                 continue
-    return DirectorySet(known, version)
+    return DirectorySet(known, MetadataVersion(life, transaction))
 
 
 def write_directory_set(disk: Disk, path: str, directories: DirectorySet) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.log.directories.directory_names import DELETE, STRAY, name_of
-from tidelog.log.directories.directory_set import Placement
+from tidelog.log.directories.directory_set import MetadataVersion, Placement
 from tidelog.log.disk import Disk
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
@@ -51,7 +51,7 @@ class Inventory:
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 
-    def fate(self, log: Log, placement: Placement | None, metadata_version: int) -> str | None:
+    def fate(self, log: Log, placement: Placement | None, metadata_version: MetadataVersion) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
         key = log.key
         if placement is None:

@@ -36,6 +36,11 @@ def judge(dirs: LogDirs, placement: Placement) -> list[str]:
                 strays.append(key)
         except LogError as error:
             notices.append(f"{path} does not belong to this broker, and could not be taken out of service: {error}")
+    if dirs.is_newer_than(placement):
+        notices.append(
+            "the metadata store knows less than this broker has seen of it before: it was restored from an old copy. "
+            "Logs of topics that it does not know are set aside, and not deleted"
+        )
     # A broker may be away while thousands of them go.
     if removed:
         notices.append(f"{_are(removed)} removed: the topic was deleted while this broker was away")

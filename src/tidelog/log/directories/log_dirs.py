@@ -17,7 +17,7 @@ from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.clean_stop import write_clean_stop
 from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, name_of
-from tidelog.log.directories.directory_set import DirectorySet, Placement, write_directory_set
+from tidelog.log.directories.directory_set import DirectorySet, MetadataVersion, Placement, write_directory_set
 from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.moves import Move
 from tidelog.log.directories.opening import Opening
@@ -87,7 +87,7 @@ class LogDirs:
         self._config_for = config_for
         self._locks: list[Lock] = []
         #: the directories that belong together, with those that are missing
-        self._known = DirectorySet({}, 0)
+        self._known = DirectorySet({})
 
     # --- opening
 
@@ -118,17 +118,26 @@ class LogDirs:
         self.missing = opening.missing
         self.remember(self._known.metadata_version)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Logs may have been here that are not now: a directory is missing, or it or one of its logs has failed."""
+        return bool(self.missing) or any(each.failure is not None or each.unopened for each in self.dirs)
+
     def fate(self, log: Log, placement: Placement) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
         return self._inventory.fate(log, placement, self._known.metadata_version)
+
+    def is_newer_than(self, placement: Placement) -> bool:
+        """Whether these directories were in use with metadata of later."""
+        return placement.version.is_older_than(self._known.metadata_version)
 
     def forget_missing(self) -> None:
         """No partition is missing, so no directory is missed."""
         self.missing = set()
         self._known = DirectorySet({}, self._known.metadata_version)
 
-    def remember(self, metadata_version: int) -> None:
-        """Writes down which directories belong together, and with which life of the metadata."""
+    def remember(self, metadata_version: MetadataVersion) -> None:
+        """Writes down which directories belong together, and how far the metadata was."""
         paths = dict(self._known.paths)
         for directory in self.dirs:
             if directory.failure is None:

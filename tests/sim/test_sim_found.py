@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from sim_kit import cluster_of, controller_of, create, leads, produce, replica
 
 
@@ -65,4 +67,30 @@ def test_a_follower_hears_of_a_high_watermark_that_it_was_told_in_an_answer_from
     world.network.mend(leader.machine, follower.machine)
     world.run(5_000)
     assert replica(follower, "t").high_watermark == 1
+    assert not world.unforeseen
+
+
+def test_a_controller_that_lost_records_does_not_lead_by_what_was_decided_before_it_registered_again() -> None:
+    world = cluster_of(3)
+    leader = controller_of(world)
+    create(world, "t", [leader.id, *(each for each in world.brokers if each != leader.id)])
+    produce(world, leader.id, "t", [b"x"])
+    world.run_until(lambda: all(replica(site, "t").high_watermark == 1 for site in world.brokers.values()))
+    # Its place and its registration go at the same moment, when it runs again and its disk is empty.
+    leader.lose_disk()
+    leader.start()
+    led = []
+    world.run_until(lambda: led.extend(leads(leader)) or leader.is_ready)  # type: ignore[func-returns-value]
+    assert led == []
+    world.run_until(lambda: replica(leader, "t").high_watermark == 1)
+    assert not world.unforeseen
+
+
+def test_a_broker_starts_though_a_log_directory_cannot_be_read_at_first() -> None:
+    world = cluster_of(3)
+    site = world.brokers[0]
+    site.kill()
+    site.disk.fail("pread", errno.EIO)
+    site.start()
+    world.run_until(lambda: site.is_ready)
     assert not world.unforeseen

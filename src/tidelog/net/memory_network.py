@@ -75,6 +75,8 @@ class MemoryNetwork:
     def __init__(self, clock: Clock, timer: Timer, random: Random, weather: Weather | None = None) -> None:
         self.weather = weather or Weather()
         self.injected: Counter[str] = Counter()
+        #: machines that something has reached; whoever looks at it clears it
+        self.reached: set[str] = set()
         self._clock = clock
         self._timer = timer
         self._random = random
@@ -202,7 +204,9 @@ class Direction:
             self.arrive_held()
 
     def arrive_held(self) -> None:
-        while self._held and not self._network.is_cut(self.source, self.target):
+        network = self._network
+        while self._held and not network.is_cut(self.source, self.target):
+            network.reached.add(self.target)
             self._held.popleft()()
 
 

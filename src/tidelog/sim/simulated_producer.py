@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import LogPlace, Oracle
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -175,7 +176,8 @@ class IdempotentProducer(SimulatedClient):
             if site.lives == 1:
                 continue
             partition = None if site.broker is None else site.broker.data.replicas.partitions.get(place)
-            found = None if partition is None else partition.log.read(0, MOST_BYTES, 1 << 62, True)
+            log = None if partition is None else partition.log
+            found = None if log is None else log.read(log.log_start_offset, MOST_BYTES, 1 << 62, True)
             if found is not None and any(record.value == batch.values[0] for record in iter_records(found.read())):
                 return True
         return False

@@ -433,7 +433,14 @@ class MemoryConnection:
         while self._pending and (answer := self._pending[0]._answer) is not None:
             closes = self._pending.popleft()._closes
             if answer:
-                self._channel.answer(_joined(answer))
+                try:
+                    frame = _joined(answer)
+                except OSError as error:
+                    # What a file cannot give is missing in the middle of the answer.
+                    self.remark("read", f"an answer cannot be read: {error}")
+                    self._hang_up()
+                    return
+                self._channel.answer(frame)
             if closes:
                 self._hang_up()
                 return

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
@@ -148,6 +150,16 @@ class MemoryDisk:
     def fail_writes_after(self, room_bytes: int) -> None:
         """The disk has room for so many bytes more."""
         self.room_bytes = room_bytes
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Somebody looks from outside: nothing fails, and nothing is counted."""
+        failures, counts = self._failures, self.counts
+        self._failures, self.counts = {}, {}
+        try:
+            yield
+        finally:
+            self._failures, self.counts = failures, counts
 
     def count(self, operation: str, path: str) -> None:
         self.counts[operation] = self.counts.get(operation, 0) + 1

@@ -34,7 +34,7 @@ class Terms:
         return cls(
             brokers=random.choice((3, 3, 3, 4)),
             log_dirs=random.choice((1, 1, 2)),
-            length_ms=random.choice((8_000, 15_000, 30_000)),
+            length_ms=random.choice((3_000, 6_000, 6_000, 15_000)),
             most_faults=random.choice((4, 10, 20, 40)),
             partitions=random.randint(1, 4),
             producers=random.randint(1, 3),

@@ -22,7 +22,7 @@ from tidelog.sim.world import SimulatedBroker, World
 KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "kill": (10, 100, 9_000),
     "kill within the session": (6, 20, 600),
-    "stop": (3, 500, 5_000),
+    "stop": (6, 500, 5_000),
     "pause": (6, 200, 10_000),
     "cut from one broker": (5, 200, 8_000),
     "cut one way": (5, 200, 8_000),
@@ -32,11 +32,11 @@ KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "ensemble down": (2, 500, 10_000),
     "session expires": (3, 0, 0),
     "bad weather": (3, 500, 5_000),
-    "power loss": (5, 100, 8_000),
+    "power loss": (6, 100, 8_000),
     "disk lost": (2, 500, 8_000),
     "wall clock jumps": (2, 0, 0),
     "slow workers": (2, 500, 5_000),
-    "bit flip": (3, 100, 3_000),
+    "bit flip": (4, 100, 3_000),
     "disk full": (3, 200, 5_000),
     "I/O error": (4, 0, 0),
 }
@@ -250,13 +250,18 @@ class Injector:
             target.lose_disk()
         elif fault.kind == "bit flip":
             self._taint(target)
-            if not target.damage(self._random):
-                self._tainted = None
+            # After a clean stop nobody looks at what was written long before.
+            if fault.number & 1:
+                target.stop()
+            else:
+                target.kill()
         else:
             target.kill()
 
         def start() -> None:
             if target.process is None:
+                if fault.kind == "bit flip" and not self._is_over:
+                    target.damage(self._random)
                 target.start()
             elif target.is_held_down:  # it is about to stop
                 self._world.later(500, start)

@@ -305,22 +305,19 @@ class SimulatedBroker:
         self.is_damaged = False
         self.world.trace.add(self.machine, "loses its disk")
 
-    def damage(self, random: Random) -> bool:
-        """The process dies, and one bit of what it wrote is turned over, where a checksum is to notice; False where
-        it has written nothing."""
-        self.kill()
+    def damage(self, random: Random) -> None:
+        """One bit of what its process wrote, which has ended, is turned over, where a checksum can tell."""
         batches = []
         for path in self.disk.paths(".log"):
             content = bytes(self.disk.content(path))
             batches += [(path, at, header.size_bytes) for at, header in iter_headers(content)]
         if not batches:
-            return False
+            return
         path, at, size_bytes = random.choice(batches)
         position, bit = at + random.randrange(ATTRIBUTES_AT, size_bytes), random.randrange(8)
         self.disk.flip(path, position, bit)
         self.is_damaged = True
         self.world.trace.add(self.machine, f"has bit {bit} at {position} of {path} turned over")
-        return True
 
     def cut_from_ensemble(self) -> None:
         for store in self.world.ensemble.of(self.machine):

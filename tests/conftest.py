@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from seeds import keep
 from tidelog.metadata.zookeeper_server import ZooKeeperServer
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
@@ -53,6 +55,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in ("java", "zookeeper"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test that fails with a fresh seed says which it was, and will be run with it again."""
+    report = yield
+    if report.when == "call" and report.failed and isinstance(item, pytest.Function):
+        kept = keep(item)
+        if kept is not None:
+            report.sections.append(("seed", kept))
+    return report
 
 
 _chroots = itertools.count()

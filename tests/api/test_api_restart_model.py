@@ -10,8 +10,8 @@ RestartMachine.TestCase.settings = settings(
     max_examples=40,
     stateful_step_count=30,
     deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
+    phases=[Phase.reuse, Phase.generate],
+    print_blob=True,
     report_multiple_bugs=False,
 )
 test_what_was_acknowledged_survives_every_life = RestartMachine.TestCase

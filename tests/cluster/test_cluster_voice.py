@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from broker_cluster import BrokerCluster, Node
+from seeds import seeds
 from tidelog.control.configs import ConfigOp, IncrementalChange, OpType
 from tidelog.control.controller import Controller
 from tidelog.control.image import Image, NodeChange, changes_of_tree
@@ -214,12 +215,12 @@ class History:
                 return
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(range(4), fresh=4))
 def test_every_broker_ends_with_the_picture_of_the_store(seed: int) -> None:
     History(seed).run()
 
 
-@pytest.mark.parametrize("seed", range(8, 14))
+@pytest.mark.parametrize("seed", seeds(range(8, 11), fresh=3))
 def test_a_picture_in_many_parts_and_a_broker_far_behind_end_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voice, "PART_BYTES", 700)
     monkeypatch.setattr(voice, "MOST_CHANGES", 5)
@@ -227,7 +228,7 @@ def test_a_picture_in_many_parts_and_a_broker_far_behind_end_alike(seed: int, mo
     History(seed).run()
 
 
-@pytest.mark.parametrize("seed", range(14, 18))
+@pytest.mark.parametrize("seed", seeds(range(14, 16), fresh=2))
 def test_a_network_that_delays_and_breaks_delays_the_picture_and_does_not_break_it(seed: int) -> None:
     weather = Weather(longest_ms=60, lost_share=0.05, breaking_share=0.03)
     history = History(seed, weather)

@@ -8,15 +8,26 @@ from typing import Any
 import pytest
 
 from tidelog.api.produce import AwaitedProduce, PendingProduce
+from tidelog.control import partition_changes
+from tidelog.control.driver import Driver
 from tidelog.control.leadership import Leadership
+from tidelog.coordinator.markers import Markers
+from tidelog.group.offset_store import OffsetStore
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
-from tidelog.log.producers import Producer
+from tidelog.log.producer_snapshot import encode_snapshot
+from tidelog.log.producers import Producer, Producers
+from tidelog.node.assignments import Assignments
+from tidelog.node.hearing import Ear
 from tidelog.node.rejoining import Rejoining
 from tidelog.node.voice import ToldBroker
 from tidelog.replica.fetcher import Fetcher
 from tidelog.replica.in_sync import InSync
 from tidelog.replica.partition import Partition
+from tidelog.txn import ending
+from tidelog.wire import check
+from tidelog.wire.errors import ErrorCode
 
 #: where `Partition.read` takes `to_log_end`
 TO_LOG_END = 6
@@ -136,6 +147,107 @@ def followers_give_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "_try_again_later", lambda self: None)
 
 
+def stale_epochs_are_served(patch: pytest.MonkeyPatch) -> None:
+    checking = Partition.check_leader
+
+    def check(self: Partition, current_leader_epoch: int = -1, leader_only: bool = True) -> None:
+        checking(self, -1, leader_only)
+
+    patch.setattr(Partition, "check_leader", check)
+
+
+def former_registrations_count(patch: pytest.MonkeyPatch) -> None:
+    def broker_epoch(self: Driver) -> int:
+        known = self._controller.image.brokers.get(self._controller.broker_id)
+        return -1 if known is None else known.epoch
+
+    patch.setattr(Driver, "broker_epoch", property(broker_epoch))
+
+
+def what_was_decided_of_a_former_life_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Assignments, "_is_of_former_registration", lambda self, assigned: False)
+
+
+def stale_controllers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
+    taking = Ear.take
+
+    def take(self: Ear, said: Any, broker_epoch: int, controller_epoch: int) -> Any:
+        self._controller_epoch = min(self._controller_epoch, said.controller_epoch)
+        return taking(self, said, broker_epoch, -1)
+
+    def hear(self: Any, controller_epoch: int, changes: Any, is_whole: bool, done: Any) -> None:
+        def run() -> None:
+            events = self._controller.replace(changes) if is_whole else self._controller.observe(changes)
+            self.has_picture = self.has_picture or is_whole
+            self._changed(None)
+            self._carry_out(events, carried_out)
+
+        def carried_out() -> None:
+            if is_whole:
+                self._pictured()
+            self._finish(lambda reply: done(), None)
+
+        self._enqueue(run)
+
+    patch.setattr(Ear, "take", take)
+    patch.setattr(Driver, "hear", hear)
+
+
+def markers_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Markers, "write", lambda self, topic, index, ending, done: done(ErrorCode.NONE))
+
+
+def sequences_are_not_snapshotted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Producers, "snapshot", lambda self: encode_snapshot([]))
+
+
+def aborted_positions_count(patch: pytest.MonkeyPatch) -> None:
+    ending = OffsetStore.end_transaction
+    patch.setattr(OffsetStore, "end_transaction", lambda self, producer_id, commit: ending(self, producer_id, True))
+
+
+def positions_count_before_their_transaction_ends(patch: pytest.MonkeyPatch) -> None:
+    def put(self: OffsetStore, producer_id: int, *args: Any) -> None:
+        self.put(*args)
+
+    patch.setattr(OffsetStore, "put_pending", put)
+
+
+def readers_of_committed_records_see_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def zombies_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    def column(transaction: Any, wanted: Any) -> int:
+        return 0
+
+    patch.setattr(ending, "_column", column)
+
+
+def aborted_transactions_are_not_listed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "aborted_transactions", lambda self, *args, **kwargs: [])
+
+
+def replicas_leave_before_others_have_come(patch: pytest.MonkeyPatch) -> None:
+    """A reassignment is taken for complete at once, and the ISR for that of the new replicas."""
+
+    def complete(partition: Any) -> Any:
+        if not partition.is_reassigning:
+            return partition
+        remaining = tuple(r for r in partition.replicas if r not in partition.removing)
+        return partition._replace(replicas=remaining, isr=remaining, adding=(), removing=())
+
+    patch.setattr(partition_changes, "complete_reassignment", complete)
+
+
+def a_new_topic_has_the_records_of_the_old(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogDirs, "delete", lambda self, key: None)
+
+
+def damage_is_copied(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(check, "crc_matches", lambda view, pos, header: True)
+
+
 MUTATIONS: tuple[Mutate, ...] = (
     high_watermark_from_the_leader_alone,
     high_watermark_of_a_majority,
@@ -152,4 +264,18 @@ MUTATIONS: tuple[Mutate, ...] = (
     nobody_joins_again,
     the_voice_leaves_something_out,
     followers_give_up,
+    stale_epochs_are_served,
+    former_registrations_count,
+    what_was_decided_of_a_former_life_counts,
+    stale_controllers_are_obeyed,
+    markers_are_dropped,
+    sequences_are_not_snapshotted,
+    aborted_positions_count,
+    positions_count_before_their_transaction_ends,
+    readers_of_committed_records_see_all,
+    zombies_are_not_fenced,
+    aborted_transactions_are_not_listed,
+    replicas_leave_before_others_have_come,
+    a_new_topic_has_the_records_of_the_old,
+    damage_is_copied,
 )

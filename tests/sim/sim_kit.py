@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from tidelog.peers.requester import Failure
 from tidelog.replica.partition import Partition
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import SimulatedClient
@@ -71,3 +73,53 @@ def produce(world: SmallWorld, leader: int, topic: str, values: list[bytes]) -> 
 def replica(site: SimulatedBroker, topic: str) -> Partition:
     assert site.broker is not None
     return site.broker.data.replicas.partitions[topic, 0]
+
+
+class PositionKeeper:
+    """Commits positions of groups without members, and asks for them, until there is an answer."""
+
+    def __init__(self, world: SmallWorld) -> None:
+        self._world = world
+        self._client = SimulatedClient(world, Oracle(), "keeper")
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        request = messages.OffsetCommitRequest
+        partition = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        wanted = request(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            topics=[request.OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+        )
+        self._ask(group, wanted, lambda answer: answer.topics[0].partitions[0].error_code)
+
+    def position(self, group: str, topic: str) -> int:
+        request = messages.OffsetFetchRequest
+        topics = [request.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+        wanted = request(groups=[request.OffsetFetchRequestGroup(group_id=group, topics=topics)])
+        answer = self._ask(group, wanted, lambda answer: answer.groups[0].error_code)
+        offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
+        return offset
+
+    def _ask(self, group: str, wanted: Any, code_of: Callable[[Any], int]) -> Any:
+        """Of whoever is the coordinator."""
+        client, answers = self._client, []
+
+        def look() -> None:
+            request = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+            client.ask(client.any_broker(), request, found, 4_000)
+
+        def found(outcome: Any) -> None:
+            if isinstance(outcome, Failure) or outcome.message.coordinators[0].error_code:
+                client.after(100, look)
+            else:
+                client.ask(outcome.message.coordinators[0].node_id, wanted, answered, 4_000, 9)
+
+        def answered(outcome: Any) -> None:
+            if isinstance(outcome, Failure) or code_of(outcome.message):
+                client.after(100, look)
+            else:
+                answers.append(outcome.message)
+
+        look()
+        self._world.run_until(lambda: bool(answers))
+        return answers[0]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sim_kit import cluster_of, controller_of, create, leads, produce, replica
+import errno
+
+from sim_kit import PositionKeeper, cluster_of, controller_of, create, leads, produce, replica
+
+from tidelog.node.internal_topics import OFFSETS_TOPIC
+from tidelog.wire.batch import HEADER_SIZE
+
+#: in the first batch of a log
+RECORDS_AT = HEADER_SIZE + 5
 
 
 def test_a_process_does_not_lead_in_the_name_of_its_former_registration() -> None:
@@ -65,4 +73,56 @@ def test_a_follower_hears_of_a_high_watermark_that_it_was_told_in_an_answer_from
     world.network.mend(leader.machine, follower.machine)
     world.run(5_000)
     assert replica(follower, "t").high_watermark == 1
+    assert not world.unforeseen
+
+
+def test_a_controller_that_lost_records_does_not_lead_by_what_was_decided_before_it_registered_again() -> None:
+    world = cluster_of(3)
+    leader = controller_of(world)
+    create(world, "t", [leader.id, *(each for each in world.brokers if each != leader.id)])
+    produce(world, leader.id, "t", [b"x"])
+    world.run_until(lambda: all(replica(site, "t").high_watermark == 1 for site in world.brokers.values()))
+    # Its place and its registration go at the same moment, when it runs again and its disk is empty.
+    leader.lose_disk()
+    leader.start()
+    led = []
+    world.run_until(lambda: led.extend(leads(leader)) or leader.is_ready)  # type: ignore[func-returns-value]
+    assert led == []
+    world.run_until(lambda: replica(leader, "t").high_watermark == 1)
+    assert not world.unforeseen
+
+
+def test_a_broker_starts_though_a_log_directory_cannot_be_read_at_first() -> None:
+    world = cluster_of(3)
+    site = world.brokers[0]
+    site.kill()
+    site.disk.fail("pread", errno.EIO)
+    site.start()
+    world.run_until(lambda: site.is_ready)
+    assert not world.unforeseen
+
+
+def test_a_coordinator_whose_log_is_damaged_leaves_it_to_a_replica_that_has_everything() -> None:
+    world = cluster_of(3, offsets_topic_num_partitions="1")
+    create(world, "t", [0, 1, 2])
+    positions = PositionKeeper(world)
+    positions.commit("g", "t", 7)
+    positions.commit("h", "t", 1)
+    state = world.stored().partition(OFFSETS_TOPIC, 0)
+    assert state is not None
+    leader = world.brokers[state.leader]
+    world.run_until(lambda: all(replica(site, OFFSETS_TOPIC).high_watermark > 1 for site in world.brokers.values()))
+    # A clean stop: nobody looks at what was written before the last batch.
+    leader.stop()
+    world.run_until(lambda: leader.process is None)
+    (path,) = (path for path in leader.disk.paths(".log") if OFFSETS_TOPIC in path)
+    leader.disk.flip(path, RECORDS_AT, 0)
+    leader.start()
+    world.run_until(lambda: leader.id in world.stored().partition(OFFSETS_TOPIC, 0).isr)
+    assert controller_of(world).broker is not None
+    controller_of(world).broker.cluster.decide(
+        lambda controller: controller.elect_leaders(0, [(OFFSETS_TOPIC, 0)]), lambda results: None
+    )
+    world.run_until(lambda: any("another replica is to lead it" in each.what for each in world.trace.happenings))
+    assert positions.position("g", "t") == 7
     assert not world.unforeseen

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.controller import Controller, Registration
-from tidelog.control.errors import ApiError
+from tidelog.control.errors import NO_ERROR, ApiError
 from tidelog.control.events import Event
 from tidelog.control.image import NodeChange, changes_of_commit
 from tidelog.control.layout_reading import read_everything
@@ -493,6 +493,9 @@ class Driver:
         """Created, deleted or changed by whoever: look, and run if the place is free."""
 
         def plan() -> Plan[ApiError]:
+            if self.broker_epoch == NO_EPOCH:
+                # Not before it is registered: then `start` runs for the place as well.
+                return Plan([], NO_ERROR, lambda failure: failure)
             return self._controller.run_for_controller(self._now_ms())
 
         if event.kind is EventKind.SESSION_EXPIRED:

@@ -36,6 +36,8 @@ from tidelog.wire.records import build_batch
 D = TypeVar("D", bound=Decision)
 
 CHUNK_BYTES: Final = 1 << 20
+#: so long another replica has to take a damaged partition over
+RELOAD_MS: Final = 1_000
 PATIENCE_MS: Final = 60_000
 FLUSH_AGAIN_MS: Final = 1_000
 #: of the records that become one batch where they need not be one
@@ -89,6 +91,9 @@ class Coordination(Generic[D]):
         def chunk_read(chunk: LoadedChunk | None, error: BaseException | None) -> None:
             if self._owned.get(partition.index) != leader_epoch:
                 return
+            if self._is_damaged(chunk, error) and len(partition.isr) > 1:
+                self._leave_to_another(partition, leader_epoch, offset)
+                return
             if error is not None or chunk is None:
                 self._load_failed(partition, offset, error)
                 return
@@ -115,6 +120,25 @@ class Coordination(Generic[D]):
             return
         next_offset = piece.next_offset
         self._host.workers.in_worker(lambda: parse(piece.read(), offset, next_offset), chunk_read)
+
+    @staticmethod
+    def _is_damaged(chunk: LoadedChunk | None, error: BaseException | None) -> bool:
+        return isinstance(error, InvalidBatch) or (chunk is not None and bool(chunk.lost))
+
+    def _leave_to_another(self, partition: Partition, leader_epoch: int, offset: int) -> None:
+        """Others in the ISR have what is damaged here: one of them is to lead, and to load it."""
+        if self._data.hand_over_partition(partition):
+            self._host.notice(
+                f"{partition.log.name} is damaged after offset {offset}: another replica is to lead it. "
+                f"{name_the_byte(partition)}"
+            )
+
+        def again() -> None:
+            if self._owned.get(partition.index) == leader_epoch:
+                self._load(partition, leader_epoch, offset)
+
+        # The ISR is about to change; it may turn out that there is nobody else.
+        self._host.timer.add(self._host.clock.monotonic_ms() + RELOAD_MS, again)
 
     def _batch_lost(self, partition: Partition, first_offset: int, end_offset: int) -> None:
         """A batch is damaged, and the others are not. Raises InvalidBatch where they say too little without it."""

@@ -10,13 +10,15 @@ What survives `crash` follows what a journaling file system gives:
 `unsynced_dirs` is stricter than that: directories in which names changed since they themselves were synced.
 
 Failures: `fail_writes_after(n)` lets n more bytes through and then raises ENOSPC in the middle of a write, as a full
-disk does; `fail(operation, …)` raises what it is told at the next operation of that name.
+disk does; `fail(operation, …)` raises what it is told at the next operation of that name; `flip` turns a bit over.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
@@ -149,6 +151,16 @@ class MemoryDisk:
         """The disk has room for so many bytes more."""
         self.room_bytes = room_bytes
 
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Somebody looks from outside: nothing fails, and nothing is counted."""
+        failures, counts = self._failures, self.counts
+        self._failures, self.counts = {}, {}
+        try:
+            yield
+        finally:
+            self._failures, self.counts = failures, counts
+
     def count(self, operation: str, path: str) -> None:
         self.counts[operation] = self.counts.get(operation, 0) + 1
         if operation in self._failures and self.counts[operation] >= self._failures[operation][0]:
@@ -163,6 +175,18 @@ class MemoryDisk:
         if inode is None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return inode.data
+
+    def flip(self, path: str, position: int, bit: int) -> None:
+        """One bit of a file is not what was written, in memory and on the device."""
+        inode = self._names[path]
+        assert inode is not None, f"{path} is a directory"
+        inode.data[position] ^= 1 << bit
+        if position < len(inode.synced):
+            inode.synced = b"%b%c%b" % (inode.synced[:position], inode.data[position], inode.synced[position + 1 :])
+
+    def paths(self, ending: str) -> list[str]:
+        """The files whose names end so."""
+        return sorted(name for name, inode in self._names.items() if inode is not None and name.endswith(ending))
 
     def commit(self) -> None:
         """All metadata so far is durable."""

@@ -75,6 +75,8 @@ class MemoryNetwork:
     def __init__(self, clock: Clock, timer: Timer, random: Random, weather: Weather | None = None) -> None:
         self.weather = weather or Weather()
         self.injected: Counter[str] = Counter()
+        #: machines that something has reached; whoever looks at it clears it
+        self.reached: set[str] = set()
         self._clock = clock
         self._timer = timer
         self._random = random
@@ -202,7 +204,9 @@ class Direction:
             self.arrive_held()
 
     def arrive_held(self) -> None:
-        while self._held and not self._network.is_cut(self.source, self.target):
+        network = self._network
+        while self._held and not network.is_cut(self.source, self.target):
+            network.reached.add(self.target)
             self._held.popleft()()
 
 
@@ -429,7 +433,14 @@ class MemoryConnection:
         while self._pending and (answer := self._pending[0]._answer) is not None:
             closes = self._pending.popleft()._closes
             if answer:
-                self._channel.answer(_joined(answer))
+                try:
+                    frame = _joined(answer)
+                except OSError as error:
+                    # What a file cannot give is missing in the middle of the answer.
+                    self.remark("read", f"an answer cannot be read: {error}")
+                    self._hang_up()
+                    return
+                self._channel.answer(frame)
             if closes:
                 self._hang_up()
                 return

@@ -50,7 +50,7 @@ def written_by(disk: Disk, paths: Iterable[str]) -> MetaProperties | None:
         if disk.exists(file):
             try:
                 return MetaProperties.parse(read_file(disk, file), file)
-            except MalformedCheckpoint:
+            except (MalformedCheckpoint, OSError):
                 # Opening the directory says so.
                 continue
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from tidelog.control.driver import Then
+from tidelog.control.driver import NO_EPOCH, Then
 from tidelog.control.events import (
     BrokerRegistered,
     BrokerUnregistered,
@@ -21,7 +21,7 @@ from tidelog.control.events import (
     TopicCreated,
     TopicDeleted,
 )
-from tidelog.control.model import NO_STATE, ResourceType, Topic
+from tidelog.control.model import NO_LEADER, NO_STATE, ResourceType, Topic
 from tidelog.control.model import Partition as Assignment
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
@@ -163,6 +163,9 @@ class Assignments:
                 yield from self._let_others()
 
     def _place(self, topic: Topic, assigned: Assignment) -> None:
+        if self._is_of_former_registration(assigned):
+            # What this broker held then it may have lost: nobody leads here before the controller has decided anew.
+            assigned = assigned._replace(leader=NO_LEADER)
         partition = self._data.place(topic, assigned)
         if partition is None:
             return
@@ -171,6 +174,13 @@ class Assignments:
         if resident is not None:
             resident.leadership_changed(partition)
         self._data.wake_all(partition.key)
+
+    def _is_of_former_registration(self, assigned: Assignment) -> bool:
+        """Whether it makes this broker the leader, and was decided before this process had registered."""
+        cluster = self._cluster
+        if not cluster.is_shared or assigned.leader != cluster.id:
+            return False
+        return cluster.broker_epoch == NO_EPOCH or assigned.state_zxid < cluster.broker_epoch
 
     def stop_leading(self) -> None:
         """Another broker may lead by now what this one led: nothing is served until the controller says who does."""

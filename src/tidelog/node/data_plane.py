@@ -209,12 +209,18 @@ class DataPlane:
 
     def hand_over(self, directory: LogDir) -> None:
         """Has other members of the ISR lead what this broker leads in a directory that takes no writes."""
-        local_epoch = self._cluster.broker_epoch
         for key in directory.logs:
             partition = self.replicas.partitions.get(key)
-            proposal = partition.propose_successor(local_epoch) if partition is not None else None
-            if partition is not None and proposal is not None:
-                self.on_isr_proposed(partition, proposal)
+            if partition is not None:
+                self.hand_over_partition(partition)
+
+    def hand_over_partition(self, partition: Partition) -> bool:
+        """Has another member of the ISR lead a partition; False where there is none, or the ISR is about to change."""
+        proposal = partition.propose_successor(self._cluster.broker_epoch)
+        if proposal is None:
+            return False
+        self.on_isr_proposed(partition, proposal)
+        return True
 
     def broker_gone(self, broker_id: int) -> None:
         """Nobody waits for a broker that is not registered any more, where it is not a member of the ISR."""

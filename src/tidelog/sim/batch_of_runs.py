@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from tidelog.sim.simulation import RunOutcome, Terms, simulate
+from tidelog.sim.simulation import RunOutcome, simulate
+from tidelog.sim.terms import Terms
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ that it hit has left every ISR that it was in, nobody else is hit.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
@@ -21,7 +22,7 @@ from tidelog.sim.world import SimulatedBroker, World
 KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "kill": (10, 100, 9_000),
     "kill within the session": (6, 20, 600),
-    "stop": (3, 500, 5_000),
+    "stop": (6, 500, 5_000),
     "pause": (6, 200, 10_000),
     "cut from one broker": (5, 200, 8_000),
     "cut one way": (5, 200, 8_000),
@@ -31,13 +32,18 @@ KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "ensemble down": (2, 500, 10_000),
     "session expires": (3, 0, 0),
     "bad weather": (3, 500, 5_000),
-    "power loss": (5, 100, 8_000),
+    "power loss": (6, 100, 8_000),
     "disk lost": (2, 500, 8_000),
     "wall clock jumps": (2, 0, 0),
     "slow workers": (2, 500, 5_000),
+    "bit flip": (4, 100, 3_000),
+    "disk full": (3, 200, 5_000),
+    "I/O error": (4, 0, 0),
 }
 #: of these the broker loses what it had promised to keep
-COSTLY: Final = frozenset(("power loss", "disk lost"))
+COSTLY: Final = frozenset(("power loss", "disk lost", "bit flip"))
+#: what may fail on a disk
+DISK_OPERATIONS: Final = ("write", "sync", "pread", "open", "truncate", "rename", "sync_dir")
 ROLES: Final = ("any", "any", "leader", "leader", "controller")
 
 
@@ -91,9 +97,26 @@ class Injector:
         self._lasting.clear()
         self._world.network.weather.lost_share = 0.0
         for site in self._world.brokers.values():
+            for operation in DISK_OPERATIONS:
+                site.disk.fail(operation, None)
             site.go_on()
+            if site.has_failed_directory:
+                site.kill()  # its directory is mended, and is looked at when it starts
             if site.process is None and site.is_held_down:
                 site.start()
+
+    def repair(self) -> None:
+        """Whatever was damaged gets an empty disk; where others have everything."""
+        for site in self._world.brokers.values():
+            if site.is_damaged:
+                self._taint(site)
+                site.lose_disk()
+                site.start()
+
+    def is_repairable(self) -> bool:
+        damaged = {site.id for site in self._world.brokers.values() if site.is_damaged}
+        states = [p for topic in self._world.stored().topics.values() for p in topic.partitions]
+        return not damaged or all(set(p.isr) - damaged for p in states)
 
     # --- who ----------------------------------------------------------------------------------------------
 
@@ -121,6 +144,8 @@ class Injector:
             return True
         if self._lasting or not all(site.is_ready and site.is_running for site in self._world.brokers.values()):
             return False
+        if any(site.is_damaged or site.has_failed_directory for site in self._world.brokers.values()):
+            return False  # nobody may know of it: it may lead, or be the only one in sync
         # The others are well: each partition must have one of them in its ISR.
         states = [p for topic in self._world.stored().topics.values() for p in topic.partitions]
         return all(set(p.isr) - {target.id} for p in states)
@@ -175,7 +200,7 @@ class Injector:
     def _inflict(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None] | None:
         """Does it; returns what ends it, or None where it cannot be done."""
         world = self._world
-        if fault.kind in ("kill", "kill within the session", "power loss", "disk lost", "stop"):
+        if fault.kind in COSTLY or fault.kind in ("kill", "kill within the session", "stop"):
             return self._end_process(fault, target)
         if fault.kind == "pause":
             if not target.is_running:
@@ -204,6 +229,10 @@ class Injector:
             target.clock.wall_error_ms = self._random.choice((-3_000_000, -1_000, 0, 1_000, 3_000_000))
         elif fault.kind == "slow workers":
             return self._slow(target)
+        elif fault.kind == "disk full":
+            return self._fill(target)
+        elif fault.kind == "I/O error":
+            target.disk.fail(self._random.choice(DISK_OPERATIONS), errno.EIO, self._random.randint(1, 30))
         return lambda: None
 
     def _end_process(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None] | None:
@@ -219,11 +248,20 @@ class Injector:
         elif fault.kind == "disk lost":
             self._taint(target)
             target.lose_disk()
+        elif fault.kind == "bit flip":
+            self._taint(target)
+            # After a clean stop nobody looks at what was written long before.
+            if fault.number & 1:
+                target.stop()
+            else:
+                target.kill()
         else:
             target.kill()
 
         def start() -> None:
             if target.process is None:
+                if fault.kind == "bit flip" and not self._is_over:
+                    target.damage(self._random)
                 target.start()
             elif target.is_held_down:  # it is about to stop
                 self._world.later(500, start)
@@ -260,6 +298,15 @@ class Injector:
             weather.longest_ms, weather.lost_share, weather.breaking_share = usual_ms, 0.0, 0.0
 
         return calm
+
+    def _fill(self, target: SimulatedBroker) -> Callable[[], None]:
+        disk = target.disk
+        disk.fail_writes_after(self._random.randint(0, 3_000))
+
+        def empty() -> None:
+            disk.room_bytes = None
+
+        return empty
 
     def _slow(self, target: SimulatedBroker) -> Callable[[], None] | None:
         process = target.process

@@ -13,9 +13,12 @@ identical      replicas agree on every batch below both high watermarks (looked 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
+from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.replica.partition import Partition
-from tidelog.sim.oracle import LogPlace, Oracle
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import SimulatedBroker, World
 from tidelog.wire.batch import iter_headers
@@ -32,11 +35,15 @@ class Invariants:
         self._controllers: dict[int, int] = {}
         #: per broker, life and partition: (leader epoch, partition epoch) as last seen
         self._epochs: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}
+        #: what all follows from, as last seen
+        self._looked_at: dict[tuple[int, int, bytes, int], tuple[tuple[int, int], tuple[int, int, int]]] = {}
         #: and the high watermark when they were first seen
         self._committed: dict[tuple[int, int, bytes, int], int] = {}
         #: in the store
         self._stored: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._isrs: dict[tuple[bytes, int], tuple[int, ...]] = {}
+        #: the highest high watermark that anybody has had
+        self._highest: dict[tuple[bytes, int], int] = {}
         #: whether a broker has lost something of its disk, and is in an ISR since before
         self.is_tainted: Callable[[int], bool] = lambda broker_id: False
         world.ensemble.on_commit = lambda ops, result, session: self._note_commit()
@@ -46,13 +53,17 @@ class Invariants:
         self._must_look = True
 
     def check(self) -> None:
-        for site in self._world.brokers.values():
+        """Of the brokers that have done something since the last time."""
+        reached = self._world.take_reached()
+        for site in reached:
             if site.broker is not None and site.is_running:
                 self._check_broker(site)
         if self._must_look:
             self._must_look = False
             self._check_store()
-        self._check_in_sync()
+            reached = list(self._world.brokers.values())
+        for site in reached:
+            self._check_in_sync(site)
 
     # --- a broker -----------------------------------------------------------------------------------------
 
@@ -71,14 +82,23 @@ class Invariants:
     def _check_partition(self, site: SimulatedBroker, partition: Partition) -> None:
         log = partition.log
         high_watermark = partition.high_watermark
+        key = site.id, site.lives, partition.topic_id, partition.index
+        epochs = partition.leader_epoch, partition.partition_epoch
+        offsets = log.log_start_offset, high_watermark, log.log_end_offset
+        if self._looked_at.get(key) == (epochs, offsets):
+            return
+        self._looked_at[key] = epochs, offsets
         if not log.log_start_offset <= partition.last_stable_offset <= high_watermark <= log.log_end_offset:
             raise Violation(
                 "offsets",
                 f"{partition!r} on broker {site.id}: start {log.log_start_offset}, stable "
                 f"{partition.last_stable_offset}, committed {high_watermark}, end {log.log_end_offset}",
             )
-        key = site.id, site.lives, partition.topic_id, partition.index
-        epochs = partition.leader_epoch, partition.partition_epoch
+        truth = self._oracle.places.get(LogPlace(partition.topic, partition.index))
+        if truth is not None and log.log_start_offset > truth.deletable_end:
+            raise Violation(
+                "deletion", f"{partition!r} on broker {site.id}: nobody has deleted what follows {truth.deletable_end}"
+            )
         known = self._epochs.get(key)
         if known == epochs:
             self._check_enough(site, partition)
@@ -123,25 +143,31 @@ class Invariants:
                 "acknowledged",
             )
 
-    def _check_in_sync(self) -> None:
-        highest: dict[tuple[bytes, int], int] = {}
-        ends: dict[tuple[bytes, int], dict[int, int]] = {}
-        for site in self._world.brokers.values():
-            if site.broker is not None:
-                for partition in site.broker.data.replicas.partitions.values():
-                    key = partition.topic_id, partition.index
-                    if partition.high_watermark > highest.get(key, -1):
-                        highest[key] = partition.high_watermark
-                    ends.setdefault(key, {})[site.id] = partition.log.log_end_offset
-        for key, high_watermark in highest.items():
-            for member in self._isrs.get(key, ()):
-                end_offset = ends[key].get(member)
-                if end_offset is not None and end_offset < high_watermark and not self.is_tainted(member):
-                    raise Violation(
-                        "in sync",
-                        f"broker {member} is in the ISR of partition {key[1]} and has everything below {end_offset}, "
-                        f"where everything below {high_watermark} is committed",
-                    )
+    def _check_in_sync(self, site: SimulatedBroker) -> None:
+        """That a broker has all that is known to be committed; and where it knows more, that the others have that."""
+        if site.broker is None:
+            return
+        for partition in site.broker.data.replicas.partitions.values():
+            key = partition.topic_id, partition.index
+            highest = self._highest.get(key, -1)
+            isr = self._isrs.get(key, ())
+            if site.id in isr and partition.log.log_end_offset < highest:
+                self._find_behind(site, partition, highest)
+            if partition.high_watermark > highest:
+                self._highest[key] = highest = partition.high_watermark
+                for member in isr:
+                    other = self._world.brokers[member]
+                    held = None if other.broker is None else other.broker.data.replicas.partitions.get(partition.key)
+                    if held is not None and held.topic_id == partition.topic_id and held.log.log_end_offset < highest:
+                        self._find_behind(other, held, highest)
+
+    def _find_behind(self, site: SimulatedBroker, partition: Partition, high_watermark: int) -> None:
+        if not self.is_tainted(site.id):
+            raise Violation(
+                "in sync",
+                f"broker {site.id} is in the ISR of {partition!r}, of which everything below {high_watermark} is "
+                "committed",
+            )
 
     # --- the store ----------------------------------------------------------------------------------------
 
@@ -159,6 +185,34 @@ class Invariants:
                 if not set(state.isr) <= set(state.replicas):
                     raise Violation("ISR", f"{topic.name}-{state.partition_index}: {state.isr} of {state.replicas}")
 
+    def check_end(self, deleted: set[bytes]) -> None:
+        """When everything has recovered: brokers have what the store says, and nothing else."""
+        image = self._world.stored()
+        for topic in image.topics.values():
+            if topic.topic_id in deleted:
+                raise Violation(
+                    "deletion", f"{topic.name} was deleted, and is there with the id {topic.topic_id.hex()}"
+                )
+        for (topic_name, name), values in self._oracle.settings.items():
+            node = image.configs.get(ConfigResource(ResourceType.TOPIC, topic_name))
+            value = None if node is None else node.values.get(name)
+            if value not in values:
+                raise Violation(
+                    "settings", f"{name} of {topic_name} is {value}, and was set to {sorted(map(str, values))}"
+                )
+        for site in self._world.brokers.values():
+            assert site.broker is not None
+            expected = {
+                (topic.name, state.partition_index): topic.topic_id
+                for topic in image.topics.values()
+                for state in topic.partitions
+                if site.id in state.replicas
+            }
+            found = {key: partition.topic_id for key, partition in site.broker.data.replicas.partitions.items()}
+            if found != expected:
+                unlike = sorted(key for key in {*found, *expected} if found.get(key) != expected.get(key))
+                raise Violation("placement", f"broker {site.id} has or lacks {unlike}, or has them with another id")
+
     # --- replicas -----------------------------------------------------------------------------------------
 
     def check_replicas(self) -> None:
@@ -166,12 +220,17 @@ class Invariants:
         found: dict[tuple[bytes, int], list[tuple[int, Partition]]] = {}
         for site in self._world.brokers.values():
             if site.broker is not None:
+                if site.is_damaged or site.has_failed_directory:
+                    continue
                 for partition in site.broker.data.replicas.partitions.values():
                     found.setdefault((partition.topic_id, partition.index), []).append((site.id, partition))
-        for replicas in found.values():
-            first_id, first = replicas[0]
-            for other_id, other in replicas[1:]:
-                self._compare(first_id, first, other_id, other)
+        with ExitStack() as looking:
+            for site in self._world.brokers.values():
+                looking.enter_context(site.disk.undisturbed())
+            for replicas in found.values():
+                first_id, first = replicas[0]
+                for other_id, other in replicas[1:]:
+                    self._compare(first_id, first, other_id, other)
 
     def _compare(self, first_id: int, first: Partition, other_id: int, other: Partition) -> None:
         start = max(first.log.log_start_offset, other.log.log_start_offset)

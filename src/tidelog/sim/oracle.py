@@ -11,17 +11,14 @@ agreement      all readers see the same record at the same offset
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final
 
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.transaction_oracle import TransactionOracle
 from tidelog.sim.violation import Violation
 
-
-class LogPlace(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+#: what is seen where a transaction ends
+MARKER: Final = b""
 
 
 class PlaceTruth:
@@ -35,11 +32,13 @@ class PlaceTruth:
         self.acknowledged: dict[int, bytes] = {}
         #: acknowledged as known already: the offset was not told
         self.acknowledged_somewhere: set[bytes] = set()
-        #: offset -> value, as readers have seen it
+        #: offset -> value, as readers have seen it; the end of a transaction is MARKER
         self.seen: dict[int, bytes] = {}
         self.offset_of: dict[bytes, int] = {}
         #: the end of what was acknowledged
         self.acknowledged_end = 0
+        #: below it records may have been deleted
+        self.deletable_end = 0
 
     def acknowledge(self, first_offset: int, values: list[bytes]) -> None:
         if first_offset < 0:
@@ -67,6 +66,11 @@ class PlaceTruth:
             )
         self._is_at(offset, value)
 
+    def see_marker(self, offset: int) -> None:
+        known = self.seen.setdefault(offset, MARKER)
+        if known != MARKER:
+            raise Violation("agreement", f"offset {offset} of {self.place} was read as {known!r} and as a marker")
+
     def _is_at(self, offset: int, value: bytes) -> None:
         known = self.offset_of.setdefault(value, offset)
         if known != offset:
@@ -88,10 +92,13 @@ class PlaceTruth:
         for at, offset in enumerate(sorted(self.seen)):
             if at != offset:
                 raise Violation("dense", f"there is no offset {at} in {self.place}, but an offset {offset}")
-            producer, _, number = self.seen[offset].partition(b":")
-            if int(number) <= numbers.get(producer, -1):
+            if self.seen[offset] == MARKER:
+                continue
+            producer, _, rest = self.seen[offset].partition(b":")
+            number = int(rest.partition(b"<")[0])
+            if number <= numbers.get(producer, -1):
                 raise Violation("order", f"{self.seen[offset]!r} is behind number {numbers[producer]} in {self.place}")
-            numbers[producer] = int(number)
+            numbers[producer] = number
 
 
 class Oracle:
@@ -99,6 +106,9 @@ class Oracle:
         self.places: dict[LogPlace, PlaceTruth] = {}
         #: (group, partition) -> the highest position of which a commit was acknowledged
         self.committed: dict[tuple[str, LogPlace], int] = {}
+        self.transactions = TransactionOracle()
+        #: (topic, setting) -> the values that it may have; None: it was perhaps never set
+        self.settings: dict[tuple[str, str], set[str | None]] = {}
         #: operations of clients, by their name and how they ended
         self.operations: Counter[str] = Counter()
 
@@ -116,6 +126,15 @@ class Oracle:
         if offset < least:
             raise Violation("positions", f"{group} is told {offset} of {place}, though {least} was committed")
 
+    def configure(self, topic: str, name: str, value: str, is_certain: bool) -> None:
+        """Somebody has set it; what was not answered may still take effect at any time."""
+        known = self.settings.get((topic, name))
+        if is_certain and (known is None or len(known) == 1):
+            self.settings[topic, name] = {value}
+        else:
+            self.settings[topic, name] = (known or {None}) | {value}
+
     def judge(self) -> None:
         for truth in self.places.values():
             truth.judge()
+        self.transactions.judge()

@@ -92,10 +92,16 @@ class ProcessTask:
 
 
 class Process:
-    """The timer and the workers of a `Host`. A callback that raises is told to `on_error`."""
+    """The timer and the workers of a `Host`. `on_error` is told of a callback that raised, `on_run` of each to come."""
 
     def __init__(
-        self, time: TrueTime, timer: Timer, clock: MachineClock, random: Random, on_error: Callable[[Exception], None]
+        self,
+        time: TrueTime,
+        timer: Timer,
+        clock: MachineClock,
+        random: Random,
+        on_error: Callable[[Exception], None],
+        on_run: Callable[[], object] = lambda: None,
     ) -> None:
         self.is_over = False
         self.is_paused = False
@@ -106,6 +112,7 @@ class Process:
         self._clock = clock
         self._random = random
         self._on_error = on_error
+        self._on_run = on_run
         self._at_gate: deque[ProcessTask] = deque()
 
     # --- a timer ------------------------------------------------------------------------------------------
@@ -127,6 +134,7 @@ class Process:
         if self.is_paused:
             self._at_gate.append(task)
             return
+        self._on_run()
         try:
             task.run()
         except Exception as error:

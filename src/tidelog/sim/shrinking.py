@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.sim.faults import InjectedFault
-from tidelog.sim.simulation import RunOutcome, Terms, simulate
+from tidelog.sim.simulation import RunOutcome, simulate
+from tidelog.sim.terms import Terms
 
 
 def shrink(failed: RunOutcome, terms: Terms | None = None, most_runs: int = 60) -> RunOutcome:

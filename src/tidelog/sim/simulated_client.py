@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from tidelog.net.link import PeerLink
 from tidelog.net.requester import PeerRequester
 from tidelog.peers.requester import NEWEST, Answered, Failure, PeerAddress
-from tidelog.sim.oracle import LogPlace, Oracle
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
 from tidelog.sim.process import MachineClock
 from tidelog.sim.world import PORT, World
 from tidelog.wire import messages
@@ -123,6 +124,9 @@ class SimulatedClient:
         """A broker that is behind tells of an earlier leader: nobody goes back to that one."""
         if told.leader_epoch >= self.leader_epoch(place):
             self._leaders[place] = told.leader_epoch, told.leader_id
+
+    def forget_leaders(self, topic: str) -> None:
+        self._leaders = {place: led for place, led in self._leaders.items() if place.topic != topic}
 
     def leader(self, place: LogPlace) -> int | None:
         _, leader = self._leaders.get(place, (-1, -1))

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import LogPlace, Oracle
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -172,11 +173,13 @@ class IdempotentProducer(SimulatedClient):
     def _may_be_forgotten(self, place: LogPlace, batch: SentBatch) -> bool:
         """Whether a broker has it, and has restarted: only the simulation can know."""
         for site in self.world.brokers.values():
-            if site.lives == 1:
-                continue
             partition = None if site.broker is None else site.broker.data.replicas.partitions.get(place)
-            found = None if partition is None else partition.log.read(0, MOST_BYTES, 1 << 62, True)
-            if found is not None and any(record.value == batch.values[0] for record in iter_records(found.read())):
+            if site.lives == 1 or partition is None or site.has_failed_directory:
+                continue
+            with site.disk.undisturbed():
+                found = partition.log.read(partition.log.log_start_offset, MOST_BYTES, 1 << 62, True)
+                records = b"" if found is None else found.read()
+            if any(record.value == batch.values[0] for record in iter_records(records)):
                 return True
         return False
 

@@ -9,13 +9,14 @@ from random import Random
 from typing import Final
 
 from tidelog.peers.requester import Answered, Failure
+from tidelog.sim.clients import Clients
 from tidelog.sim.faults import InjectedFault, Injector, plan_of
 from tidelog.sim.invariants import Invariants
-from tidelog.sim.oracle import LogPlace, Oracle
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import SimulatedClient
-from tidelog.sim.simulated_member import SimulatedMember
-from tidelog.sim.simulated_producer import IdempotentProducer
 from tidelog.sim.simulated_reader import SimulatedReader
+from tidelog.sim.terms import Terms
 from tidelog.sim.trace import Happening, text_of
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
@@ -26,37 +27,10 @@ from tidelog.wire.errors import ErrorCode
 START_MS: Final = 60_000
 #: until everything has recovered at the end
 RECOVERY_MS: Final = 120_000
+#: between two looks whether what is waited for has come about
+LOOK_MS: Final = 50
 #: between two comparisons of the replicas
 COMPARE_MS: Final = 5_000
-TOPIC: Final = "main"
-GROUP: Final = "group"
-
-
-@dataclass(slots=True)
-class Terms:
-    """What a run is made of, apart from its seed."""
-
-    brokers: int = 3
-    length_ms: int = 20_000
-    most_faults: int = 14
-    partitions: int = 3
-    producers: int = 2
-    readers: int = 1
-    #: of one consumer group
-    members: int = 0
-
-    @classmethod
-    def drawn(cls, random: Random) -> Terms:
-        """Runs differ in more than their faults."""
-        return cls(
-            brokers=random.choice((3, 3, 3, 4)),
-            length_ms=random.choice((8_000, 15_000, 30_000)),
-            most_faults=random.choice((4, 10, 20, 40)),
-            partitions=random.randint(1, 4),
-            producers=random.randint(1, 3),
-            readers=1,
-            members=random.choice((0, 0, 1, 2, 3)),
-        )
 
 
 @dataclass(slots=True)
@@ -83,7 +57,8 @@ class RunOutcome:
 class Simulation:
     def __init__(self, seed: int, terms: Terms | None = None, faults: Sequence[InjectedFault] | None = None) -> None:
         self.terms = terms = terms or Terms.drawn(Random(f"terms {seed}"))
-        self.world = world = World(seed, terms.brokers)
+        log_dirs = ",".join(f"/data{number}" for number in range(terms.log_dirs))
+        self.world = world = World(seed, terms.brokers, {"log.dirs": log_dirs})
         plan = world.random("plan")
         self.faults = plan_of(plan, terms.length_ms, terms.most_faults) if faults is None else list(faults)
         self.oracle = Oracle()
@@ -116,28 +91,24 @@ class Simulation:
         for site in world.brokers.values():
             site.start()
         self._until("start", START_MS, lambda: all(site.is_ready for site in world.brokers.values()))
-        places = self._create(TOPIC, terms.partitions)
-        random = world.random("clients")
-        producers = [
-            IdempotentProducer(world, self.oracle, f"p{n}", places, random.choice((30, 100, 300)), random.randint(1, 5))
-            for n in range(terms.producers)
-        ]
-        readers = [SimulatedReader(world, self.oracle, f"r{n}", places) for n in range(terms.readers)]
-        members = [SimulatedMember(world, self.oracle, f"m{n}", GROUP, TOPIC) for n in range(terms.members)]
+        clients = Clients(world, self.oracle, terms, self._create)
         self.injector = Injector(world, self.faults)
         self.invariants.is_tainted = self.injector.is_tainted
-        world.network.weather.longest_ms = random.choice((1, 3, 20, 80))
+        world.network.weather.longest_ms = world.random("weather").choice((1, 3, 20, 80))
         self._let(terms.length_ms)
-        for producer in producers:
-            producer.is_stopped = True
+        clients.stop()
         world.trace.add("fault", "everything heals")
         self.injector.heal()
-        self._until("writes end", RECOVERY_MS, lambda: not any(producer.unacknowledged for producer in producers))
+        self._until("others have what is damaged", RECOVERY_MS, self.injector.is_repairable)
+        self.injector.repair()
+        self._until("writes end", RECOVERY_MS, clients.are_done)
         self._until("replicas recover", RECOVERY_MS, self._is_whole)
-        self._until("reads end", RECOVERY_MS, lambda: self._are_read(readers))
-        if members:
-            self._until("positions are committed", RECOVERY_MS, lambda: self._are_committed(readers[0]))
+        self._until("reads end", RECOVERY_MS, lambda: self._are_read(clients.readers))
+        if clients.members:
+            self._until("positions are committed", RECOVERY_MS, clients.are_committed)
+        self._until("replicas recover again", RECOVERY_MS, self._is_whole)
         self.invariants.check_replicas()
+        self.invariants.check_end(clients.deleted_topics())
         self.oracle.judge()
 
     # --- time ---------------------------------------------------------------------------------------------
@@ -162,8 +133,11 @@ class Simulation:
             pass
 
     def _until(self, what: str, most_ms: int, condition: Callable[[], bool]) -> None:
-        end_ms = self.world.time.now_ms + most_ms
-        while not condition():
+        time = self.world.time
+        end_ms, look_ms = time.now_ms + most_ms, 0
+        while time.now_ms < look_ms or not condition():
+            if time.now_ms >= look_ms:
+                look_ms = time.now_ms + LOOK_MS
             if not self._step(end_ms):
                 raise Violation("recovery", f"after {most_ms} ms without a fault this has not come about: {what}")
 
@@ -200,7 +174,7 @@ class Simulation:
         image = world.stored()
         for topic in image.topics.values():
             for state in topic.partitions:
-                if set(state.isr) != set(state.replicas):
+                if set(state.isr) != set(state.replicas) or state.is_reassigning:
                     return False
                 ends = set()
                 for broker_id in state.replicas:
@@ -224,10 +198,6 @@ class Simulation:
                     if partition is not None and position < partition.log.log_end_offset:
                         return False
         return True
-
-    def _are_committed(self, reader: SimulatedReader) -> bool:
-        committed = self.oracle.committed
-        return all(committed.get((GROUP, place), 0) >= end for place, end in reader.positions.items())
 
 
 def simulate(seed: int, terms: Terms | None = None, faults: Sequence[InjectedFault] | None = None) -> RunOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any, Final, cast
 
@@ -22,6 +23,7 @@ from tidelog.sim.trace import Trace
 from tidelog.sim.violation import Violation
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
+from tidelog.wire.batch import ATTRIBUTES_AT, iter_headers
 
 PORT: Final = 9092
 #: a process that failed is started again after so long
@@ -29,7 +31,7 @@ RESTART_MS: Final = 1_000
 #: how fast a clock runs, for a million of the true one
 RATES_PPM: Final = (990_000, 1_010_000)
 SETTINGS: Final = {
-    "log.dirs": "/data",
+    "log.dirs": "/data0",
     "zookeeper.session.timeout.ms": "6000",
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.backoff.ms": "200",
@@ -59,6 +61,8 @@ class World:
         #: the first promise that was broken
         self.violation: Violation | None = None
         self.steps = 0
+        self._stored = Image()
+        self._stored_at = 0
         self.brokers = {broker_id: SimulatedBroker(self, broker_id) for broker_id in range(brokers)}
 
     def random(self, purpose: str) -> Random:
@@ -80,7 +84,12 @@ class World:
     def host(self, who: str, clock: MachineClock, random: Random) -> tuple[Process, Host]:
         """A new process on a machine."""
         process = Process(
-            self.time, self.timer, clock, random, lambda error: self._unforeseen(who, "a callback failed", error)
+            self.time,
+            self.timer,
+            clock,
+            random,
+            lambda error: self._unforeseen(who, "a callback failed", error),
+            partial(self.network.reached.add, who),
         )
         host = Host(
             clock,
@@ -92,6 +101,13 @@ class World:
         return process, host
 
     # --- time ---------------------------------------------------------------------------------------------
+
+    def take_reached(self) -> list[SimulatedBroker]:
+        """The brokers that have done something since the last call."""
+        reached = self.network.reached
+        found = [site for site in self.brokers.values() if site.machine in reached]
+        reached.clear()
+        return found
 
     def step(self, end_ms: int) -> bool:
         """Moves to the next moment at which something happens; False where there is none until `end_ms`."""
@@ -112,9 +128,11 @@ class World:
 
     def stored(self) -> Image:
         """What the metadata ensemble holds."""
-        image = Image()
-        image.apply(changes_of_tree(self.ensemble.tree.walk("/")))
-        return image
+        zxid = self.ensemble.tree.zxid
+        if zxid != self._stored_at:
+            self._stored, self._stored_at = Image(), zxid
+            self._stored.apply(changes_of_tree(self.ensemble.tree.walk("/")))
+        return self._stored
 
 
 class SimulatedBroker:
@@ -134,11 +152,17 @@ class SimulatedBroker:
         self.is_ready = False
         #: why its processes ended though nobody killed them
         self.failures: list[str] = []
+        #: something that it had synced is no longer what it was
+        self.is_damaged = False
         #: it stays dead until somebody starts it
         self.is_held_down = False
 
     def __repr__(self) -> str:
         return self.machine
+
+    @property
+    def has_failed_directory(self) -> bool:
+        return self.broker is not None and any(each.failure is not None for each in self.broker.data.logs.dirs)
 
     @property
     def is_running(self) -> bool:
@@ -278,7 +302,22 @@ class SimulatedBroker:
     def lose_disk(self) -> None:
         self.kill()
         self.disk = MemoryDisk(64)
+        self.is_damaged = False
         self.world.trace.add(self.machine, "loses its disk")
+
+    def damage(self, random: Random) -> None:
+        """One bit of what its process wrote, which has ended, is turned over, where a checksum can tell."""
+        batches = []
+        for path in self.disk.paths(".log"):
+            content = bytes(self.disk.content(path))
+            batches += [(path, at, header.size_bytes) for at, header in iter_headers(content)]
+        if not batches:
+            return
+        path, at, size_bytes = random.choice(batches)
+        position, bit = at + random.randrange(ATTRIBUTES_AT, size_bytes), random.randrange(8)
+        self.disk.flip(path, position, bit)
+        self.is_damaged = True
+        self.world.trace.add(self.machine, f"has bit {bit} at {position} of {path} turned over")
 
     def cut_from_ensemble(self) -> None:
         for store in self.world.ensemble.of(self.machine):

@@ -30,6 +30,7 @@ from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cu
 from tidelog.log.directories.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
+    MetadataVersion,
     Placement,
     found_twice,
     listed,

@@ -1,4 +1,4 @@
-"""A simulated member of a consumer group (KIP-848): it reads what it is assigned, and commits how far it is."""
+"""What a simulated member of a group does in either protocol: it reads what it is given, and commits how far it is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.oracle import LogPlace, Oracle
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import RETRIABLE, SimulatedClient
 from tidelog.sim.simulated_reader import FETCH_VERSION, fetch_request
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
+from tidelog.wire.batch import crc_matches, iter_headers
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import iter_records
 
@@ -22,26 +24,29 @@ COMMIT_MS: Final = 700
 COMMIT_VERSION: Final = 9
 REBALANCE_MS: Final = 5_000
 #: the group has gone on without this member
-OUTCAST: Final = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH))
+OUTCAST: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.ILLEGAL_GENERATION,
+    )
+)
 
 
-class SimulatedMember(SimulatedClient):
-    def __init__(self, world: World, oracle: Oracle, name: str, group: str, topic: str) -> None:
+class GroupMember(SimulatedClient):
+    def __init__(self, world: World, oracle: Oracle, name: str, group: str, topic: str, partitions: int) -> None:
         super().__init__(world, oracle, name)
         self.group = group
         self._topic = topic
-        self._member_id = f"{name}-{self.random.getrandbits(64):016x}"
+        self._partitions = partitions
+        self._member_id = ""
+        #: member epoch, or generation
         self._epoch = 0
         self._coordinator: int | None = None
         #: what it has, and where it stands in it; None before it knows
         self.positions: dict[LogPlace, int | None] = {}
-        self._is_changed = True
-        #: an answer was lost: told everything, the coordinator tells everything
-        self._must_tell_all = False
-        self.refresh(topic, self._beat)
         self.after(COMMIT_MS, self._commit)
-
-    # --- the coordinator ----------------------------------------------------------------------------------
 
     def _find(self, then: Callable[[], None]) -> None:
         def answered(outcome: Answered[messages.FindCoordinatorResponse] | Failure) -> None:
@@ -53,76 +58,16 @@ class SimulatedMember(SimulatedClient):
         request = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         self.ask(self.any_broker(), request, answered, TIMEOUT_MS)
 
-    def _beat(self) -> None:
-        if self.is_stopped:
-            return
-        if self._coordinator is None:
-            self._find(self._beat)
-            return
-        request = messages.ConsumerGroupHeartbeatRequest
-        is_full = self._epoch == 0 or self._must_tell_all
-        owned = self._owned() if is_full or self._is_changed else None
-        self.ask(
-            self._coordinator,
-            request(
-                group_id=self.group,
-                member_id=self._member_id,
-                member_epoch=self._epoch,
-                rebalance_timeout_ms=REBALANCE_MS if is_full else -1,
-                subscribed_topic_names=[self._topic] if is_full else None,
-                topic_partitions=owned,
-            ),
-            self._beaten,
-            TIMEOUT_MS,
-        )
-
-    def _owned(self) -> list[messages.ConsumerGroupHeartbeatRequest.TopicPartitions]:
-        kind = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
-        (topic_id,) = self.topic_names or (bytes(16),)
-        indexes = [place.partition for place in self.positions]
-        return [kind(topic_id=topic_id, partitions=indexes)] if indexes else []
-
-    def _beaten(self, outcome: Answered[messages.ConsumerGroupHeartbeatResponse] | Failure) -> None:
-        if isinstance(outcome, Failure):
-            self.count("heartbeat", outcome.kind.value)
-            self._coordinator = None
-            self._must_tell_all = True
-            self.soon(20, 200, self._beat)
-            return
-        answer = outcome.message
-        code = ErrorCode.of(answer.error_code)
-        self.count("heartbeat", code.name)
-        if code is ErrorCode.NONE:
-            self._epoch = answer.member_epoch
-            self._is_changed = self._must_tell_all = False
-            if answer.assignment is not None:
-                self._take(answer.assignment)
-            self.after(20 if self._is_changed else BEAT_MS, self._beat)
-        elif code in OUTCAST:
-            self._epoch = 0
-            self.positions.clear()
-            self.soon(20, 200, self._beat)
-        elif code in RETRIABLE:
-            self._coordinator = None
-            self._must_tell_all = True
-            self.soon(20, 200, self._beat)
-        else:
-            raise Violation("groups", f"{self.name} is answered {code.name} to a heartbeat: {answer.error_message}")
-
-    def _take(self, assignment: messages.ConsumerGroupHeartbeatResponse.Assignment) -> None:
-        given = {
-            LogPlace(self._topic, index)
-            for each in assignment.topic_partitions
-            if each.topic_id in self.topic_names
-            for index in each.partitions
-        }
-        for place in [each for each in self.positions if each not in given]:
+    def _assign(self, given: set[LogPlace]) -> bool:
+        """Whether anything has changed."""
+        lost = [each for each in self.positions if each not in given]
+        won = sorted(given - self.positions.keys())
+        for place in lost:
             del self.positions[place]
-            self._is_changed = True
-        for place in sorted(given - self.positions.keys()):
+        for place in won:
             self.positions[place] = None
-            self._is_changed = True
             self._ask_position(place)
+        return bool(lost or won)
 
     # --- positions ----------------------------------------------------------------------------------------
 
@@ -164,7 +109,12 @@ class SimulatedMember(SimulatedClient):
         if self.is_stopped:
             return
         self.after(COMMIT_MS, self._commit)
-        known = {place: at for place, at in self.positions.items() if at}
+        # What is committed already is not committed again and again: the offsets topic would never be at rest.
+        known = {
+            place: at
+            for place, at in self.positions.items()
+            if at and at > self.oracle.committed.get((self.group, place), -1)
+        }
         if not known or self._coordinator is None:
             return
         request = messages.OffsetCommitRequest
@@ -189,7 +139,7 @@ class SimulatedMember(SimulatedClient):
                 place = LogPlace(self._topic, each.partition_index)
                 if code is ErrorCode.NONE:
                     self.oracle.commit(self.group, place, known[place])
-                elif code not in RETRIABLE and code not in OUTCAST:
+                elif code not in RETRIABLE and code not in OUTCAST and code is not ErrorCode.REBALANCE_IN_PROGRESS:
                     raise Violation("groups", f"{self.name} is answered {code.name} to a commit in {place}")
 
         self.ask(self._coordinator, wanted, committed, TIMEOUT_MS, COMMIT_VERSION)
@@ -221,8 +171,11 @@ class SimulatedMember(SimulatedClient):
         if isinstance(outcome, Failure) or outcome.message.responses[0].partitions[0].error_code:
             self._look(place)
             return
-        data = outcome.message.responses[0].partitions[0]
-        for record in iter_records(bytes(data.records or b"")):
+        records = bytes(outcome.message.responses[0].partitions[0].records or b"")
+        if not all(crc_matches(records, at, header) for at, header in iter_headers(records)):
+            self.soon(500, 1_000, lambda: self._look(place))
+            return
+        for record in iter_records(records):
             if record.offset >= position:
                 self.oracle[place].see(record.offset, record.value or b"")
                 position = record.offset + 1

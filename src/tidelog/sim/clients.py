@@ -1,0 +1,98 @@
+"""Everybody who uses the cluster in a run: who there is, who has to be waited for, and how far all of them are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from tidelog.sim.classic_member import ClassicMember
+from tidelog.sim.consumer_member import ConsumerMember
+from tidelog.sim.group_member import GroupMember
+from tidelog.sim.log_place import LogPlace
+from tidelog.sim.oracle import Oracle
+from tidelog.sim.simulated_admin import SimulatedAdmin
+from tidelog.sim.simulated_producer import IdempotentProducer
+from tidelog.sim.simulated_reader import READ_COMMITTED, SimulatedReader
+from tidelog.sim.simulated_transactor import Transactor
+from tidelog.sim.terms import Terms
+from tidelog.sim.topic_lives import TopicLives
+from tidelog.sim.world import World
+
+TOPIC: Final = "main"
+#: written to in transactions
+TRANSACTIONAL_TOPIC: Final = "transactional"
+GROUP: Final = "group"
+CLASSIC_GROUP: Final = "classic"
+
+Create: TypeAlias = Callable[[str, int], list[LogPlace]]
+
+
+class Clients:
+    """`create` makes a topic, and returns its partitions."""
+
+    def __init__(self, world: World, oracle: Oracle, terms: Terms, create: Create) -> None:
+        random = world.random("clients")
+        self._oracle = oracle
+        places = create(TOPIC, terms.partitions)
+        self.producers = [
+            IdempotentProducer(world, oracle, f"p{n}", places, random.choice((30, 100, 300)), random.randint(1, 5))
+            for n in range(terms.producers)
+        ]
+        self.readers = [SimulatedReader(world, oracle, f"r{n}", places) for n in range(terms.readers)]
+        self.members: list[GroupMember] = [
+            ConsumerMember(world, oracle, f"m{n}", GROUP, TOPIC, terms.partitions) for n in range(terms.members)
+        ]
+        self.members += [
+            ClassicMember(world, oracle, f"c{n}", CLASSIC_GROUP, TOPIC, terms.partitions)
+            for n in range(terms.classic_members)
+        ]
+        self.transactors: list[Transactor] = []
+        outputs: list[LogPlace] = []
+        if terms.transactors or terms.transformers:
+            outputs = create(TRANSACTIONAL_TOPIC, random.randint(1, 3))
+            sources = [None] * terms.transactors + places[: terms.transformers]
+            self.transactors = [
+                Transactor(
+                    world, oracle, f"t{n}", outputs, random.choice((1, 2)), random.choice((2_000, 15_000)), source
+                )
+                for n, source in enumerate(sources)
+            ]
+            self.readers.append(SimulatedReader(world, oracle, "u0", outputs))
+            self.readers.append(SimulatedReader(world, oracle, "s0", outputs, READ_COMMITTED))
+        self.topics = [TopicLives(world, oracle, f"short{n}") for n in range(terms.short_lived_topics)]
+        self.admin: SimulatedAdmin | None = None
+        if terms.admin_pause_ms is not None:
+            self.admin = SimulatedAdmin(world, oracle, "a0", [*places, *outputs], terms.admin_pause_ms, self._deletable)
+
+    def stop(self) -> None:
+        """Nobody begins anything new; readers and groups go on."""
+        for client in (*self.producers, *self.transactors, *self.topics):
+            client.is_stopped = True
+        if self.admin is not None:
+            self.admin.is_stopped = True
+
+    def are_done(self) -> bool:
+        return (
+            not any(producer.unacknowledged for producer in self.producers)
+            and all(transactor.is_done for transactor in self.transactors)
+            and all(topic.is_idle for topic in self.topics)
+        )
+
+    def are_committed(self) -> bool:
+        """The groups have got as far as the first reader."""
+        committed = self._oracle.committed
+        return all(
+            committed.get((group, place), 0) >= end
+            for group in {member.group for member in self.members}
+            for place, end in self.readers[0].positions.items()
+        )
+
+    def deleted_topics(self) -> set[bytes]:
+        return {topic_id for topic in self.topics for topic_id in topic.deleted}
+
+    def _deletable(self, place: LogPlace) -> int:
+        """Nobody has to read below it."""
+        ends = [reader.positions[place] for reader in self.readers if place in reader.positions]
+        ends += [self._oracle.committed.get((group, place), 0) for group in {member.group for member in self.members}]
+        ends += [transactor.position for transactor in self.transactors if transactor.source == place]
+        return min(ends)

@@ -138,6 +138,19 @@ def test_a_broker_that_leaves_holds_nothing_and_racks_are_kept_where_they_can_be
     assert all(set(before[at]) & leaving for at in plan), "nothing else moves"
 
 
+def test_every_topic_gets_its_part_of_a_new_broker() -> None:
+    turns = [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    before = {t(p, topic): turns[p % 3] for topic, count in (("a", 50), ("b", 12), ("c", 6)) for p in range(count)}
+    plan = balanced(before, dict.fromkeys((1, 2, 3, 4)))
+    after = before | plan
+    held = Counter(at.topic for at, replicas in after.items() if 4 in replicas)
+    led = Counter(at.topic for at, replicas in after.items() if replicas[0] == 4)
+    assert sum(held.values()) == moved_replicas(before, plan) == 51
+    # Three of four replicas of each partition, and a quarter of the leaders, give or take one.
+    assert [abs(held[topic] - share) <= 1 for topic, share in (("a", 37.5), ("b", 9), ("c", 4.5))] == [True] * 3
+    assert sum(led.values()) == 17 and led["b"] >= 2 and led["c"] >= 1
+
+
 def test_too_few_brokers_left_is_refused_with_what_to_do() -> None:
     with pytest.raises(Refused, match="t-0 has 2 replicas, and only 1 broker would be left") as caught:
         without({t(0): (1, 2)}, dict.fromkeys((1, 2)), [2])

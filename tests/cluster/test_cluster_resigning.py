@@ -126,3 +126,19 @@ def test_an_election_of_all_is_answered_though_a_topic_was_deleted_before_everyb
     (told,) = asked.answer.replica_election_results
     assert (told.topic, [each.error_code for each in told.partition_result]) == ("t", [0])
     assert "t" not in cluster.stored.topics
+
+
+def test_a_leader_that_stops_hands_over_to_a_replica_that_catches_up_meanwhile(cluster: ReplicaCluster) -> None:
+    cluster.topic("t", (2, 3))
+    cluster.separate(2, 3)
+    written = cluster[2].produce()
+    cluster.run_until(lambda: cluster.isr() == (2,))
+    assert written.result == (0, 0)
+    left: list[bool] = []
+    cluster[2].node.broker.leave(lambda: left.append(True))
+    cluster.run(1_000)
+    assert not left and cluster.leader("t", 0) == 2
+    cluster.join(2, 3)
+    cluster.run_until(lambda: bool(left))
+    assert (cluster.leader("t", 0), cluster.isr()) == (3, (3,))
+    assert not any("without having handed over" in notice for notice in cluster[2].node.notices)

@@ -146,7 +146,7 @@ def test_nothing_runs_on_after_the_program_that_forgot_to_close() -> None:
             os.kill(int(pid), 0)
 
 
-def test_fixtures_share_a_cluster_and_start_again_what_a_test_killed(pytester: pytest.Pytester) -> None:
+def test_fixtures_share_a_cluster_and_start_again_what_a_test_killed_or_paused(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         f"""
         import tidelog.testing.cluster as cluster
@@ -155,12 +155,21 @@ def test_fixtures_share_a_cluster_and_start_again_what_a_test_killed(pytester: p
     )
     pytester.makepyfile(
         """
+        from pathlib import Path
+
+        def is_frozen(process):
+            return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
         def test_kills(tidelog_cluster_session):
             tidelog_cluster_session.brokers[1].kill()
+            for process in (tidelog_cluster_session.brokers[2], tidelog_cluster_session.zookeeper):
+                process.pause()
             assert tidelog_cluster_session.brokers[2].config["group.initial.rebalance.delay.ms"] == "0"
 
         def test_finds_it_alive(tidelog_cluster_session):
             assert tidelog_cluster_session.running
+            assert not is_frozen(tidelog_cluster_session.brokers[2])
+            assert not is_frozen(tidelog_cluster_session.zookeeper)
 
         def test_more(tidelog_cluster_session, tidelog_cluster_factory):
             other = tidelog_cluster_factory(1, {"num.partitions": "3"}, zookeeper=tidelog_cluster_session.connect)

@@ -5,7 +5,8 @@ is to change. `brokers` are the brokers that may hold replicas, with their racks
 where it is, unless the plan is made to move it.
 
 - `balanced` spreads replicas and preferred leaders evenly, with few moves: nothing moves but from a broker that has
-  too many to one that has too few, and leaders change by changing the order of replicas, which moves no data.
+  too many to one that has too few, and leaders change by changing the order of replicas, which moves no data. Of what
+  could move, the topic that is shared least evenly comes first: the busy ones get their part of a new broker, too.
 - `without` takes everything off some brokers.
 - `with_factor` gives partitions more or fewer replicas.
 
@@ -100,12 +101,14 @@ class _Draft:
         self._brokers = dict(brokers)
         self._racks = dict(known_racks or brokers)
         self._rack_count = len(set(brokers.values()))
-        #: the partitions on each broker, in order
+        #: the partitions on each broker, in order; all of them, and by their topics
         self._held: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in sorted(brokers)}
+        self._of_topic: dict[int, dict[str, dict[TopicPartition, None]]] = {broker: {} for broker in self._held}
         for at, replicas in self.at.items():
             for broker in replicas:
-                if broker in self._held:
-                    self._held[broker][at] = None
+                self._hold(broker, at)
+        #: how many preferred leaders each broker has of each topic, while they are levelled
+        self._led_of_topic: dict[int, Counter[str]] = {}
 
     def changed(self) -> Assignment:
         return {at: tuple(replicas) for at, replicas in self.at.items() if tuple(replicas) != self._before[at]}
@@ -115,15 +118,24 @@ class _Draft:
 
     # --- changing -----------------------------------------------------------------------------------
 
+    def _hold(self, broker: int, at: TopicPartition) -> None:
+        if broker in self._held:
+            self._held[broker][at] = None
+            self._of_topic[broker].setdefault(at.topic, {})[at] = None
+
+    def _release(self, broker: int, at: TopicPartition) -> None:
+        if broker in self._held:
+            del self._held[broker][at]
+            del self._of_topic[broker][at.topic][at]
+
     def move(self, at: TopicPartition, source: int, target: int) -> None:
         self.at[at][self.at[at].index(source)] = target
-        if source in self._held:
-            del self._held[source][at]
-        self._held[target][at] = None
+        self._release(source, at)
+        self._hold(target, at)
 
     def add(self, at: TopicPartition, broker: int) -> None:
         self.at[at].append(broker)
-        self._held[broker][at] = None
+        self._hold(broker, at)
 
     def drop(self, at: TopicPartition) -> None:
         """Takes a replica away, but not the preferred leader: one that does not live, then one whose rack has others,
@@ -136,8 +148,7 @@ class _Draft:
 
         broker = max(self.at[at][1:], key=expendable)
         self.at[at].remove(broker)
-        if broker in self._held:
-            del self._held[broker][at]
+        self._release(broker, at)
 
     # --- racks --------------------------------------------------------------------------------------
 
@@ -191,17 +202,22 @@ class _Draft:
         return False
 
     def _movable(self, source: int, target: int) -> TopicPartition | None:
-        """A partition whose replica can go from one to the other; rather one that source does not lead."""
-        found = None
-        for at in self._held[source]:
-            if at in self._held[target]:
-                continue
-            if self._spread_after(at, source, target) < len(self._racks_of(self.at[at])):
-                continue
-            if self.at[at][0] != source:
-                return at
-            found = found or at
-        return found
+        """A partition whose replica can go from one to the other: of the topic that they share least evenly, so that
+        every topic gets its part of a new broker; and rather one that source does not lead."""
+        here, there = self._of_topic[source], self._of_topic[target]
+        for topic in sorted(here, key=lambda topic: len(there.get(topic, ())) - len(here[topic])):
+            found = None
+            for at in here[topic]:
+                if at in self._held[target]:
+                    continue
+                if self._spread_after(at, source, target) < len(self._racks_of(self.at[at])):
+                    continue
+                if self.at[at][0] != source:
+                    return at
+                found = found or at
+            if found is not None:
+                return found
+        return None
 
     def level_leaders(self) -> None:
         """Changes the order of replicas until no broker can be the preferred leader of one less and another of one
@@ -210,6 +226,7 @@ class _Draft:
         for at, replicas in self.at.items():
             if replicas and replicas[0] in led:
                 led[replicas[0]][at] = None
+        self._led_of_topic = {broker: Counter(at.topic for at in partitions) for broker, partitions in led.items()}
         while self._shift_leader(led):
             pass
 
@@ -224,6 +241,8 @@ class _Draft:
                     replicas[0], replicas[place] = target, first
                     del led[first][at]
                     led[target][at] = None
+                    self._led_of_topic[first][at.topic] -= 1
+                    self._led_of_topic[target][at.topic] += 1
                 return True
         return False
 
@@ -237,11 +256,18 @@ class _Draft:
             broker = queue.popleft()
             if len(led[broker]) <= len(led[source]) - 2:
                 return _walked(broker, came_by)
+            ours = self._led_of_topic[broker]
+            #: by follower: how unevenly they share the leaders of a topic, and a partition of the worst such
+            handed: dict[int, tuple[int, TopicPartition]] = {}
             for at in led[broker]:
                 for follower in self.at[at][1:]:
                     if follower in led and follower not in came_by:
-                        came_by[follower] = (at, broker)
-                        queue.append(follower)
+                        unevenness = ours[at.topic] - self._led_of_topic[follower][at.topic]
+                        if follower not in handed or unevenness > handed[follower][0]:
+                            handed[follower] = (unevenness, at)
+            for follower, (_, at) in handed.items():
+                came_by[follower] = (at, broker)
+                queue.append(follower)
         return []
 
 

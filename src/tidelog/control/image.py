@@ -411,7 +411,8 @@ class _Application:
     def _count_election(self, before: Partition, after: Partition) -> None:
         if after.leader not in (before.leader, NO_LEADER):
             self._image.elections += 1
-            self._image.unclean_elections += after.leader not in before.isr
+            # One that was not in sync before may have come into sync by the same change, which completed a move.
+            self._image.unclean_elections += after.recovering and after.leader not in before.isr
 
     def _drop_states(self) -> None:
         for topic, index in self._stateless:

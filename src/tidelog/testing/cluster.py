@@ -156,6 +156,13 @@ class RunningCluster(Running):
         if self.zookeeper is not None:
             self.zookeeper.kill()
 
+    def resume(self) -> None:
+        """Lets all processes go on that were paused."""
+        for broker in self.brokers.values():
+            broker.resume()
+        if self.zookeeper is not None and self.zookeeper.running:
+            self.zookeeper.resume()
+
     def restart(self) -> Self:
         """Stops all of it and starts it again, with the same data on the same ports."""
         self.stop()

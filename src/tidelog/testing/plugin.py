@@ -85,8 +85,10 @@ _shared: list[RunningBroker | RunningCluster] = []
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """The death of the session's broker is told by the test in which it died, and the next one finds it alive."""
+    """The death of the session's broker is told by the test in which it died, and the next one finds it alive, and not
+    frozen either."""
     for broker_or_cluster in _shared:
+        broker_or_cluster.resume()
         if broker_or_cluster.running:
             continue
         failure = broker_or_cluster.failure()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -37,8 +38,8 @@ class InTransactions:
         self._producer = Producer(dict(config))
         self._lock = threading.Lock()
         self._waiting: list[tuple[WorkItem, tuple[Send, ...]]] = []
-        #: transactions in a row that were aborted
-        self._aborted = 0
+        #: since when every transaction had to be aborted
+        self._failing_since: float | None = None
         #: told to the backlog as finished, and not committed yet: what an aborted transaction held
         self._unsettled: list[tuple[WorkItem, tuple[Send, ...]]] = []
 
@@ -77,7 +78,7 @@ class InTransactions:
             self._abort(error)
             return False
         self._unsettled = []
-        self._aborted = 0
+        self._failing_since = None
         for work, at in found:
             work.committed = (at.offset, at.metadata)
             _log.debug("committed %s-%d %d %s", *work.name, at.offset, at.metadata)
@@ -87,9 +88,10 @@ class InTransactions:
         error: KafkaError = failure.args[0]
         if error.fatal() or not error.txn_requires_abort():
             raise WorkersFailed(f"the transaction failed: {error.str()}") from failure
-        self._aborted += 1
-        if self._aborted >= _TRIES:
-            raise WorkersFailed(f"{self._aborted} transactions in a row had to be aborted: {error.str()}") from failure
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > _TIMEOUT_S:
+            raise WorkersFailed(f"no transaction was committed for {_TIMEOUT_S:.0f} s: {error.str()}") from failure
         _log.warning("the transaction is aborted and tried again: %s", error.str())
         self._retried(lambda: self._producer.abort_transaction(_TIMEOUT_S))
 

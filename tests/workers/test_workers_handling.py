@@ -271,14 +271,17 @@ def test_a_setting_that_the_client_does_not_know_is_named() -> None:
         Workers("t", "g", print, config={"no.such.setting": 1}).run()
 
 
-def test_a_result_that_the_topic_does_not_take_is_a_failed_attempt_of_its_record(bench: Bench) -> None:
+@pytest.mark.parametrize("is_transactional", [False, True], ids=["at once", "in transactions"])
+def test_a_result_that_the_topic_does_not_take_makes_its_record_a_dead_letter(
+    bench: Bench, is_transactional: bool
+) -> None:
     bench.create(bench.out)
     bench.write([(b"k", b"large"), (b"k", b"small")])
     done = bench.work(
         lambda m: Send(bench.out, bytes(3_000_000) if m.value == b"large" else m.value),
-        attempts=2, dead_letters=bench.out,
+        attempts=2, dead_letters=bench.out, transactional_id=bench.group if is_transactional else None,
     )  # fmt: skip
-    assert (done.handled, done.dead, done.failed) == (1, 1, 2)
+    assert (done.handled, done.dead) == (1, 1)
     letter, result = bench.read(bench.out, 2)
     assert dict(letter.headers())["tidelog-dead-error"] == b"NotWritten"
     assert (letter.value(), result.value()) == (b"large", b"small")

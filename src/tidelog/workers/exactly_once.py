@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from tidelog.workers.backlog import Name, WorkItem
-from tidelog.workers.deliveries import as_offsets, produce
+from tidelog.workers.deliveries import UNFIT, NotWritten, as_offsets, produce
 from tidelog.workers.message import Send
 from tidelog.workers.workplace import WorkersFailed, Workplace
 
@@ -37,8 +39,10 @@ class InTransactions:
         self._producer = Producer(dict(config))
         self._lock = threading.Lock()
         self._waiting: list[tuple[WorkItem, tuple[Send, ...]]] = []
-        #: transactions in a row that were aborted
-        self._aborted = 0
+        #: whose results a topic does not take
+        self._unfit: dict[WorkItem, NotWritten] = {}
+        #: since when every transaction had to be aborted
+        self._failing_since: float | None = None
         #: told to the backlog as finished, and not committed yet: what an aborted transaction held
         self._unsettled: list[tuple[WorkItem, tuple[Send, ...]]] = []
 
@@ -55,6 +59,11 @@ class InTransactions:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was handled is committed."""
+        return not self._waiting and not self._unsettled
+
     def commit(self, consumer: Consumer, limit: int) -> bool:
         """One transaction with everything that waits; whether it was committed, or there was nothing to do."""
         with self._lock:
@@ -67,9 +76,9 @@ class InTransactions:
         offsets = as_offsets(found)
         try:
             self._producer.begin_transaction()
-            for _, sends in self._unsettled:
+            for item, sends in self._unsettled:
                 for send in sends:
-                    produce(self._producer, send)
+                    produce(self._producer, send, partial(self._written, item))
             member = consumer.consumer_group_metadata()
             self._retried(lambda: self._producer.send_offsets_to_transaction(offsets, member, _TIMEOUT_S))
             self._retried(lambda: self._producer.commit_transaction(_TIMEOUT_S))
@@ -77,7 +86,7 @@ class InTransactions:
             self._abort(error)
             return False
         self._unsettled = []
-        self._aborted = 0
+        self._failing_since = None
         for work, at in found:
             work.committed = (at.offset, at.metadata)
             _log.debug("committed %s-%d %d %s", *work.name, at.offset, at.metadata)
@@ -87,11 +96,25 @@ class InTransactions:
         error: KafkaError = failure.args[0]
         if error.fatal() or not error.txn_requires_abort():
             raise WorkersFailed(f"the transaction failed: {error.str()}") from failure
-        self._aborted += 1
-        if self._aborted >= _TRIES:
-            raise WorkersFailed(f"{self._aborted} transactions in a row had to be aborted: {error.str()}") from failure
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > _TIMEOUT_S:
+            raise WorkersFailed(f"no transaction was committed for {_TIMEOUT_S:.0f} s: {error.str()}") from failure
         _log.warning("the transaction is aborted and tried again: %s", error.str())
         self._retried(lambda: self._producer.abort_transaction(_TIMEOUT_S))
+        self._bury_unfit()
+
+    def _written(self, item: WorkItem, error: KafkaError | None, written: Any) -> None:
+        if error is not None and error.code() in UNFIT:
+            said = f"{written.topic()} did not take what it led to: {error.str()}"
+            self._unfit.setdefault(item, NotWritten(said))
+
+    def _bury_unfit(self) -> None:
+        """What no transaction can hold is left out of the next one: its message is a dead letter instead."""
+        for at, (item, _) in enumerate(self._unsettled):
+            if item in self._unfit and (letter := self._place.died_late(item, self._unfit[item])) is not None:
+                self._unsettled[at] = (item, (letter,))
+        self._unfit.clear()
 
     def drop(self, names: set[Name]) -> None:
         """What waits for partitions that have gone is of no use."""

@@ -35,6 +35,8 @@ _ASK_ONCE_S: Final = 10.0
 _PATIENCE_S: Final = 0.5
 #: after which a commit is taken for lost, and the next one sent
 _ACKNOWLEDGED_S: Final = 60.0
+#: how often a transaction is tried before its partitions go
+_LAST_TRIES: Final = 3
 #: below it, maps are not worth their while
 _LEAST_LIMIT: Final = 64
 #: What is wrong for good: waiting does not help.
@@ -129,7 +131,8 @@ class WorkMembership:
     def is_at_end(self) -> bool:
         """Whether everything that the partitions held is finished."""
         works = self._place.works()
-        return self._was_assigned and all(work.name in self._at_end and not work.pending for work in works)
+        is_committed = self._transactions is None or self._transactions.is_settled
+        return self._was_assigned and is_committed and all(w.name in self._at_end and not w.pending for w in works)
 
     @property
     def paused(self) -> int:
@@ -193,7 +196,9 @@ class WorkMembership:
     def _commit_now(self, names: set[Name]) -> None:
         """What is finished of these partitions, before they go."""
         if self._transactions is not None:
-            self._transactions.commit(self._consumer, self._limit)
+            for _ in range(_LAST_TRIES):
+                if self._transactions.commit(self._consumer, self._limit):
+                    return
             return
         found = self._place.commits(self._limit, names)
         if not found:
@@ -249,13 +254,18 @@ class WorkMembership:
 
     def release(self, names: set[Name]) -> None:
         """Finishes what is under way of these partitions, as long as that may take, and commits it."""
+        names = names & {work.name for work in self._place.works()}
+        if not names:
+            return
         left = self._place.drain(names, self._options.drain_timeout_s)
         if left:
             _log.warning(
                 "%d messages were still being handled when their partitions had to go: they are repeated", left
             )
-        self._commit_now(names)
-        self._drop(names)
+        try:
+            self._commit_now(names)
+        finally:
+            self._drop(names)
 
     def _drop(self, names: set[Name]) -> None:
         self._place.revoke(names)

@@ -119,15 +119,23 @@ class Workplace:
         if not is_ours:
             self.settled(item)
             return
+        letter = self._letter(item, error)
+        if letter is None:
+            self.gave_up(item, f"{message.place} failed at attempt {message.attempt}: {_words(error)}")
+        else:
+            self._deliver(item, (letter,))
+
+    def _letter(self, item: WorkItem, error: BaseException) -> Send | None:
+        """Its dead letter; None where there are none."""
+        message = item.message
         topic = self._options.dead_letter_topic(message.topic)
         if topic is None:
-            self.gave_up(item, f"{message.place} failed at attempt {message.attempt}: {_words(error)}")
-            return
+            return None
         item.is_dead = True
         _log.error(
             "%s: attempt %d was the last, written to %s: %s", message.place, message.attempt, topic, _words(error)
         )
-        self._deliver(item, (dead_letter(topic, message, error, self._options.group),))
+        return dead_letter(topic, message, error, self._options.group)
 
     def _deliver(self, item: WorkItem, sends: tuple[Send, ...]) -> None:
         assert self.delivery is not None
@@ -165,6 +173,18 @@ class Workplace:
             for item in items:
                 self._backlog.finish(item)
             self._work_went.notify_all()
+
+    def died_late(self, item: WorkItem, error: Exception) -> Send | None:
+        """It was finished, but its results cannot be part of any transaction: the letter to commit in their place."""
+        was_dead = item.is_dead
+        letter = None if was_dead else self._letter(item, error)
+        if letter is None:
+            self.fail(WorkersFailed(f"{item.message.place}: {_words(error)}"))
+            return None
+        with self._lock:
+            counts = self._backlog.counts
+            counts.handled, counts.failed, counts.dead = counts.handled - 1, counts.failed + 1, counts.dead + 1
+        return letter
 
     def gave_up(self, item: WorkItem, reason: str) -> None:
         """It can neither be finished nor be skipped: the workers stop, and the next ones begin with it."""

@@ -1,5 +1,6 @@
-"""Random histories of a cluster under load, one seed each: brokers die and come back, one at a time or all at once, disks
-are lost, networks are cut, leaders move, replicas are reassigned, messages are late. A producer that wants to be acknowledged by all writes all the time.
+"""Random histories of a cluster under load, one seed each: brokers die and come back, one at a time or all at once and
+without a disk; networks are cut, leaders move, replicas are reassigned, messages are late. A producer that wants to be
+acknowledged by all writes all the time.
 
 In the end everything acknowledged is there, once, at the offset that was acknowledged, and all replicas are the same.
 """

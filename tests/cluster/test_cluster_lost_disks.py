@@ -89,11 +89,29 @@ def test_when_all_have_died_a_broker_with_one_of_its_disks_missing_waits_for_one
     cluster.run(1_000)
     assert cluster.isr(lost) == (2, 3), "it is offline on the broker that does not have it"
     cluster[1].kill()
-    forget_directory(cluster[1].disk, "/a", "/b")
     cluster[1].start()
     for name in ("t", "u"):
         cluster.run_until(lambda name=name: cluster.isr(name) == (1, 2, 3))  # type: ignore[misc]
         assert [cluster[broker].partition(name).log.log_end_offset for broker in (1, 2, 3)] == [5, 5, 5]
+    cluster.check()
+
+
+def test_a_missing_directory_that_is_given_up_while_the_broker_runs_stays_given_up() -> None:
+    cluster = ReplicaCluster(3, log_dirs="/a,/b")
+    for name in ("t", "u"):
+        cluster.topic(name)
+    (lost,) = [name for name in ("t", "u") if cluster[1].disk.exists(f"/b/{name}-0")]
+    cluster.write(lost, 5)
+    cluster[1].kill()
+    cluster.start(1, log_dirs="/a")
+    cluster.run(1_000)
+    assert cluster.isr(lost) == (2, 3)
+    forget_directory(cluster[1].disk, "/a", "/b")
+    cluster.run(60_000)
+    cluster[1].kill()
+    cluster.start(1, log_dirs="/a")
+    cluster.run_until(lambda: cluster.isr(lost) == (1, 2, 3))
+    assert cluster[1].partition(lost).log.log_end_offset == 5
     cluster.check()
 
 

@@ -160,7 +160,8 @@ class Housekeeping:
     def checkpoint(self) -> None:
         logs = self._data.logs
         logs.checkpoint(self._data.replicas.high_watermarks())
-        logs.remember(self._cluster.metadata_version)
+        if not logs.missing:  # whoever gives a missing directory up takes its line out of the files
+            logs.remember(self._cluster.metadata_version)
         failures = {directory.path: directory.failure for directory in logs.dirs}
         for path in logs.lose_failed():
             self._host.report(f"log directory {path} has failed ({failures[path]}): its partitions are offline", None)

@@ -180,6 +180,6 @@ def test_names_that_topics_may_not_have(name: str) -> None:
 def test_a_registration_says_what_the_broker_has_lost_and_nothing_where_that_is_nothing() -> None:
     here = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1)]
     for lost in nodes.LostLogs:
-        assert nodes.decode_lost(nodes.encode_broker(here, None, 0, {}, lost)) is lost
+        assert nodes.decode_lost(nodes.encode_broker(here, None, 0, {}, lost=lost)) is lost
     assert "lost_logs" not in json.loads(nodes.encode_broker(here, None, 0, {}))
     assert nodes.decode_lost(b'{"version":5,"lost_logs":["all"]}') is nodes.LostLogs.NONE

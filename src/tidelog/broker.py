@@ -25,6 +25,7 @@ from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.sizing import partitions_of
 from tidelog.coordinator.transactions import TransactionCoordination
 from tidelog.group.regex import pattern
+from tidelog.log.directories.directory_set import OLD_VERSION
 from tidelog.log.directories.judging import judge
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
@@ -150,8 +151,9 @@ class Broker:
         """Before anything is carried out: no partition that moved away may be taken for one that belongs here."""
         if not self._is_judged and self.cluster.driver.has_picture:
             self._is_judged = True
-            placement = adoption.placement_in(self.cluster.image, self.id)
-            for notice in judge(self.data.logs, placement._replace(version=self.cluster.metadata_version)):
+            image, logs = self.cluster.image, self.data.logs
+            version = OLD_VERSION if adoption.is_behind(image, logs.logs) else self.cluster.metadata_version
+            for notice in judge(logs, adoption.placement_in(image, self.id)._replace(version=version)):
                 self.host.notice(notice)
         if self.voice is not None:
             self.voice.image_changed(changes)

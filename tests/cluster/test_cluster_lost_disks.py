@@ -15,7 +15,7 @@ from tidelog.log.directories.directory_set import DIRECTORY_SET
 from tidelog.log.disk import read_file, replace_file
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.metadata.memory import MemoryEnsemble
-from tidelog.metadata.store import Delete
+from tidelog.metadata.store import Create, Delete
 
 
 @pytest.fixture
@@ -89,11 +89,29 @@ def test_when_all_have_died_a_broker_with_one_of_its_disks_missing_waits_for_one
     cluster.run(1_000)
     assert cluster.isr(lost) == (2, 3), "it is offline on the broker that does not have it"
     cluster[1].kill()
-    forget_directory(cluster[1].disk, "/a", "/b")
     cluster[1].start()
     for name in ("t", "u"):
         cluster.run_until(lambda name=name: cluster.isr(name) == (1, 2, 3))  # type: ignore[misc]
         assert [cluster[broker].partition(name).log.log_end_offset for broker in (1, 2, 3)] == [5, 5, 5]
+    cluster.check()
+
+
+def test_a_missing_directory_that_is_given_up_while_the_broker_runs_stays_given_up() -> None:
+    cluster = ReplicaCluster(3, log_dirs="/a,/b")
+    for name in ("t", "u"):
+        cluster.topic(name)
+    (lost,) = [name for name in ("t", "u") if cluster[1].disk.exists(f"/b/{name}-0")]
+    cluster.write(lost, 5)
+    cluster[1].kill()
+    cluster.start(1, log_dirs="/a")
+    cluster.run(1_000)
+    assert cluster.isr(lost) == (2, 3)
+    forget_directory(cluster[1].disk, "/a", "/b")
+    cluster.run(60_000)
+    cluster[1].kill()
+    cluster.start(1, log_dirs="/a")
+    cluster.run_until(lambda: cluster.isr(lost) == (1, 2, 3))
+    assert cluster[1].partition(lost).log.log_end_offset == 5
     cluster.check()
 
 
@@ -174,16 +192,30 @@ def test_a_broker_that_has_copied_everything_after_it_lost_its_disk_is_as_good_a
     assert cluster[1].partition().log.log_end_offset == 6
 
 
-def test_a_store_that_was_restored_from_an_old_copy_costs_no_topic_its_records(cluster: ReplicaCluster) -> None:
+@pytest.mark.parametrize("sign", ["transactions", "epochs"])
+def test_a_store_that_was_restored_from_an_old_copy_costs_no_topic_its_records(
+    cluster: ReplicaCluster, sign: str
+) -> None:
     cluster.topic("old")
     copy = deepcopy(cluster.ensemble.tree)
     cluster.topic("young")
-    for number in range(20):  # the store goes on: its copy is that much older
-        cluster.topic(f"z-{number}", replicas=(1,))
-    cluster.run(60_000)  # the brokers write down how far it is
-    nodes = [cluster.kill(broker, expire=False) for broker in (1, 2, 3)]
-    for node in nodes:
-        copy.apply([Delete(path) for path in copy.ephemerals(node.store.session_id)], node.store.session_id)
+    if sign == "transactions":
+        for number in range(20):  # the store goes on: its copy is that much older
+            cluster.topic(f"z-{number}", replicas=(1,))
+        cluster.run(60_000)  # the brokers write down how far it is
+    else:
+        for broker in (1, 2, 3):
+            cluster[broker].kill()
+            cluster.run(1_000)
+            cluster.write("old")  # under the next leader's epoch
+            cluster[broker].start()
+            cluster.bring_in_sync()
+        for _ in range(100):  # the copy has gone on, too
+            copy.apply([Create("/somebody", b""), Delete("/somebody")], 1)
+    for broker in (1, 2, 3):
+        cluster.kill(broker, expire=False)
+    for session in (1, 2, 3):  # those of the copy are over
+        copy.apply([Delete(path) for path in copy.ephemerals(session)], session)
     cluster.ensemble = MemoryEnsemble()
     cluster.ensemble.tree = copy
     for broker in (1, 2, 3):
@@ -194,4 +226,3 @@ def test_a_store_that_was_restored_from_an_old_copy_costs_no_topic_its_records(c
         assert "restored from an old copy" in told and "young-0" in told and "set aside" in told
         kept = [entry.name for entry in cluster.disks[broker].list("/data") if entry.name.startswith("young-0.")]
         assert kept and kept[0].endswith("-stray")
-    cluster.agree()

@@ -1,5 +1,6 @@
-"""Random histories of a cluster under load, one seed each: brokers die and come back, networks are cut, leaders move,
-replicas are reassigned, messages are late. A producer that wants to be acknowledged by all writes all the time.
+"""Random histories of a cluster under load, one seed each: brokers die and come back, one at a time or all at once and
+without a disk; networks are cut, leaders move, replicas are reassigned, messages are late. A producer that wants to be
+acknowledged by all writes all the time.
 
 In the end everything acknowledged is there, once, at the offset that was acknowledged, and all replicas are the same.
 """
@@ -40,6 +41,7 @@ class History:
             self.join,
             self.elect,
             self.reassign,
+            self.black_out,
             self.nothing,
         ]
         for _ in range(STEPS):
@@ -76,6 +78,19 @@ class History:
         """One at a time: two of three replicas are to stay."""
         if len(self.cluster.nodes) == 4 and self.cut is None:
             self.cluster.kill(self.random.choice(list(self.cluster.nodes)))
+
+    def black_out(self) -> None:
+        """All die at once. Where all replicas had everything, one may lose its disk, and be back before the others."""
+        if len(self.cluster.nodes) < 4 or self.cut is not None:
+            return
+        one = self.random.choice(list(self.cluster.nodes))
+        may_lose = self.is_whole()
+        for node in [self.cluster.kill(broker, expire=False) for broker in list(self.cluster.nodes)]:
+            self.cluster.expire(node)
+        if may_lose and self.random.random() < 0.7:
+            self.cluster[one].lose_disk()
+        self.cluster.begin(one)
+        self.cluster.run(self.random.randrange(2_000))
 
     def start(self) -> None:
         for broker in set(self.cluster.sites) - set(self.cluster.nodes):

@@ -112,7 +112,8 @@ class Leadership:
         for members in (tuple(filter(self._is_active, intact)), intact, tuple(filter(self._is_active, alive)), alive):
             if members:
                 return members, members.__contains__
-        return remaining if emptied else (), lambda r: self._is_active(r) and r not in emptied
+        waited_for = () if remaining == partition.isr else remaining
+        return waited_for, lambda r: self._is_active(r) and r not in emptied
 
     def _emptied(self, partition: Partition) -> frozenset[int]:
         """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since

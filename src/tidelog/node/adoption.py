@@ -94,6 +94,17 @@ def placement_in(image: Image, broker_id: int) -> Placement:
     return Placement(topic_ids, frozenset(image.topic_names), MetadataVersion(image.controller_epoch), is_whole)
 
 
+def is_behind(image: Image, logs: Mapping[TopicPartition, Log]) -> bool:
+    """Whether a log knows of a later leader epoch than the image: its store was restored from an old copy."""
+    for (topic, index), log in logs.items():
+        known = image.partition(topic, index)
+        if known is None or image.topics[topic].topic_id != log.topic_id:
+            continue
+        if log.leader_epochs.latest > known.leader_epoch:
+            return True
+    return False
+
+
 def topic_configs(tree: Iterable[tuple[str, Node]]) -> dict[str, dict[str, str]]:
     """The configurations of topics that have any of their own."""
     return {

@@ -168,7 +168,8 @@ class Housekeeping:
     def checkpoint(self) -> None:
         logs = self._data.logs
         logs.checkpoint(self._data.replicas.high_watermarks())
-        logs.remember(self._cluster.metadata_version)
+        if not logs.missing:  # whoever gives a missing directory up takes its line out of the files
+            logs.remember(self._cluster.metadata_version)
         self._look_for_failures()
 
     def _look_for_failures(self) -> None:

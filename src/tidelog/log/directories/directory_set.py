@@ -44,6 +44,10 @@ class MetadataVersion(NamedTuple):
         return self.life < other.life or self.transaction < other.transaction
 
 
+#: of metadata that is known to be from an old copy
+OLD_VERSION: Final = MetadataVersion(-1, -1)
+
+
 class Placement(NamedTuple):
     """What the cluster's metadata says of the partitions of this broker."""
 

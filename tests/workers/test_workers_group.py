@@ -278,3 +278,21 @@ def test_workers_need_nothing_of_the_broker() -> None:
     modules = eval(shown.stdout)
     assert modules and all(name.startswith("tidelog.workers") for name in modules)
     assert Workers.__module__ in modules
+
+
+@pytest.mark.parametrize("options", GROUPS, ids=GROUP_IDS)
+def test_a_member_that_gets_partitions_while_it_leaves_leaves(bench: Bench, options: dict[str, Any]) -> None:
+    workers = bench.workers(print, **options)
+    member = workers._connected()
+    member.join()
+
+    def has_partitions() -> bool:
+        # The client hears of them in its own threads, and tells of them when it is next asked for anything.
+        described = bench.admin.describe_consumer_groups([bench.group])[bench.group].result(30)
+        return any(each.assignment.topic_partitions for each in described.members)
+
+    eventually(has_partitions, "the member has partitions", every_s=0.2)
+    leaving = threading.Thread(target=member.leave, daemon=True)
+    leaving.start()
+    leaving.join(20)
+    assert not leaving.is_alive()

@@ -64,6 +64,7 @@ class WorkMembership:
         self._next_commit = 0.0
         self._at_end: set[Name] = set()
         self._was_assigned = False
+        self._is_leaving = False
         self.lag: int | None = None
         self._consumer = Consumer(
             {**options.consumer_config(), "on_commit": self._acknowledged, "error_cb": self._told}
@@ -215,6 +216,8 @@ class WorkMembership:
     # --- partitions come and go ---------------------------------------------------------------------
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_leaving:
+            return  # a client that is being closed answers no questions, and these partitions go again at once
         self._was_assigned = True
         starts = []
         for at in self._committed(partitions):
@@ -273,6 +276,7 @@ class WorkMembership:
             self._transactions.drop(names)
 
     def leave(self) -> None:
+        self._is_leaving = True
         self._consumer.close()
 
 

@@ -95,7 +95,7 @@ class Opening:
         #: as checkpointed by the life before
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the directories that belong together, with those that are missing
-        self.known = DirectorySet({}, 0)
+        self.known = DirectorySet({})
         #: paths of directories that belong here and are not there, as long as it is not known what they hold
         self.missing: set[str] = set()
 

@@ -30,7 +30,6 @@ from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cu
 from tidelog.log.directories.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
-    MetadataVersion,
     Placement,
     found_twice,
     listed,
@@ -96,7 +95,7 @@ class Opening:
         #: as checkpointed by the life before
         self.high_watermarks: dict[TopicPartition, int] = {}
         #: the directories that belong together, with those that are missing
-        self.known = DirectorySet({}, MetadataVersion())
+        self.known = DirectorySet({})
         #: paths of directories that belong here and are not there, as long as it is not known what they hold
         self.missing: set[str] = set()
 

@@ -117,9 +117,14 @@ class Injector:
                 site.start()
 
     def is_repairable(self) -> bool:
-        damaged = {site.id for site in self._world.brokers.values() if site.is_damaged}
-        states = [p for topic in self._world.stored().topics.values() for p in topic.partitions]
-        return not damaged or all(set(p.isr) - damaged for p in states)
+        """Whether all brokers run and know what the store says, by which others have what is damaged."""
+        sites, image = self._world.brokers.values(), self._world.stored()
+        damaged = {site.id for site in sites if site.is_damaged}
+        if not damaged:
+            return True
+        if not all(site.is_ready and site.broker is not None and site.broker.cluster.image == image for site in sites):
+            return False
+        return all(set(p.isr) - damaged for topic in image.topics.values() for p in topic.partitions)
 
     # --- who ----------------------------------------------------------------------------------------------
 

@@ -126,3 +126,21 @@ def test_a_coordinator_whose_log_is_damaged_leaves_it_to_a_replica_that_has_ever
     world.run_until(lambda: any("another replica is to lead it" in each.what for each in world.trace.happenings))
     assert positions.position("g", "t") == 7
     assert not world.unforeseen
+
+
+def test_a_follower_takes_nothing_damaged_and_says_once_whose_copy_it_is() -> None:
+    world = cluster_of(3, min_insync_replicas="1")
+    leader, follower = world.brokers[0], world.brokers[1]
+    create(world, "t", [leader.id, follower.id])
+    follower.stop()
+    world.run_until(lambda: follower.process is None)
+    produce(world, leader.id, "t", [b"x"])
+    world.run_until(lambda: replica(leader, "t").log.log_end_offset == 1)
+    (path,) = leader.disk.paths("t-0/00000000000000000000.log")
+    leader.disk.flip(path, RECORDS_AT, 0)
+    follower.start()
+    world.run_until(lambda: follower.is_ready)
+    world.run(5_000)
+    assert replica(follower, "t").log.log_end_offset == 0
+    assert len([each for each in world.trace.happenings if "whose copy is damaged" in each.what]) == 1
+    assert not world.unforeseen

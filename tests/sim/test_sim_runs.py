@@ -9,11 +9,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 
 import pytest
-from mutations import MUTATIONS
+from mutations import HUNTS, MUTATIONS
 
 from tidelog.sim.faults import InjectedFault
 from tidelog.sim.shrinking import shrink
@@ -80,8 +81,11 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 def test_a_mistake_in_the_product_is_found(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hunt = dict(HUNTS.get(mutate.__name__, {}))
+    faults = hunt.pop("faults", None)
+    terms = replace(ROUGH, **hunt)
     mutate(monkeypatch)
-    assert any(not simulate(seed, ROUGH).is_well for seed in range(MOST_SEEDS))
+    assert any(not simulate(seed, terms, faults).is_well for seed in range(MOST_SEEDS))
 
 
 def test_a_failure_is_shrunk_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:

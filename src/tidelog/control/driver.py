@@ -213,6 +213,11 @@ class Driver:
         known = self._controller.image.brokers.get(self._controller.broker_id)
         return NO_EPOCH if known is None or known.epoch != self._registered_epoch else known.epoch
 
+    @property
+    def _may_run(self) -> bool:
+        """For controller: not before it is registered, and then `start` runs as well."""
+        return self.broker_epoch != NO_EPOCH
+
     def bury_controller(self, controller_id: int, controller_epoch: int) -> None:
         """The process of this controller is dead: its place is free before its session expires."""
 
@@ -493,8 +498,7 @@ class Driver:
         """Created, deleted or changed by whoever: look, and run if the place is free."""
 
         def plan() -> Plan[ApiError]:
-            if self.broker_epoch == NO_EPOCH:
-                # Not before it is registered: then `start` runs for the place as well.
+            if not self._may_run:
                 return Plan([], NO_ERROR, lambda failure: failure)
             return self._controller.run_for_controller(self._now_ms())
 

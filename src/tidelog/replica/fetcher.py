@@ -292,13 +292,23 @@ class Fetcher:
             # A full disk is told of once, for all that it refuses; a directory that fails likewise. What was damaged
             # once is asked for again first: a leader that is deposed cuts its log under what is being sent from it.
             is_worth_telling = following.backoff_ms or not isinstance(error, InvalidBatch)
-            if error.code != ErrorCode.KAFKA_STORAGE_ERROR and is_worth_telling:
+            if is_worth_telling and error.code == ErrorCode.CORRUPT_MESSAGE:
+                self._tell_of_damage(following, error)
+            elif is_worth_telling and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
                 self._host.report(f"{partition.log.name} cannot follow {self._link.peer}", error)
             self._back_off(following)
         except Exception as error:
             # What is wrong with one partition stops none of the others.
             self._host.report(f"{partition.log.name} cannot follow {self._link.peer}", error)
             self._back_off(following)
+
+    def _tell_of_damage(self, following: Following, error: CodedError) -> None:
+        """Once, until something could be copied again."""
+        if not following.backoff_ms:
+            self._host.notice(
+                f"{following.partition.log.name} cannot follow {self._link.peer}, whose copy is damaged: {error}. Stop "
+                "that broker, so that another replica leads; `tidelog doctor --deep` names the damaged file and byte"
+            )
 
     def _append(self, following: Following, data: messages.FetchResponse.PartitionData, now_ms: int) -> None:
         partition = following.partition

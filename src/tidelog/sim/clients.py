@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from tidelog.sim.classic_member import ClassicMember
-from tidelog.sim.consumer_member import ConsumerMember
-from tidelog.sim.group_member import GroupMember
 from tidelog.sim.log_place import LogPlace
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_admin import SimulatedAdmin
+from tidelog.sim.simulated_classic import SimulatedClassic
+from tidelog.sim.simulated_consumer import SimulatedConsumer
+from tidelog.sim.simulated_member import SimulatedMember
 from tidelog.sim.simulated_producer import IdempotentProducer
 from tidelog.sim.simulated_reader import READ_COMMITTED, SimulatedReader
 from tidelog.sim.simulated_transactor import Transactor
@@ -39,11 +39,11 @@ class Clients:
             for n in range(terms.producers)
         ]
         self.readers = [SimulatedReader(world, oracle, f"r{n}", places) for n in range(terms.readers)]
-        self.members: list[GroupMember] = [
-            ConsumerMember(world, oracle, f"m{n}", GROUP, TOPIC, terms.partitions) for n in range(terms.members)
+        self.members: list[SimulatedMember] = [
+            SimulatedConsumer(world, oracle, f"m{n}", GROUP, TOPIC, terms.partitions) for n in range(terms.members)
         ]
         self.members += [
-            ClassicMember(world, oracle, f"c{n}", CLASSIC_GROUP, TOPIC, terms.partitions)
+            SimulatedClassic(world, oracle, f"c{n}", CLASSIC_GROUP, TOPIC, terms.partitions)
             for n in range(terms.classic_members)
         ]
         self.transactors: list[Transactor] = []

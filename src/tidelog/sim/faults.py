@@ -33,6 +33,7 @@ KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "session expires": (3, 0, 0),
     "bad weather": (3, 500, 5_000),
     "power loss": (6, 100, 8_000),
+    "power loss within the session": (4, 20, 600),
     "disk lost": (2, 500, 8_000),
     "wall clock jumps": (2, 0, 0),
     "slow workers": (2, 500, 5_000),
@@ -41,7 +42,7 @@ KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "I/O error": (4, 0, 0),
 }
 #: of these the broker loses what it had promised to keep
-COSTLY: Final = frozenset(("power loss", "disk lost", "bit flip"))
+COSTLY: Final = frozenset(("power loss", "power loss within the session", "disk lost", "bit flip"))
 #: what may fail on a disk
 DISK_OPERATIONS: Final = ("write", "sync", "pread", "open", "truncate", "rename", "sync_dir")
 ROLES: Final = ("any", "any", "leader", "leader", "controller")
@@ -58,8 +59,10 @@ class InjectedFault(NamedTuple):
         return f"{self.at_ms / 1000:.3f} s: {self.kind} ({self.role} {self.number}) for {self.span_ms} ms"
 
 
-def plan_of(random: Random, length_ms: int, most: int) -> list[InjectedFault]:
-    kinds, shares = list(KINDS), [share for share, _, _ in KINDS.values()]
+def plan_of(random: Random, length_ms: int, most: int, only: Sequence[str] = ()) -> list[InjectedFault]:
+    """`only`: of these kinds."""
+    kinds = list(only or KINDS)
+    shares = [KINDS[kind][0] for kind in kinds]
     faults: list[InjectedFault] = []
     wanted = random.randint(0, most)
     while len(faults) < wanted:
@@ -114,9 +117,14 @@ class Injector:
                 site.start()
 
     def is_repairable(self) -> bool:
-        damaged = {site.id for site in self._world.brokers.values() if site.is_damaged}
-        states = [p for topic in self._world.stored().topics.values() for p in topic.partitions]
-        return not damaged or all(set(p.isr) - damaged for p in states)
+        """Whether all brokers run and know what the store says, by which others have what is damaged."""
+        sites, image = self._world.brokers.values(), self._world.stored()
+        damaged = {site.id for site in sites if site.is_damaged}
+        if not damaged:
+            return True
+        if not all(site.is_ready and site.broker is not None and site.broker.cluster.image == image for site in sites):
+            return False
+        return all(set(p.isr) - damaged for topic in image.topics.values() for p in topic.partitions)
 
     # --- who ----------------------------------------------------------------------------------------------
 
@@ -242,7 +250,7 @@ class Injector:
             if not target.is_ready or not target.is_running:
                 return None
             target.stop()
-        elif fault.kind == "power loss":
+        elif fault.kind.startswith("power loss"):
             self._taint(target)
             target.lose_power(self._random)
         elif fault.kind == "disk lost":

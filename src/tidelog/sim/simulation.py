@@ -60,7 +60,7 @@ class Simulation:
         log_dirs = ",".join(f"/data{number}" for number in range(terms.log_dirs))
         self.world = world = World(seed, terms.brokers, {"log.dirs": log_dirs})
         plan = world.random("plan")
-        self.faults = plan_of(plan, terms.length_ms, terms.most_faults) if faults is None else list(faults)
+        self.faults = plan_of(plan, terms.length_ms, terms.most_faults, terms.kinds) if faults is None else list(faults)
         self.oracle = Oracle()
         self.invariants = Invariants(world, self.oracle)
         self.injector: Injector | None = None

@@ -13,6 +13,8 @@ class Terms:
     log_dirs: int = 1
     length_ms: int = 20_000
     most_faults: int = 14
+    #: of faults; none: of all kinds
+    kinds: tuple[str, ...] = ()
     partitions: int = 3
     producers: int = 2
     readers: int = 1

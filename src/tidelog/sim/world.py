@@ -24,6 +24,7 @@ from tidelog.sim.violation import Violation
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 from tidelog.wire.batch import ATTRIBUTES_AT, iter_headers
+from tidelog.wire.errors import CodedError, ErrorCode
 
 PORT: Final = 9092
 #: a process that failed is started again after so long
@@ -72,6 +73,8 @@ class World:
     def _unforeseen(self, who: str, what: str, error: BaseException | None) -> None:
         if isinstance(error, Violation):
             self.broken(error)
+        elif isinstance(error, CodedError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self.trace.add(who, f"{what}: {error}")  # disks fail only because the simulation has them fail
         else:
             self.unforeseen.append((who, what, error))
             self.trace.add(who, f"UNFORESEEN {what}: {error!r}")

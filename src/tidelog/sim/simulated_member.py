@@ -34,7 +34,7 @@ OUTCAST: Final = frozenset(
 )
 
 
-class GroupMember(SimulatedClient):
+class SimulatedMember(SimulatedClient):
     def __init__(self, world: World, oracle: Oracle, name: str, group: str, topic: str, partitions: int) -> None:
         super().__init__(world, oracle, name)
         self.group = group

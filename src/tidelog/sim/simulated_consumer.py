@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.group_member import BEAT_MS, OUTCAST, REBALANCE_MS, TIMEOUT_MS, GroupMember
 from tidelog.sim.log_place import LogPlace
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import RETRIABLE
+from tidelog.sim.simulated_member import BEAT_MS, OUTCAST, REBALANCE_MS, TIMEOUT_MS, SimulatedMember
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 
-class ConsumerMember(GroupMember):
+class SimulatedConsumer(SimulatedMember):
     def __init__(self, world: World, oracle: Oracle, name: str, group: str, topic: str, partitions: int) -> None:
         super().__init__(world, oracle, name, group, topic, partitions)
         self._member_id = f"{name}-{self.random.getrandbits(64):016x}"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tidelog.peers.requester import Answered, Failure
-from tidelog.sim.group_member import BEAT_MS, OUTCAST, REBALANCE_MS, TIMEOUT_MS, GroupMember
 from tidelog.sim.log_place import LogPlace
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import RETRIABLE
+from tidelog.sim.simulated_member import BEAT_MS, OUTCAST, REBALANCE_MS, TIMEOUT_MS, SimulatedMember
 from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
@@ -22,7 +22,7 @@ PROTOCOL_TYPE, PROTOCOL = "simulated", "in turn"
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 
 
-class ClassicMember(GroupMember):
+class SimulatedClassic(SimulatedMember):
     def __init__(self, world: World, oracle: Oracle, name: str, group: str, topic: str, partitions: int) -> None:
         super().__init__(world, oracle, name, group, topic, partitions)
         self._epoch = -1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidelog.log.config import LogConfig
-from tidelog.log.directories.recovery import Claim, create_log, open_log
+from tidelog.log.directories.claim import Claim
+from tidelog.log.directories.recovery import create_log, open_log
 from tidelog.log.disk import Disk, SystemDisk
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir

@@ -9,7 +9,8 @@ import pytest
 from logkit import KEY, NOW_MS, append, fetched, new_log, produced, reopened, system_log, values
 
 from tidelog.log.config import LogConfig
-from tidelog.log.directories.recovery import Claim, open_log
+from tidelog.log.directories.claim import Claim
+from tidelog.log.directories.recovery import open_log
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk

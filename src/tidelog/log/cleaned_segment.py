@@ -17,8 +17,9 @@ from typing import Final
 
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk, File
+from tidelog.log.file_segment import FileSegment
 from tidelog.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from tidelog.log.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, Segment, offset_name
+from tidelog.log.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
 from tidelog.log.txn_index import ENTRY, VERSION, AbortedTxn
 from tidelog.wire import kernel
 from tidelog.wire.batch import HEADER_SIZE
@@ -56,9 +57,9 @@ class CleanedSegment:
             path = self._stem + suffix
             self._disk.rename(path + old, path + new)
 
-    def segment(self, config: LogConfig) -> Segment:
+    def segment(self, config: LogConfig) -> FileSegment:
         """As a part of the log, under its final name."""
-        return Segment(self._disk, self._stem, self.base_offset, config, *self._sizes)
+        return FileSegment(self._disk, self._stem, self.base_offset, config, *self._sizes)
 
     def remove(self) -> None:
         """It is not wanted after all. For a worker."""

@@ -101,7 +101,7 @@ def collect(log: Log) -> FlushWork | None:
     work = FlushWork(log)
     active = log.segments.active
     for segment in log.segments.since(point):
-        work.add(segment.file.sync)
+        work.add(segment.sync_work())
         if segment is not active:
             work.add_files(*segment.index_paths)
         if segment.base_offset >= point:
@@ -128,7 +128,7 @@ def collect_for_stop(log: Log) -> FlushWork:
         snapshots.write(end_offset, log.producers.snapshot())
     work = log.flush_work() or FlushWork(log)
     if sealed:
-        work.add(active.file.sync)
+        work.add(active.sync_work())
         work.add_files(*active.index_paths)
     if snapshot:
         work.add_files(snapshots.file_path(end_offset))

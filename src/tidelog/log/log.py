@@ -28,6 +28,7 @@ from tidelog.log.errors import (
     RecordListTooLarge,
     UnexpectedAppendOffset,
 )
+from tidelog.log.file_segment import FileSegment
 from tidelog.log.flush import FlushWork, collect, collect_for_stop, settle
 from tidelog.log.guarding import guarded
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -335,11 +336,15 @@ class Log:
         self.recovery_point = min(self.recovery_point, active.base_offset)
 
     def _begin_segment(self, base_offset: int, now_ms: int) -> Segment:
-        segment = Segment.create(self._disk, self.path, base_offset, self._config, now_ms)
+        segment = self.new_segment(base_offset, now_ms)
         segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
         self.segments.add(segment)
         self.producers.end_offset = base_offset
         return segment
+
+    def new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """An empty one, which is to become the last of this log. May raise OSError."""
+        return FileSegment.create(self._disk, self.path, base_offset, self._config, now_ms)
 
     # --- reading
 
@@ -445,8 +450,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Drops everything; the log is empty and begins at `offset`."""
         self._discard(list(self.segments))
-        segment = Segment.create(self._disk, self.path, offset, self._config, now_ms)
-        self.segments = Segments([segment])
+        self.segments = Segments([self.new_segment(offset, now_ms)])
         self._ends_at(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()

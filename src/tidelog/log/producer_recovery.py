@@ -62,7 +62,7 @@ def _replay_segment(
             continue
         marker = None
         if header.attributes & CONTROL_FLAG:
-            marker = read_end_txn_marker(segment.file.pread(header.size_bytes, position))
+            marker = read_end_txn_marker(segment.read(position, header.size_bytes))
         completed = producers.replay(header, marker, now_ms)
         if reindex and completed is not None and completed.is_aborted:
             segment.txn_index.append(

@@ -140,7 +140,7 @@ class Segments:
                 span = segment.span_at(position)
                 end, next_offset = position + span.size_bytes, span.last_offset + 1
         self.remember(next_offset, segment, end)
-        return FileSlice(segment.file, position, end - position, next_offset)
+        return segment.slice(position, end - position, next_offset)
 
     def _bound(self, segment: Segment, max_offset: int, end_offset: int) -> tuple[int, int]:
         """How far a reader bounded by `max_offset` may go in the segment, and the offset that comes there."""

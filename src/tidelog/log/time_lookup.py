@@ -29,7 +29,7 @@ def first_at_or_after(segments: Segments, timestamp: int, least_offset: int) -> 
         for position, header in segment.headers(segment.position_before_time(timestamp, least_offset)):
             if header.max_timestamp < timestamp or header.last_offset < least_offset:
                 continue
-            found = locate_timestamp(segment.file.pread(header.size_bytes, position), timestamp, least_offset)
+            found = locate_timestamp(segment.read(position, header.size_bytes), timestamp, least_offset)
             if found is not None:
                 return TimestampedOffset(found[1], found[0], header.leader_epoch)
     return None
@@ -46,7 +46,7 @@ def first_of_largest(segments: Segments) -> TimestampedOffset | None:
     if timestamp < 0 or span is None:
         return None
     for position, header in holder.headers(span.position):
-        found = locate_timestamp(holder.file.pread(header.size_bytes, position), timestamp)
+        found = locate_timestamp(holder.read(position, header.size_bytes), timestamp)
         if found is not None:
             return TimestampedOffset(timestamp, found[0], header.leader_epoch)
     return None

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.log.config import FOREVER, LogConfig
-from tidelog.log.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from tidelog.log.index import MAX_RELATIVE_OFFSET
 from tidelog.log.log import Log
 from tidelog.log.segment import Segment
 
@@ -131,9 +131,7 @@ def sources(log: Log, end_offset: int) -> list[CompactionSource]:
             end,
             segment.log_path,
             segment.index_paths[2],
-            segment.size,
-            segment.offset_index.count * OFFSET_ENTRY_SIZE,
-            segment.time_index.count * TIME_ENTRY_SIZE,
+            *segment.file_sizes()[:3],
         )
         for segment, end in zip(segments, ends, strict=True)
     ]

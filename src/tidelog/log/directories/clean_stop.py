@@ -12,42 +12,23 @@ directory since, it has written other recovery points, and this file is ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fastcrc import crc32
 
 from tidelog.log.checkpoints import RECOVERY_POINTS, MalformedCheckpoint, format_lines, parse_lines
 from tidelog.log.disk import Disk, read_file, replace_file
-from tidelog.log.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from tidelog.log.segment import Sizes
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
-    from tidelog.log.segment import Segment
 
 CLEAN_STOP: Final = "tidelog-clean-stop"
 _CHECKPOINT: Final = "checkpoint"
 
 
-class Sizes(NamedTuple):
-    """Of the files of a segment, in bytes; an index that does not exist counts as empty."""
-
-    log: int
-    offset_index: int
-    time_index: int
-    txn_index: int
-
-
 #: segments of a log by their base offsets
 Stopped = Mapping[int, Sizes]
-
-
-def sizes_of(segment: Segment) -> Sizes:
-    return Sizes(
-        segment.size,
-        segment.offset_index.count * OFFSET_ENTRY_SIZE,
-        segment.time_index.count * TIME_ENTRY_SIZE,
-        segment.txn_index.size_bytes,
-    )
 
 
 def write_clean_stop(disk: Disk, directory: str, logs: Iterable[Log]) -> None:
@@ -56,7 +37,7 @@ def write_clean_stop(disk: Disk, directory: str, logs: Iterable[Log]) -> None:
     for log in logs:
         name = log.path.rpartition("/")[2]
         for segment in log.segments:
-            lines.append(f"{name} {segment.base_offset} {' '.join(map(str, sizes_of(segment)))}")
+            lines.append(f"{name} {segment.base_offset} {' '.join(map(str, segment.file_sizes()))}")
     replace_file(disk, f"{directory}/{CLEAN_STOP}", format_lines(lines))
 
 

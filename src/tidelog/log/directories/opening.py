@@ -25,6 +25,7 @@ from tidelog.log.checkpoints import (
     parse_clean_shutdown,
 )
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.claim import Claim
 from tidelog.log.directories.clean_stop import CLEAN_STOP, read_clean_stop
 from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cut_short, parse_name
 from tidelog.log.directories.directory_set import (
@@ -36,7 +37,7 @@ from tidelog.log.directories.directory_set import (
     read_directory_set,
 )
 from tidelog.log.directories.inventory import Inventory
-from tidelog.log.directories.recovery import Claim, open_if_possible, read_topic_id
+from tidelog.log.directories.recovery import open_if_possible, read_topic_id
 from tidelog.log.disk import Lock, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
 from tidelog.log.log import Log

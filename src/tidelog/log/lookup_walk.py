@@ -1,0 +1,138 @@
+"""The way from an offset to its record, told step by step: segment, index entry, position, batch.
+
+It goes over the files as they are and changes none of them, so a broker may be running on them. What a running broker
+has not written yet, the newest index entries and high watermarks, is not seen; the steps are the same without.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tidelog.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, MalformedCheckpoint, read_offsets
+from tidelog.log.config import LogConfig
+from tidelog.log.disk import Disk
+from tidelog.log.file_segment import FileSegment
+from tidelog.log.segment import INDEX, LOG, TIME_INDEX, offset_name
+from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, crc_matches
+from tidelog.wire.compression import CODEC_NAMES
+from tidelog.wire.partitions import TopicPartition
+from tidelog.wire.records import read_records
+
+
+class LookupStep(NamedTuple):
+    step: str
+    #: None where the step is made in memory
+    file: str | None
+    found: str
+
+
+class NoSuchPartition(Exception):
+    """None of the log directories holds it."""
+
+
+def walk(disk: Disk, directories: Iterable[str], key: TopicPartition, offset: int) -> Iterator[LookupStep]:
+    """Looks an offset of a partition up in the log directories. Raises NoSuchPartition; may raise OSError."""
+    directory, path = _find(disk, directories, key)
+    segments = _segments(disk, path)
+    yield LookupStep("partition", path, f"{len(segments)} segments, {sum(each.size for each in segments)} bytes")
+    if not segments:
+        return
+    begins, ends = segments[0].base_offset, segments[-1].next_offset()
+    begins = max(begins, _checkpointed(disk, directory, LOG_START_OFFSETS, key) or 0)
+    yield LookupStep("log start offset", f"{directory}/{LOG_START_OFFSETS}", str(begins))
+    yield LookupStep("log end offset", segments[-1].log_path, str(ends))
+    committed = _checkpointed(disk, directory, HIGH_WATERMARKS, key)
+    mark = "not checkpointed yet" if committed is None else f"{committed}, as last checkpointed"
+    yield LookupStep("high watermark", f"{directory}/{HIGH_WATERMARKS}", mark)
+    if not begins <= offset < ends:
+        yield LookupStep("offset", None, f"{offset} is not within {begins} and {ends - 1}: a fetch is refused")
+        return
+    yield from _walk_segments(segments, offset)
+
+
+def _walk_segments(segments: list[FileSegment], offset: int) -> Iterator[LookupStep]:
+    at = bisect_right([segment.base_offset for segment in segments], offset) - 1
+    segment = segments[at]
+    bound = "it is the last" if at == len(segments) - 1 else f"the next begins at {segments[at + 1].base_offset}"
+    found = f"number {at + 1} of {len(segments)}: it begins at {segment.base_offset}, {bound}"
+    yield LookupStep("segment", segment.log_path, found)
+    if not segment.check_indexes():
+        yield LookupStep("offset index", segment.index_paths[0], "is damaged: a broker would write it anew")
+        segment.rebuild_indexes()
+    index = segment.offset_index
+    n = bisect_right(range(index.count), offset, key=lambda each: index.entry(each)[0])
+    entry = "no entry is as early: the search begins at position 0"
+    if n:
+        entry = "entry {} of {}: offset {} is at position {}".format(n, index.count, *index.entry(n - 1))
+    yield LookupStep("offset index", segment.index_paths[0], entry)
+    position, passed = index.lookup(offset), 0
+    for at, header in segment.headers(position):
+        if header.last_offset >= offset:
+            scanned = f"{passed} batches, {at - position} bytes, are passed over"
+            yield LookupStep("scan", segment.log_path, scanned)
+            yield from _show_batch(segment, at, header, offset)
+            return
+        passed += 1
+    yield LookupStep("scan", segment.log_path, f"{passed} batches, and none holds the offset")
+
+
+def _show_batch(segment: FileSegment, position: int, header: BatchHeader, offset: int) -> Iterator[LookupStep]:
+    data = segment.read(position, header.size_bytes)
+    codec = header.attributes & CODEC_MASK
+    flags = ["uncompressed" if not codec else CODEC_NAMES[codec]]
+    flags += ["transactional"] if header.attributes & TRANSACTIONAL_FLAG else []
+    flags += ["control"] if header.attributes & CONTROL_FLAG else []
+    producer = f", producer {header.producer_id}" if header.producer_id >= 0 else ""
+    sound = crc_matches(memoryview(data), 0, header)
+    yield LookupStep(
+        "batch",
+        segment.log_path,
+        f"position {position}, {header.size_bytes} bytes: offsets {header.base_offset} to {header.last_offset}, "
+        f"leader epoch {header.leader_epoch}, {', '.join(flags)}{producer}, "
+        f"CRC {'is right' if sound else 'does not match: the batch is damaged'}",
+    )
+    if not sound:
+        return
+    for record in read_records(memoryview(data)):
+        if record.offset >= offset:
+            key = "no key" if record.key is None else f"a key of {len(record.key)} bytes"
+            value = "no value" if record.value is None else f"a value of {len(record.value)} bytes"
+            gone = "" if record.offset == offset else ", the first one left at or after the offset"
+            found = f"offset {record.offset}{gone}, timestamp {record.timestamp}, {key}, {value}"
+            yield LookupStep("record", segment.log_path, found)
+            return
+
+
+def _find(disk: Disk, directories: Iterable[str], key: TopicPartition) -> tuple[str, str]:
+    looked = list(directories)
+    for directory in looked:
+        path = f"{directory}/{key.topic}-{key.partition}"
+        if disk.exists(path):
+            return directory, path
+    raise NoSuchPartition(f"partition {key.partition} of topic {key.topic} is not in {', '.join(looked)}")
+
+
+def _segments(disk: Disk, path: str) -> list[FileSegment]:
+    sizes = {entry.name: entry.size_bytes for entry in disk.list(path)}
+    bases = sorted(int(name[:20]) for name in sizes if name.endswith(LOG) and name[:-4].isdigit())
+    return [
+        FileSegment(
+            disk,
+            f"{path}/{offset_name(base)}",
+            base,
+            LogConfig(),
+            sizes[offset_name(base) + LOG],
+            sizes.get(offset_name(base) + INDEX, 0),
+            sizes.get(offset_name(base) + TIME_INDEX, 0),
+        )
+        for base in bases
+    ]
+
+
+def _checkpointed(disk: Disk, directory: str, name: str, key: TopicPartition) -> int | None:
+    try:
+        return read_offsets(disk, f"{directory}/{name}").get(key)
+    except MalformedCheckpoint:
+        return None

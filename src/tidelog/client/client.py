@@ -34,6 +34,7 @@ from tidelog.wire.records import Record
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin
+    from tidelog.client.delays import Delays
     from tidelog.client.group_member import GroupMember
     from tidelog.client.groups import Groups
     from tidelog.client.share_groups import ShareGroups
@@ -110,6 +111,12 @@ class Client:
         from tidelog.client.share_groups import ShareGroups  # late, as above
 
         return ShareGroups(self.cluster)
+
+    @cached_property
+    def delays(self) -> Delays:
+        from tidelog.client.delays import Delays  # late, as above
+
+        return Delays(self.cluster)
 
     @cached_property
     def transactions(self) -> Transactions:

@@ -71,6 +71,10 @@ segment.jitter.ms                       long     0 >=0 medium topic works
     Maximum random time subtracted from segment.ms, so that segments do not all roll at once.
 segment.ms                              long     604800000 >=1 medium topic works
     Age at which a segment is closed even if it is small.
+tidelog.delay.ms                        long     0 0..31622400000 medium topic works
+    How long records of a delay topic wait that do not say it themselves, from their timestamps on; at most 366 days.
+tidelog.delay.target                    string   "" - medium topic works
+    Makes the topic a delay topic: the topic that its records are delivered to when their time comes, or empty.
 unclean.leader.election.enable          boolean  false - medium topic works
     Whether a replica outside the ISR may become leader if no other is left, which can lose records.
 """

@@ -55,6 +55,9 @@ class LogConfig:
     #: `partition:broker` pairs, or "*" for all
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
+    #: records are delivered to this topic when their time comes; "" where they are not
+    tidelog_delay_target: str = ""
+    tidelog_delay_ms: int = 0
     #: when a segment must roll: compaction may not wait longer than its maximum lag; asked for on every append
     max_segment_ms: int = field(init=False, repr=False, compare=False)
 

@@ -23,6 +23,7 @@ from bench.cases import (
     b12_spark_read,
     b13_spark_table,
     b14_growth,
+    b15_delays,
 )
 from bench.measure import Benchmark, Scale
 from bench.systems.java import classpath
@@ -45,6 +46,7 @@ ALL: tuple[Benchmark, ...] = tuple(
         b12_spark_read,
         b13_spark_table,
         b14_growth,
+        b15_delays,
     )
 )
 QUICK_WORK = 0.3

@@ -1,8 +1,8 @@
 """Which whole segments a log no longer needs: before its start offset, beyond its size, or beyond its age.
 
 Segments are checked oldest first. Each rule stops at the first segment that it keeps, and no rule removes anything at
-or above `held_from`: the high watermark, or a lower offset from which on records are still needed. The active segment is
-never removed as such: if all of its records have expired too, the log rolls and the former active segment is removed
+or above `held_from`: the high watermark, or a lower offset from which on records are still needed. The active segment
+is never removed as such: if all of its records have expired too, the log rolls and the former active segment is removed
 (Kafka does the same; otherwise an idle partition would keep its last records for ever).
 
 With a `cleanup.policy` without `delete`, only the first rule applies. The age of a segment is based on the largest

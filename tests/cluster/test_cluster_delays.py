@@ -111,3 +111,23 @@ def test_each_committed_record_arrives_once_in_order_while_leaders_die(seed: int
         assert record.value == sent[offset].value
         assert record.timestamp >= due_ms
     cluster.check()
+
+
+def test_a_prepared_half_message_is_delivered_by_the_next_leader_when_it_is_committed(cluster: ReplicaCluster) -> None:
+    cluster.topic("halves", (2, 3, 1), min_insync_replicas="2", tidelog_half_target="orders")
+
+    def half(half_id: bytes, value: bytes | None, *end: tuple[str, bytes]) -> None:
+        headers = [("tidelog-half-id", half_id), *end]
+        cluster.write("halves", bytes(build_batch([(cluster.clock.wall_ms(), b"key", value, headers)])))
+
+    half(b"1", b"one")
+    half(b"2", b"two")
+    half(b"2", None, ("tidelog-half-end", b"commit"))
+    cluster.run(500)
+    assert values(cluster) == [b"two"]
+    cluster[2].kill()
+    cluster.run_until(lambda: cluster.leader("halves", 0) not in (2, -1))
+    cluster.run(1_000)
+    half(b"1", None, ("tidelog-half-end", b"commit"))
+    cluster.run(1_000)
+    assert values(cluster) == [b"two", b"one"]

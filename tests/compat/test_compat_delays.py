@@ -48,3 +48,22 @@ def test_a_delay_topic_takes_idempotent_and_compressed_batches(
     values = [b"%d" % number for number in range(2_000)]
     confluent.produce(source, [Message(value) for value in values], codec="lz4", idempotent=True)
     assert [record.value for record in confluent.read(target, len(values))] == values
+
+
+@pytest.mark.replicated
+def test_any_client_prepares_and_ends_half_messages(client: StockClient, new_topic: Callable[..., str]) -> None:
+    target, questions = new_topic(), new_topic()
+    settings = {"half.target": target, "half.check.topic": questions, "half.check.ms": "300"}
+    source = new_topic(**{f"tidelog.{name}": value for name, value in settings.items()})
+
+    def half(half_id: bytes, value: bytes | None, end: bytes | None = None) -> Message:
+        ended = () if end is None else (("tidelog-half-end", end),)
+        return Message(value, key=b"k", headers=(("tidelog-half-id", half_id), *ended))
+
+    client.produce(source, [half(b"1", b"one"), half(b"2", b"two"), half(b"3", b"three")])
+    client.produce(source, [half(b"3", None, b"commit"), half(b"2", None, b"rollback")])
+    asked = client.read(questions, 1)[0]
+    assert (asked.key, asked.value) == (b"1", b"one")
+    client.produce(source, [half(b"1", None, b"commit")])
+    records = client.read(target, 2)
+    assert [(record.key, record.value) for record in records] == [(b"k", b"three"), (b"k", b"one")]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision
-from tidelog.deliver.picture import kind_of
+from tidelog.deliver.delivery_picture import kind_of
 from tidelog.deliver.schedule import Schedule
-from tidelog.deliver.waiting import Key, Waiting
+from tidelog.deliver.wheels import Key, Wheels
 from tidelog.wire.batch import MAX_SEQUENCE
 
 RETAINED = 5
@@ -82,7 +82,7 @@ class World:
     def start(self) -> None:
         self.lives += 1
         self.schedule = Schedule(0, MemoryScratch())
-        self.schedule.waiting = Waiting(MemoryScratch(), most_in_memory=8)
+        self.schedule.waiting = Wheels(MemoryScratch(), most_in_memory=8)
         pictures = [each for each in self.log if isinstance(each, CoordinatorRecord) and kind_of(each.key) == 10001]
         if pictures:
             self.schedule.replay(pictures[-1]._replace(meaning=None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from delay_world import REFUSED, TOO_LARGE, Died, World
 
-from tidelog.deliver.picture import Frontier, Parcel, Picture, Stopped, picture_record, read_picture
+from tidelog.deliver.delivery_picture import Frontier, Picture, RecordParcel, Stopped, picture_record, read_picture
 
 
 def offsets(world: World) -> list[int]:
@@ -133,7 +133,7 @@ def test_a_picture_is_read_as_it_was_written() -> None:
         floor=3,
         delays=((0, 10), (8, 20)),
         stopped={3: Stopped(1, "too large")},
-        parcel=Parcel("orders", 99, 9, ((6, 7), (6, 8)), Frontier(6, 8, 9)),
+        parcel=RecordParcel("orders", 99, 9, ((6, 7), (6, 8)), Frontier(6, 8, 9)),
     )
     assert read_picture(picture_record(picture).value or b"") == picture
 
@@ -156,7 +156,7 @@ def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies
                     world.start()
                     world.read_all()
                     entry = world.log[chosen]
-                    if world.schedule.is_cancelled(chosen):
+                    if chosen in world.schedule._cancelled:
                         world.cancelled.add(chosen)
                     assert entry
         world.live()

@@ -71,7 +71,16 @@ def send(bootstrap: str, count: int, partitions: int, most_delay_ms: int, per_se
     producer.flush(PATIENCE_S)
 
 
-def senders(plan: Plan, bootstrap: str) -> Iterator[subprocess.Popen[bytes]]:
+class Work(NamedTuple):
+    """What is soaked: how its topics are made, how its sender is run, how one waits for its end and judges it."""
+
+    create_topics: Callable[[str, Plan], None]
+    sender: str
+    await_end: Callable[[str, Plan], None]
+    judge: Callable[[str, Plan, int], Verdict]
+
+
+def senders(plan: Plan, bootstrap: str, module: str) -> Iterator[subprocess.Popen[bytes]]:
     """Sender after sender; each goes on from about where the one before was killed."""
     sent = 0
     for life in range(1_000):
@@ -80,7 +89,7 @@ def senders(plan: Plan, bootstrap: str) -> Iterator[subprocess.Popen[bytes]]:
             return
         values = (bootstrap, count, plan.partitions, plan.most_delay_ms, plan.per_second, plan.seed * 1000 + life)
         begun = time.monotonic()
-        yield subprocess.Popen([sys.executable, "-m", "tests.faults.delay_soak", "--send", *map(str, values)])
+        yield subprocess.Popen([sys.executable, "-m", module, "--send", *map(str, values)])
         sent += min(count, round((time.monotonic() - begun) * plan.per_second))
 
 
@@ -144,11 +153,13 @@ def create_topics(bootstrap: str, plan: Plan) -> None:
         client.admin.create_topic(SOURCE, partitions=plan.partitions, replication_factor=factor, configs=configs)
 
 
-def run(plan: Plan, bootstrap: str, kill_a_broker: Callable[[random.Random], None], margin_ms: int) -> Verdict:
+def run(
+    work: Work, plan: Plan, bootstrap: str, kill_a_broker: Callable[[random.Random], None], margin_ms: int
+) -> Verdict:
     chance = random.Random(plan.seed)
-    create_topics(bootstrap, plan)
+    work.create_topics(bootstrap, plan)
     span_s = plan.records / plan.per_second + plan.most_delay_ms / 1000
-    lives = senders(plan, bootstrap)
+    lives = senders(plan, bootstrap, work.sender)
     sender: subprocess.Popen[bytes] | None = next(lives)
     try:
         for kill in range(plan.kills):
@@ -161,12 +172,12 @@ def run(plan: Plan, bootstrap: str, kill_a_broker: Callable[[random.Random], Non
         while sender is not None:
             sender.wait(PATIENCE_S + plan.records / plan.per_second)
             sender = next(lives, None)
-        await_empty(bootstrap, plan)
+        work.await_end(bootstrap, plan)
     finally:
         if sender is not None:
             sender.kill()
             sender.wait()
-    return judge(bootstrap, plan, margin_ms)
+    return work.judge(bootstrap, plan, margin_ms)
 
 
 def await_empty(bootstrap: str, plan: Plan) -> None:
@@ -180,17 +191,20 @@ def await_empty(bootstrap: str, plan: Plan) -> None:
             time.sleep(0.2)
 
 
-def run_alone(plan: Plan) -> Verdict:
+DELAYS = Work(create_topics, "tests.faults.delay_soak", await_empty, judge)
+
+
+def run_alone(plan: Plan, work: Work = DELAYS) -> Verdict:
     with RunningBroker({}) as broker:
 
         def kill(_: random.Random) -> None:
             broker.kill()
             broker.restart()
 
-        return run(plan, broker.bootstrap, kill, margin_ms=50)
+        return run(work, plan, broker.bootstrap, kill, margin_ms=50)
 
 
-def run_cluster(plan: Plan) -> Verdict:
+def run_cluster(plan: Plan, work: Work = DELAYS) -> Verdict:
     with RunningCluster(plan.brokers, {}) as cluster:
 
         def kill(chance: random.Random) -> None:
@@ -199,11 +213,11 @@ def run_cluster(plan: Plan) -> Verdict:
             time.sleep(chance.uniform(0, 3))
             broker.restart()
 
-        return run(plan, cluster.bootstrap, kill, margin_ms=plan.most_delay_ms // 2)
+        return run(work, plan, cluster.bootstrap, kill, margin_ms=plan.most_delay_ms // 2)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(work: Work, send: Callable[[str, int, int, int, int, int], None], description: str | None) -> int:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--brokers", type=int, default=1)
@@ -213,8 +227,8 @@ def main() -> int:
     parser.add_argument("--send", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.send is not None:
-        bootstrap, *numbers = options.send
-        send(bootstrap, *map(int, numbers))
+        count, partitions, most_delay_ms, per_second, seed = map(int, options.send[1:])
+        send(options.send[0], count, partitions, most_delay_ms, per_second, seed)
         return 0
     plan = Plan(
         options.records,
@@ -224,13 +238,13 @@ def main() -> int:
         seed=options.seed,
         brokers=options.brokers,
     )
-    verdict = run_cluster(plan) if plan.brokers > 1 else run_alone(plan)
+    verdict = run_cluster(plan, work) if plan.brokers > 1 else run_alone(plan, work)
     print(
-        f"{verdict.sent} records through {plan.kills} kills: each once, none early, {verdict.in_time} of them in order "
-        f"of due time; late by {verdict.late_p99_ms} ms (p99), {verdict.late_most_ms} ms (most)"
+        f"{verdict.sent} records through {plan.kills} kills: each once, none early, {verdict.in_time} in order; "
+        f"late by {verdict.late_p99_ms} ms (p99), {verdict.late_most_ms} ms (most)"
     )
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(DELAYS, send, __doc__))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.describe_delays import delay_partition
+from tidelog.api.describe_delays import waiting_partition
+from tidelog.coordinator.delay_partition import DelayPartition
 from tidelog.wire import messages
-from tidelog.wire.errors import CodedError
+from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,9 @@ def handle(body: messages.CancelDelaysRequest, request: Request) -> messages.Can
         request.reply(response(results=results))
 
     try:
-        known = delay_partition(request, body.topic, body.partition_index)
+        known = waiting_partition(request, body.topic, body.partition_index)
+        if not isinstance(known, DelayPartition):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{body.topic} has half messages: roll them back instead")
         known.cancel(list(dict.fromkeys(body.offsets)), answer)
     except CodedError as error:
         return response(error_code=error.code, error_message=str(error))

@@ -1,16 +1,18 @@
-"""DescribeDelays, version 0: what waits in partitions of delay topics, and what stands in its way."""
+"""DescribeDelays, version 0: what waits in partitions of delay and half topics, and what stands in its way."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from tidelog.deliver.halves import HalfSchedule
 from tidelog.wire import messages
 from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
-    from tidelog.coordinator.delay_partition import DelayPartition
+    from tidelog.coordinator.waiting_partition import WaitingPartition
 
     Result = messages.DescribeDelaysResponse.DelayPartitionResult
 
@@ -26,7 +28,7 @@ def handle(body: messages.DescribeDelaysRequest, request: Request) -> messages.D
         for index in topic.partition_indexes:
             result = response.DelayPartitionResult(partition_index=index)
             try:
-                _describe(delay_partition(request, topic.name, index), most, result)
+                _describe(waiting_partition(request, topic.name, index), most, result)
             except CodedError as error:
                 result.error_code, result.error_message = error.code, str(error)
             results.append(result)
@@ -34,24 +36,24 @@ def handle(body: messages.DescribeDelaysRequest, request: Request) -> messages.D
     return response(topics=topics)
 
 
-def delay_partition(request: Request, topic: str, index: int) -> DelayPartition:
+def waiting_partition(request: Request, topic: str, index: int) -> WaitingPartition:
     """The partition, where this broker delivers from it."""
     doors = request.doors
     partition = doors.data.partition(topic, index)
     partition.check_leader()
-    if not partition.log.config.tidelog_delay_target:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic} is not a delay topic: it has no tidelog.delay.target")
+    if not partition.log.config.waits_for:
+        why = f"nothing waits in {topic}: it has neither tidelog.delay.target nor tidelog.half.target"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
     known = doors.delays.partitions.get(TopicPartition(topic, index))
     if known is None or not known.is_loaded:
-        why = None if known is None else known.stalled
-        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None if known is None else known.stalled)
     return known
 
 
-def _describe(known: DelayPartition, most: int, result: Result) -> None:
+def _describe(known: WaitingPartition, most: int, result: Result) -> None:
     record = messages.DescribeDelaysResponse.DelayedRecord
     schedule = known.schedule
-    result.target = known.log.config.tidelog_delay_target
+    result.target = known.target
     result.waiting_count = len(schedule)
     result.delivered_count = schedule.delivered_count
     result.malformed_count = schedule.malformed_count
@@ -63,5 +65,17 @@ def _describe(known: DelayPartition, most: int, result: Result) -> None:
         for at, why in schedule.picture.stopped.items()
     ]
     malformed = [record(offset=at, due_ms=-1, state="malformed", reason=why) for at, why in schedule.malformed.items()]
-    waiting = [record(offset=at, due_ms=due, state="waiting") for due, at in schedule.first(most)]
+    if isinstance(schedule, HalfSchedule):
+        result.waiting_count += len(schedule.prepared)
+        waiting = [
+            record(
+                offset=each.offset,
+                due_ms=each.timestamp,
+                state="undecided" if each.is_undecided else "prepared",
+                half_id=half_id.decode("utf-8", "replace"),
+            )
+            for half_id, each in islice(schedule.prepared.items(), most)
+        ]
+    else:
+        waiting = [record(offset=at, due_ms=due, state="waiting") for due, at in schedule.first(most)]
     result.records = [*stopped, *malformed, *sent, *waiting][:most]

@@ -13,7 +13,7 @@ from tidelog.cli.places import iso
 
 if TYPE_CHECKING:
     from tidelog.client import Client
-    from tidelog.client.delays import DelayPartition
+    from tidelog.client.delayed_messages import DelayedPartition
 
 command = noun("Show what waits in delay topics, and cancel records.")
 
@@ -63,7 +63,7 @@ def list_delayed(client: Client, topic: str, partitions: list[int] | None, max_r
         _summarise(topic, partition)
 
 
-def _summarise(topic: str, partition: DelayPartition) -> None:
+def _summarise(topic: str, partition: DelayedPartition) -> None:
     where = f"{topic}-{partition.partition}"
     tell(f"{where}: {plural(partition.waiting, 'record')} waiting for {partition.target}")
     if partition.malformed:

@@ -34,9 +34,10 @@ from tidelog.wire.records import Record
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin
-    from tidelog.client.delays import Delays
+    from tidelog.client.delayed_messages import DelayedMessages
     from tidelog.client.group_member import GroupMember
     from tidelog.client.groups import Groups
+    from tidelog.client.half_messages import HalfMessages
     from tidelog.client.share_groups import ShareGroups
     from tidelog.client.transactional import TransactionalProducer
     from tidelog.client.transactions import Transactions
@@ -113,10 +114,16 @@ class Client:
         return ShareGroups(self.cluster)
 
     @cached_property
-    def delays(self) -> Delays:
-        from tidelog.client.delays import Delays  # late, as above
+    def delays(self) -> DelayedMessages:
+        from tidelog.client.delayed_messages import DelayedMessages  # late, as above
 
-        return Delays(self.cluster)
+        return DelayedMessages(self.cluster)
+
+    @cached_property
+    def halves(self) -> HalfMessages:
+        from tidelog.client.half_messages import HalfMessages  # late, as above
+
+        return HalfMessages(self)
 
     @cached_property
     def transactions(self) -> Transactions:

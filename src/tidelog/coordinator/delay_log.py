@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.deciding.decision import CoordinatorRecord
+from tidelog.deliver.delivery_picture import CANCELLATION, PICTURE, RecordParcel, kind_of
 from tidelog.deliver.due import due_ms
-from tidelog.deliver.picture import CANCELLATION, PICTURE, Parcel, kind_of
-from tidelog.deliver.waiting import Key
+from tidelog.deliver.halves import HALF_ID, HalfRecord, read_half
+from tidelog.deliver.wheels import Key
 from tidelog.log.segment import FileSlice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.wire import kernel
@@ -24,6 +25,8 @@ from tidelog.wire.records import NewRecord, RecordIndex, build_batch, read_recor
 #: a record's own overhead in a batch, and that of each of its headers, at most
 RECORD_BYTES: Final = 40
 HEADER_BYTES: Final = 10
+#: how often the sender of a half message was asked by now
+HALF_CHECK: Final = b"tidelog-half-check"
 ORIGIN_TOPIC: Final = b"tidelog-origin-topic"
 ORIGIN_PARTITION: Final = b"tidelog-origin-partition"
 ORIGIN_OFFSET: Final = b"tidelog-origin-offset"
@@ -46,6 +49,13 @@ class Indexed(NamedTuple):
     keys: list[Key]
     malformed: list[tuple[int, str]]
     cancellations: list[CoordinatorRecord]
+
+
+class HalfIndexed(NamedTuple):
+    """What a piece of the log of a half topic says, in its order."""
+
+    records: list[HalfRecord]
+    malformed: list[tuple[int, str]]
 
 
 class StoredRecord(NamedTuple):
@@ -108,22 +118,43 @@ def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTxn]) -> bool:
 
 
 def _index_batch(records: RecordIndex, least_offset: int, delays: Sequence[tuple[int, int]], found: Indexed) -> None:
+    for offset, timestamp, headers in _rows(records, least_offset):
+        due = due_ms(timestamp, headers, _delay_at(offset, delays))
+        if isinstance(due, int):
+            found.keys.append((due, offset))
+        else:
+            found.malformed.append((offset, due))
+
+
+def index_halves(data: bytes, least_offset: int, aborted: Sequence[AbortedTxn]) -> HalfIndexed:
+    """What the records from `least_offset` on say of half messages."""
+    found = HalfIndexed([], [])
+    view = memoryview(data)
+    for at, header in iter_headers(view):
+        if header.is_control or (header.is_transactional and _is_aborted(header, aborted)):
+            continue
+        for offset, timestamp, headers in _rows(RecordIndex(_checked(view, at, header)), least_offset):
+            half = read_half(offset, timestamp, headers)
+            if isinstance(half, str):
+                found.malformed.append((offset, half))
+            else:
+                found.records.append(half)
+    return found
+
+
+def _rows(records: RecordIndex, least_offset: int) -> Iterator[tuple[int, int, Sequence[tuple[bytes, bytes | None]]]]:
+    """Offset, timestamp and headers of each record."""
     header, payload = records.header, bytes(records.payload)
     stamped = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    keys = found.keys
     columns = (records.column(0), records.column(1), records.column(6), records.column(7))
     for offset_delta, timestamp_delta, headers_at, end in zip(*columns, strict=True):
-        offset = base_offset + offset_delta
-        if offset < least_offset:
-            continue
-        timestamp = base_timestamp + timestamp_delta if stamped is None else stamped
-        headers = () if payload[headers_at] == 0 else _headers(payload, headers_at, end)
-        due = due_ms(timestamp, headers, _delay_at(offset, delays))
-        if isinstance(due, int):
-            keys.append((due, offset))
-        else:
-            found.malformed.append((offset, due))
+        if base_offset + offset_delta >= least_offset:
+            yield (
+                base_offset + offset_delta,
+                base_timestamp + timestamp_delta if stamped is None else stamped,
+                () if payload[headers_at] == 0 else _headers(payload, headers_at, end),
+            )
 
 
 def _delay_at(offset: int, delays: Sequence[tuple[int, int]]) -> int:
@@ -213,7 +244,7 @@ class RecordReader:
 
 
 def build_parcel(
-    parcel: Parcel, producer_id: int, topic: str, index: int, records: dict[int, StoredRecord]
+    parcel: RecordParcel, producer_id: int, topic: str, index: int, records: dict[int, StoredRecord]
 ) -> bytearray:
     """The same bytes for the same parcel, whenever they are built."""
     place = [(ORIGIN_TOPIC, topic.encode()), (ORIGIN_PARTITION, b"%d" % index)]
@@ -223,3 +254,17 @@ def build_parcel(
         origin = [*place, (ORIGIN_OFFSET, b"%d" % offset), (ORIGIN_TIMESTAMP, b"%d" % record.timestamp)]
         rows.append((parcel.decided_ms, record.key, record.value, [*record.headers, *origin]))
     return build_batch(rows, producer_id=producer_id, producer_epoch=PRODUCER_EPOCH, base_sequence=parcel.sequence)
+
+
+def build_question(
+    halves: Iterable[tuple[bytes, int, int, StoredRecord]], wall_ms: int, topic: str, index: int
+) -> bytearray:
+    """Copies of half messages, keyed by their ids: id, offset, how often it was asked by now, and the record."""
+    place = [(ORIGIN_TOPIC, topic.encode()), (ORIGIN_PARTITION, b"%d" % index)]
+    rows: list[NewRecord] = []
+    for half_id, offset, asked, record in halves:
+        own = [*place, (ORIGIN_OFFSET, b"%d" % offset), (ORIGIN_TIMESTAMP, b"%d" % record.timestamp)]
+        kept = [header for header in record.headers if header[0] != HALF_ID]
+        said = [(HALF_ID, half_id), (HALF_CHECK, b"%d" % asked)]
+        rows.append((wall_ms, half_id, record.value, [*kept, *said, *own]))
+    return build_batch(rows)

@@ -22,12 +22,12 @@ from dataclasses import replace
 from typing import Final
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision
-from tidelog.deliver.picture import (
+from tidelog.deliver.delivery_picture import (
     CANCELLATION,
     PICTURE,
     Frontier,
-    Parcel,
     Picture,
+    RecordParcel,
     Stopped,
     cancellation_record,
     kind_of,
@@ -35,7 +35,7 @@ from tidelog.deliver.picture import (
     read_cancellation,
     read_picture,
 )
-from tidelog.deliver.waiting import Key, Scratch, Waiting
+from tidelog.deliver.wheels import Key, Scratch, Wheels
 from tidelog.wire.batch import MAX_SEQUENCE
 
 #: more than so many stop all others: the pictures would grow beyond measure
@@ -50,7 +50,7 @@ class Schedule:
     def __init__(self, partition: int, scratch: Scratch) -> None:
         self._partition = partition
         self.picture = Picture()
-        self.waiting = Waiting(scratch)
+        self.waiting = Wheels(scratch)
         #: everything below it was read
         self.position = 0
         #: in the order of their offsets
@@ -134,7 +134,7 @@ class Schedule:
         return None
 
     @property
-    def parcel(self) -> Parcel | None:
+    def parcel(self) -> RecordParcel | None:
         """What is on its way."""
         return None if self._has_arrived else self.picture.parcel
 
@@ -221,7 +221,7 @@ class Schedule:
             self._alone = max(0, self._alone - used)
         if not travelling:
             return self._decision(replace(base, settled=after, stopped=stopped))
-        parcel = Parcel(target, wall_ms, base.sequence, tuple(sorted(travelling)), after, is_retry)
+        parcel = RecordParcel(target, wall_ms, base.sequence, tuple(sorted(travelling)), after, is_retry)
         return self._decision(replace(base, stopped=stopped, parcel=parcel))
 
     def _after(self, settled: Frontier, keys: Sequence[Key]) -> Frontier:
@@ -309,9 +309,6 @@ class Schedule:
 
     def cancel(self, keys: Iterable[Key]) -> Decision:
         return Decision(self._partition, [cancellation_record(keys)])
-
-    def is_cancelled(self, offset: int) -> bool:
-        return offset in self._cancelled
 
     def __len__(self) -> int:
         """How many wait."""

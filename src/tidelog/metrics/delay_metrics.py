@@ -1,9 +1,10 @@
-"""What delay topics have to tell, of the partitions that this broker delivers from."""
+"""What delay and half topics have to tell, of the partitions that this broker delivers from."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidelog.deliver.halves import HalfSchedule
 from tidelog.metrics.exposition import labelled
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class DelayMetrics:
             labels = labelled(topic=key.topic, partition=key.partition)
             next_ms = schedule.waiting.next_ms()
             overdue_ms = 0 if next_ms is None else max(0, wall_ms - next_ms)
+            if isinstance(schedule, HalfSchedule):
+                overdue_ms = 0
+                undecided = sum(each.is_undecided for each in schedule.prepared.values())
+                page.add("tidelog_half_prepared_records", len(schedule.prepared), labels)
+                page.add("tidelog_half_undecided_records", undecided, labels)
             page.add(f"{_PREFIX}waiting_records", len(schedule), labels)
             page.add(f"{_PREFIX}stopped_records", len(schedule.picture.stopped), labels)
             page.add(f"{_PREFIX}malformed_records", schedule.malformed_count, labels)

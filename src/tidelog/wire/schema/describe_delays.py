@@ -1,4 +1,5 @@
-"""DescribeDelays (10002): what waits in partitions of delay topics. Tidelog's own, answered by their leaders."""
+"""DescribeDelays (10002): what waits in partitions of delay and half topics. Tidelog's own, answered by their
+leaders. `half_id` is null for what is no half message."""
 
 TABLE = """
 DescribeDelaysRequest 0 flexible 0+
@@ -25,4 +26,5 @@ DescribeDelaysResponse 0 flexible 0+
                 due_ms        int64
                 state         string
                 reason        string?
+                half_id       string?
 """

@@ -8,7 +8,7 @@ import pytest
 from delay_world import MemoryScratch
 
 from tidelog.deliver.due import DELAY, DELIVER_AT, MAX_DELAY_MS, due_ms
-from tidelog.deliver.waiting import Waiting
+from tidelog.deliver.wheels import Wheels
 
 START_MS = 1_700_000_000_000
 YEAR_MS = 366 * 86_400_000
@@ -17,9 +17,9 @@ YEAR_MS = 366 * 86_400_000
 @pytest.mark.parametrize("seed", range(40))
 def test_what_waits_comes_back_in_order_at_its_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
-    monkeypatch.setattr("tidelog.deliver.waiting.MOST_POURED", random.choice([1, 7, 8192]))
+    monkeypatch.setattr("tidelog.deliver.wheels.MOST_POURED", random.choice([1, 7, 8192]))
     scratch = MemoryScratch()
-    waiting = Waiting(scratch, most_in_memory=random.choice([4, 50, 10_000]))
+    waiting = Wheels(scratch, most_in_memory=random.choice([4, 50, 10_000]))
     now_ms, model, offset = START_MS, [], 0
     waiting.follow(now_ms - random.choice([0, 10_000_000]))
     for _ in range(60):
@@ -50,7 +50,7 @@ def test_what_waits_comes_back_in_order_at_its_time(seed: int, monkeypatch: pyte
 
 def test_a_million_that_wait_are_neither_objects_nor_many_buckets() -> None:
     scratch = MemoryScratch()
-    waiting = Waiting(scratch)
+    waiting = Wheels(scratch)
     waiting.follow(START_MS)
     random = Random(1)
     for offset in range(70_000):
@@ -65,7 +65,7 @@ def test_what_the_disk_does_not_take_waits_in_memory() -> None:
         def write(self, name: str, data: bytes, position: int) -> None:
             raise OSError(28, "No space left on device")
 
-    waiting = Waiting(FullDisk(), most_in_memory=4)
+    waiting = Wheels(FullDisk(), most_in_memory=4)
     for offset in range(100):
         waiting.add(START_MS + 10_000 * offset, offset)
     assert [offset for _, offset in waiting.take(START_MS + YEAR_MS, 200)] == list(range(100))

@@ -16,13 +16,15 @@ class DelayedRecord(NamedTuple):
     offset: int
     #: None where the record's headers name no time
     due_ms: int | None
-    #: waiting, sent (on its way), stopped or malformed
+    #: waiting, sent (on its way), stopped or malformed; prepared or undecided for half messages
     state: str
     #: why it is stopped
     reason: str | None
+    #: of a half message
+    half_id: str | None = None
 
 
-class DelayPartition(NamedTuple):
+class DelayedPartition(NamedTuple):
     partition: int
     target: str
     waiting: int
@@ -36,31 +38,38 @@ class DelayPartition(NamedTuple):
     records: list[DelayedRecord]
 
 
-class Delays:
+class DelayedMessages:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def describe(
         self, topic: str, partitions: Iterable[int] | None = None, max_records: int = 100
-    ) -> list[DelayPartition]:
+    ) -> list[DelayedPartition]:
         """What waits in the partitions of a delay topic; all of them for None."""
         wanted = self._cluster.topic(topic).partitions if partitions is None else partitions
         return [self._describe(topic, partition, max_records) for partition in sorted(wanted)]
 
-    def _describe(self, topic: str, partition: int, max_records: int) -> DelayPartition:
+    def _describe(self, topic: str, partition: int, max_records: int) -> DelayedPartition:
         asked = messages.DescribeDelaysRequest
         request = asked(topics=[asked.DelayTopic(name=topic, partition_indexes=[partition])], max_records=max_records)
 
-        def attempt() -> DelayPartition:
+        def attempt() -> DelayedPartition:
             result = (
                 self._cluster.call_leader(topic, partition, ApiKey.DESCRIBE_DELAYS, request).topics[0].partitions[0]
             )
             check(result.error_code, f"what waits in {topic}-{partition}", result.error_message)
             records = [
-                DelayedRecord(partition, each.offset, None if each.due_ms < 0 else each.due_ms, each.state, each.reason)
+                DelayedRecord(
+                    partition,
+                    each.offset,
+                    None if each.due_ms < 0 else each.due_ms,
+                    each.state,
+                    each.reason,
+                    each.half_id,
+                )
                 for each in result.records
             ]
-            return DelayPartition(
+            return DelayedPartition(
                 partition,
                 result.target,
                 result.waiting_count,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tidelog.deciding.decision import CoordinatorRecord
-from tidelog.deliver.waiting import Key
+from tidelog.deliver.wheels import Key
 from tidelog.wire import messages
 from tidelog.wire.stored import decode_versioned, encode_versioned
 
@@ -48,7 +48,7 @@ class Stopped(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Parcel:
+class RecordParcel:
     """Records on their way to the target, as one batch. Sent again, it is the same batch."""
 
     target: str
@@ -73,7 +73,7 @@ class Picture:
     #: the default delay from each of these offsets on, in their order
     delays: tuple[tuple[int, int], ...] = ()
     stopped: Mapping[int, Stopped] = field(default_factory=dict)
-    parcel: Parcel | None = None
+    parcel: RecordParcel | None = None
 
 
 def picture_record(picture: Picture) -> CoordinatorRecord:
@@ -128,7 +128,7 @@ def read_picture(value: bytes) -> Picture:
     stored = decode_versioned(messages.DelayPicture, value)
     parcel = None
     for each in stored.parcels:
-        parcel = Parcel(
+        parcel = RecordParcel(
             target=each.target,
             decided_ms=each.decided_ms,
             sequence=each.sequence,

@@ -51,7 +51,7 @@ class _Bucket:
         self.least_offset = _NONE_WAITS
 
 
-class Waiting:
+class Wheels:
     def __init__(self, scratch: Scratch, most_in_memory: int = MOST_IN_MEMORY) -> None:
         self._scratch = scratch
         self._most_in_memory = most_in_memory

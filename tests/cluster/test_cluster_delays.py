@@ -70,6 +70,21 @@ def test_what_waits_is_delivered_by_the_next_leader(cluster: ReplicaCluster) -> 
     assert values(cluster) == [b"soon", b"far"]
 
 
+def test_nothing_is_delivered_before_the_decision_is_committed(cluster: ReplicaCluster) -> None:
+    """The next leader would not know of it, and give its sequence to another record."""
+    cluster.topic("alone", (1,))
+    cluster.topic("soon", (2, 3), min_insync_replicas="2", tidelog_delay_target="alone")
+    headers = [("tidelog-delay", b"2000")]
+    cluster.write("soon", bytes(build_batch([(cluster.clock.wall_ms(), b"key", b"a", headers)])))
+    cluster.run(1_900)
+    cluster.network.cut("b3", "b2")
+    cluster.run(600)
+    assert records(cluster, "alone") == []
+    cluster.network.mend("b3", "b2")
+    cluster.run(3_000)
+    assert [record.value for record in records(cluster, "alone")] == [b"a"]
+
+
 def test_a_follower_keeps_what_waits_whatever_its_retention_says(cluster: ReplicaCluster) -> None:
     put(cluster, b"far", 30_000)
     cluster.run(1_000)

@@ -23,7 +23,8 @@ from bench.cases import (
     b12_spark_read,
     b13_spark_table,
     b14_growth,
-    b15_workers,
+    b18_delays,
+    b19_workers,
 )
 from bench.measure import Benchmark, Scale
 from bench.systems.java import classpath
@@ -46,7 +47,8 @@ ALL: tuple[Benchmark, ...] = tuple(
         b12_spark_read,
         b13_spark_table,
         b14_growth,
-        b15_workers,
+        b18_delays,
+        b19_workers,
     )
 )
 QUICK_WORK = 0.3

@@ -29,6 +29,9 @@ FOR_TESTS: Final = {
     "tidelog.net.memory_network",
 }
 
+#: what programs of senders use
+FOR_PROGRAMS: Final = {"tidelog.client.half_sender"}
+
 #: a library whose users are other people's tests
 LIBRARIES: Final = {"testing"}
 
@@ -99,7 +102,9 @@ def names() -> Names:
 
 
 def ours() -> list[Module]:
-    return [module for module in modules() if module.room not in LIBRARIES and module.name not in FOR_TESTS]
+    return [
+        module for module in modules() if module.room not in LIBRARIES and module.name not in FOR_TESTS | FOR_PROGRAMS
+    ]
 
 
 def test_every_module_is_on_the_map_with_what_it_says_of_itself() -> None:

@@ -18,6 +18,7 @@ from tidelog.control.controller import Registration
 from tidelog.control.errors import ApiError
 from tidelog.control.image import NodeChange
 from tidelog.control.nodes import Endpoint, LostLogs
+from tidelog.coordinator.delays import Delays
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.markers import Markers
@@ -102,9 +103,12 @@ class Broker:
         self.transactions = TransactionCoordination(
             config, self.producer_ids, delivery, pattern, self.cluster, peers, self.data, host
         )
+        self.delays = Delays(self.cluster, self.data, self.producer_ids, peers, host)
         self.replication = Replication(self.cluster, self.data, self.requester, self.controller.alter_partition, host)
         residents = {each.topic: each for each in (self.groups, self.transactions)}
-        self.assignments = Assignments(self.cluster, self.data, residents, self.groups, self.replication, host)
+        self.assignments = Assignments(
+            self.cluster, self.data, residents, self.groups, self.delays, self.replication, host
+        )
         self.cluster.on_events = self.assignments.carry_out
         self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing, host.notice)
         self.log_level = LogLevel()
@@ -134,6 +138,7 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             markers=self.markers,
+            delays=self.delays,
             producer_ids=self.producer_ids,
             moves=self.moves,
             log_level=self.log_level,
@@ -313,6 +318,7 @@ class Broker:
         self.cluster.driver.close()
         self.controller.close()
         self.transactions.close()
+        self.delays.close()
         if self.voice is not None:
             self.voice.close()
         self.data.close()

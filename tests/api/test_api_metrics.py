@@ -77,6 +77,7 @@ def commit(site: Site, group: str, topic: str, offset: int) -> None:
 
 def test_the_page_is_what_the_catalog_says(watched: Watched) -> None:
     watched.site.topic("t", 2)
+    watched.site.topic("half", tidelog_half_target="t")
     watched.site.produce("t", 3)
     fetch(watched.site, "t")
     fetch(watched.site, "nowhere")

@@ -34,7 +34,7 @@ STRUCTURES = {
     "GroupConfig": ("group",),
     "GroupOverrides": ("group",),
     "Limits": ("net",),
-    "LogConfig": ("log", "replica", "api"),
+    "LogConfig": ("log", "replica", "api", "coordinator"),
     "ControllerSettings": ("control",),
     "TxnConfig": ("txn",),
 }

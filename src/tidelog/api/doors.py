@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.coordinator.delays import Delays
 from tidelog.coordinator.groups import GroupCoordination
 from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
@@ -31,6 +32,7 @@ class Doors(NamedTuple):
     groups: GroupCoordination
     transactions: TransactionCoordination
     markers: Markers
+    delays: Delays
     producer_ids: ProducerIds
     moves: Moves
     log_level: LogLevel

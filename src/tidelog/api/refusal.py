@@ -41,6 +41,9 @@ def _same(*names: str) -> tuple[tuple[str, str], ...]:
 
 
 _RESOURCES: Final = Echo("resources", "responses", _same("resource_type", "resource_name"))
+_PARTITION_INDEXES: Final = Echo(
+    "topics", "topics", _same("name"), Echo("partition_indexes", "partitions", ((ITSELF, "partition_index"),))
+)
 _GROUP_IDS: Final = Echo("group_ids", "groups", ((ITSELF, "group_id"),))
 
 ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
@@ -149,17 +152,11 @@ ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
         ),
     ),
     44: (_RESOURCES,),
-    61: (
-        Echo(
-            "topics",
-            "topics",
-            _same("name"),
-            Echo("partition_indexes", "partitions", ((ITSELF, "partition_index"),)),
-        ),
-    ),
+    61: (_PARTITION_INDEXES,),
     65: (Echo("transactional_ids", "transaction_states", ((ITSELF, "transactional_id"),)),),
     69: (_GROUP_IDS,),
     75: (Echo("topics", "topics", _same("name")),),
+    10002: (_PARTITION_INDEXES,),
 }
 
 

@@ -1,6 +1,7 @@
 """Which APIs this broker serves, in which versions, and the module that answers each.
 
-What stands here is advertised by ApiVersions, so it is served in full; the ranges are those of Apache Kafka 4.3.
+What stands here is advertised by ApiVersions, so it is served in full; the ranges are those of Apache Kafka 4.3. Keys
+above 10000 are Tidelog's own: clients that do not know them leave them alone.
 A handler's module is imported when its first request comes, which keeps the start of a broker short.
 """
 
@@ -67,6 +68,8 @@ ROUTES: Final[dict[int, Route]] = {
     69: Route("consumer_group_describe", 0, 1),
     74: Route("list_config_resources", 0, 1),
     75: Route("describe_topic_partitions", 0, 0),
+    10002: Route("describe_delays", 0, 0),
+    10003: Route("cancel_delays", 0, 0),
 }
 
 #: what brokers ask of each other, and clients are not told of

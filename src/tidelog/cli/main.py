@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "work": ("tidelog.cli.work", "Run a program for each record of a topic, many at once."),
     "group": ("tidelog.cli.group", "Show consumer groups, their members and lag, and reset their offsets."),
     "transaction": ("tidelog.cli.transaction", "List transactions, find hanging ones and abort them."),
+    "delay": ("tidelog.cli.delay", "Show what waits in delay topics, and cancel records."),
+    "half": ("tidelog.cli.half", "Show half messages that were not ended, and commit or roll them back."),
     "pipeline": ("tidelog.cli.pipeline", "Load topics into Delta tables, each record exactly once."),
     "config": ("tidelog.cli.config", "Show, explain and change configurations."),
     "cluster": ("tidelog.cli.cluster", "Run a cluster, show its brokers and their health, and move what they hold."),

@@ -34,8 +34,10 @@ from tidelog.wire.records import Record
 
 if TYPE_CHECKING:
     from tidelog.client.admin import Admin
+    from tidelog.client.delayed_messages import DelayedMessages
     from tidelog.client.group_member import GroupMember
     from tidelog.client.groups import Groups
+    from tidelog.client.half_messages import HalfMessages
     from tidelog.client.share_groups import ShareGroups
     from tidelog.client.transactional import TransactionalProducer
     from tidelog.client.transactions import Transactions
@@ -110,6 +112,18 @@ class Client:
         from tidelog.client.share_groups import ShareGroups  # late, as above
 
         return ShareGroups(self.cluster)
+
+    @cached_property
+    def delays(self) -> DelayedMessages:
+        from tidelog.client.delayed_messages import DelayedMessages  # late, as above
+
+        return DelayedMessages(self.cluster)
+
+    @cached_property
+    def halves(self) -> HalfMessages:
+        from tidelog.client.half_messages import HalfMessages  # late, as above
+
+        return HalfMessages(self)
 
     @cached_property
     def transactions(self) -> Transactions:

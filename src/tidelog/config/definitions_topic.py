@@ -71,6 +71,20 @@ segment.jitter.ms                       long     0 >=0 medium topic works
     Maximum random time subtracted from segment.ms, so that segments do not all roll at once.
 segment.ms                              long     604800000 >=1 medium topic works
     Age at which a segment is closed even if it is small.
+tidelog.delay.ms                        long     0 0..31622400000 medium topic works
+    How long records of a delay topic wait that do not say it themselves, from their timestamps on; at most 366 days.
+tidelog.delay.target                    string   "" - medium topic works
+    Makes the topic a delay topic: the topic that its records are delivered to when their time comes, or empty.
+tidelog.half.check.max                  int      15 >=0 medium topic works
+    How often the sender of a half message is asked how it ends, before it counts as undecided.
+tidelog.half.check.ms                   long     60000 >=100 medium topic works
+    How long a half message may be without an end before its sender is asked, and between two questions.
+tidelog.half.check.topic                string   "" - medium topic works
+    The topic on which senders of half messages are asked how they end, or empty: nobody is asked.
+tidelog.half.target                     string   "" - medium topic works
+    Makes the topic one of half messages: the topic that they are delivered to when they are committed, or empty.
+tidelog.half.undecided.topic            string   "" - medium topic works
+    The topic to which half messages are copied whose senders did not answer, or empty: they are only listed.
 unclean.leader.election.enable          boolean  false - medium topic works
     Whether a replica outside the ISR may become leader if no other is left, which can lose records.
 """

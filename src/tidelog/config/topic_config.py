@@ -75,6 +75,14 @@ def _check_together(values: Mapping[str, Value]) -> None:
             f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({greatest_ms})"
         )
         raise ConfigError(message, name="min.compaction.lag.ms")
+    delays, halves = values["tidelog.delay.target"], values["tidelog.half.target"]
+    policy = values["cleanup.policy"]
+    if (delays or halves) and isinstance(policy, tuple) and "compact" in policy:
+        message = "Messages that wait cannot be compacted: one would be lost to a later one with its key."
+        raise ConfigError(message, name="cleanup.policy")
+    if delays and halves:
+        message = "A topic has tidelog.delay.target or tidelog.half.target, not both."
+        raise ConfigError(message, name="tidelog.half.target")
     if values["remote.storage.enable"]:
         message = "Tiered storage is disabled in the broker. Topic cannot be configured with remote log storage."
         raise ConfigError(message, name="remote.storage.enable")

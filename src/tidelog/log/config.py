@@ -55,6 +55,15 @@ class LogConfig:
     #: `partition:broker` pairs, or "*" for all
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
+    #: records are delivered to this topic when their time comes; "" where they are not
+    tidelog_delay_target: str = ""
+    tidelog_delay_ms: int = 0
+    #: half messages are delivered to this topic when they are committed; "" where the topic has none
+    tidelog_half_target: str = ""
+    tidelog_half_check_ms: int = 60_000
+    tidelog_half_check_max: int = 15
+    tidelog_half_check_topic: str = ""
+    tidelog_half_undecided_topic: str = ""
     #: when a segment must roll: compaction may not wait longer than its maximum lag; asked for on every append
     max_segment_ms: int = field(init=False, repr=False, compare=False)
 
@@ -62,6 +71,11 @@ class LogConfig:
         bounded = self.compact and self.max_compaction_lag_ms > 0
         most = min(self.max_compaction_lag_ms, self.segment_ms) if bounded else self.segment_ms
         object.__setattr__(self, "max_segment_ms", most)
+
+    @property
+    def waits_for(self) -> str:
+        """The topic that the records of this one are delivered to, now or later; "" for most topics."""
+        return self.tidelog_delay_target or self.tidelog_half_target
 
     @property
     def compact(self) -> bool:

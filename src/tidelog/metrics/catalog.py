@@ -146,6 +146,23 @@ kafka_coordinator_group_groupmetadatamanager_numgroups gauge -
     Groups.
 kafka_coordinator_group_groupmetadatamanager_numoffsets gauge -
     Committed offsets.
+## Delay and half topics, by the leaders of their partitions
+tidelog_delay_waiting_records gauge topic,partition
+    Records that wait for their time, and half messages that are committed and not delivered.
+tidelog_delay_stopped_records gauge topic,partition
+    Records that the target does not take.
+tidelog_delay_malformed_records gauge topic,partition
+    Records with headers that name no time.
+tidelog_delay_delivered_records_total counter topic,partition
+    Records delivered since this broker has led the partition.
+tidelog_delay_stalled gauge topic,partition
+    1 where nothing is delivered: `tidelog delay list` says why.
+tidelog_delay_overdue_seconds gauge topic,partition
+    How long ago the next record was due.
+tidelog_half_prepared_records gauge topic,partition
+    Half messages without an end.
+tidelog_half_undecided_records gauge topic,partition
+    Those of them whose senders did not answer.
 ## Controller
 kafka_controller_kafkacontroller_activecontrollercount gauge -
     1 on the active controller, 0 elsewhere.

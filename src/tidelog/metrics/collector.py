@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog import __version__
 from tidelog.metrics.cluster_metrics import ClusterMetrics
+from tidelog.metrics.delay_metrics import DelayMetrics
 from tidelog.metrics.exposition import Page, labelled
 from tidelog.metrics.group_metrics import GroupMetrics
 from tidelog.metrics.partition_metrics import PartitionMetrics
@@ -47,6 +48,7 @@ class Collector:
         self._has_zookeeper = has_zookeeper
         self._partitions = PartitionMetrics(broker.data, broker.replication.isr_changes, broker.cluster.image)
         self._groups = GroupMetrics(broker.groups.room, broker.data.replicas)
+        self._delays = DelayMetrics(broker.delays, broker.host.clock)
         self._requests = RequestMetrics(dispatcher, broker.host.clock.monotonic_ms())
         self._cluster = ClusterMetrics(broker.cluster)
         #: processor time of the broker's thread and real time, when they were last told
@@ -61,6 +63,7 @@ class Collector:
         yield None
         yield from self._partitions.tell(page)
         yield from self._groups.tell(page)
+        yield from self._delays.tell(page)
         yield from self._cluster.tell(page)
         page.end_slice()
         if self._registry is None:

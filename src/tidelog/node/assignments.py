@@ -58,6 +58,16 @@ class GroupEvents(Protocol):
     def configure_group(self, group_id: str, overrides: Mapping[str, str]) -> None: ...
 
 
+class DelayEvents(Protocol):
+    """What the deliverer of delay topics must hear of."""
+
+    def leadership_changed(self, partition: Partition) -> None: ...
+
+    def removed(self, key: TopicPartition) -> None: ...
+
+    def configured(self, topic: str) -> None: ...
+
+
 class Assignments:
     """`residents` are the coordinators, by the topic that each of them lives on."""
 
@@ -67,6 +77,7 @@ class Assignments:
         data: DataPlane,
         residents: Mapping[str, Resident],
         groups: GroupEvents,
+        delays: DelayEvents,
         replication: Replication,
         host: Host,
     ) -> None:
@@ -74,6 +85,7 @@ class Assignments:
         self._data = data
         self._residents = residents
         self._groups = groups
+        self._delays = delays
         self._replication = replication
         self._host = host
         self.placing = Placing(cluster, self._place, host)
@@ -173,6 +185,7 @@ class Assignments:
         resident = self._residents.get(topic.name)
         if resident is not None:
             resident.leadership_changed(partition)
+        self._delays.leadership_changed(partition)
         self._data.wake_all(partition.key)
 
     def _is_of_former_registration(self, assigned: Assignment) -> bool:
@@ -190,6 +203,7 @@ class Assignments:
                 resident = self._residents.get(partition.topic)
                 if resident is not None:
                     resident.leadership_changed(partition)
+                self._delays.leadership_changed(partition)
                 self._data.wake_all(partition.key)
 
     def take_offline(self, key: TopicPartition) -> None:
@@ -216,6 +230,7 @@ class Assignments:
 
     def _remove(self, topic: str, index: int) -> None:
         key = TopicPartition(topic, index)
+        self._delays.removed(key)
         self.placing.forget(key)
         partition = self._data.replicas.partitions.get(key)
         if partition is not None:
@@ -239,6 +254,7 @@ class Assignments:
             topic = topics.get(resource.name)
             if topic is not None:
                 self._data.reconfigure(topic)
+                self._delays.configured(topic.name)
         elif resource.type == ResourceType.GROUP:
             self._groups.configure_group(resource.name, event.after)
         elif resource.type == ResourceType.BROKER and resource.name in ("", str(self._cluster.id)):

@@ -93,6 +93,8 @@ class DataPlane:
         self._news: dict[Partition, None] = {}
         #: leaders have changed: what followers were told of them is looked at anew
         self._must_sweep = False
+        #: the first offset of a partition that retention must leave
+        self.held_from: Callable[[Partition], int] = lambda partition: partition.high_watermark
         #: told when a log left files to sync or to remove
         self.on_work_left: Callable[[], None] = lambda: None
 

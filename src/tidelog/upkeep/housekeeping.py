@@ -106,7 +106,7 @@ class Housekeeping:
         now_ms = self._host.clock.wall_ms()
         for partition in list(self._data.replicas.partitions.values()):
             try:
-                delete_old_segments(partition.log, now_ms, partition.high_watermark)
+                delete_old_segments(partition.log, now_ms, self._data.held_from(partition))
             except WriteRefused:
                 # A full disk is told of once, for all that it refuses; the next round tries again.
                 continue

@@ -1,7 +1,7 @@
 """Every API that has a schema here: key, name, versions.
 
 The versions are those that Apache Kafka 4.3.0 announces (Produce 0-2 only to be refused), and for the messages
-between brokers that it no longer has, those of its last release with ZooKeeper. PublishMetadata is Tidelog's own.
+between brokers that it no longer has, those of its last release with ZooKeeper. Keys above 10000 are Tidelog's own.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
     PUBLISH_METADATA = 10001
+    DESCRIBE_DELAYS = 10002
+    CANCEL_DELAYS = 10003
 
 
 #: key, oldest and newest version, first flexible version
@@ -182,6 +184,8 @@ _VERSIONS: Final = (
     (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
     (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
     (ApiKey.PUBLISH_METADATA, 0, 0, 0),
+    (ApiKey.DESCRIBE_DELAYS, 0, 0, 0),
+    (ApiKey.CANCEL_DELAYS, 0, 0, 0),
 )
 
 #: Spoken between brokers only, never announced to clients.

@@ -65,6 +65,8 @@ STORED: Final = {
     "ShareUpdateValue": "share_state_records",
     "TransactionLogKey": "transaction_records",
     "TransactionLogValue": "transaction_records",
+    "DelayPicture": "delay_records",
+    "DelayCancellation": "delay_records",
     "RegisterBrokerRecord": "cluster_metadata",
     "UnregisterBrokerRecord": "cluster_metadata",
     "TopicRecord": "cluster_metadata",

@@ -1,4 +1,4 @@
-"""B15: parallel workers beside a plain consumer loop, one partition, a thousand keys.
+"""B19: parallel workers beside a plain consumer loop, one partition, a thousand keys.
 
 The two systems of this benchmark are the brokers, as everywhere; beside what each sustains, the ratio of the workers to
 the plain loop on the same broker is given, which is what the workers are for. The plain loop polls, handles and commits
@@ -115,4 +115,4 @@ def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample
     clients.delete_topic(broker.bootstrap, topic)
 
 
-BENCHMARK = Benchmark("B15", "workers", run)
+BENCHMARK = Benchmark("B19", "workers", run)

@@ -1,0 +1,81 @@
+"""`tidelog half`: show half messages that were not ended, and end them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.complete import complete_topic
+from tidelog.cli.options import connected, examples, noun, output_option, partitions_option, topic_of
+from tidelog.cli.output import Column, show, show_done, tell, warn
+from tidelog.cli.places import iso
+
+if TYPE_CHECKING:
+    from tidelog.client import Client
+
+command = noun("Show half messages that were not ended, and commit or roll them back.")
+
+
+@command.command(
+    "list", epilog=examples("tidelog half list orders-half", "tidelog half list orders-half --partition 0 -o json")
+)
+@click.argument("topic", shell_complete=complete_topic)
+@partitions_option
+@output_option()
+@connected
+def list_halves(client: Client, topic: str, partitions: list[int] | None, output: str) -> None:
+    """List the half messages of a topic that are neither committed nor rolled back."""
+    topic_of(client, topic)
+    rows = [
+        {
+            "id": half.half_id,
+            "state": half.state,
+            "prepared": iso(half.prepared_ms),
+            "partition": half.partition,
+            "offset": half.offset,
+        }
+        for half in client.halves.prepared(topic, partitions)
+    ]
+    for partition in client.delays.describe(topic, partitions, max_records=0):
+        if partition.stalled is not None:
+            warn(f"{topic}-{partition.partition}: {partition.stalled}")
+    if not rows and output in ("table", "wide"):
+        tell("no half messages")
+        return
+    columns = [
+        Column("ID", "id"),
+        Column("STATE", "state"),
+        Column("PREPARED", "prepared"),
+        Column("PARTITION", "partition", right=True),
+        Column("OFFSET", "offset", right=True),
+    ]
+    show(rows, columns, output, name="id")
+
+
+@command.command(epilog=examples("tidelog half commit orders-half payment-17"))
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("half_id", metavar="ID")
+@output_option()
+@connected
+def commit(client: Client, topic: str, half_id: str, output: str) -> None:
+    """Commit a half message. It is delivered to the target of its topic."""
+    _end(client, topic, half_id, True, output)
+
+
+@command.command(epilog=examples("tidelog half rollback orders-half payment-17"))
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("half_id", metavar="ID")
+@output_option()
+@connected
+def rollback(client: Client, topic: str, half_id: str, output: str) -> None:
+    """Roll a half message back. It is never delivered."""
+    _end(client, topic, half_id, False, output)
+
+
+def _end(client: Client, topic: str, half_id: str, is_commit: bool, output: str) -> None:
+    topic_of(client, topic)
+    half = client.halves.find(topic, half_id)
+    client.halves.end(topic, half.partition, half_id, is_commit)
+    outcome = "committed" if is_commit else "rolled back"
+    show_done({"topic": topic, "id": half_id, "outcome": outcome}, output, f"half message {half_id} {outcome}")

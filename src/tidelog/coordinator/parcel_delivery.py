@@ -1,0 +1,146 @@
+"""Brings parcels to the leaders of their targets, on this broker and on others, as a producer with acks=all would.
+
+Each parcel is tried once, with the leader that is known now. Whoever sent it hears what became of it, and sends it
+again: the target tells by producer id and sequence whether it has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from tidelog.coordinator.peer_queues import PeerQueues
+from tidelog.node.cluster_view import ClusterView
+from tidelog.node.data_plane import DataPlane
+from tidelog.peers.requester import Requester
+from tidelog.timer.host import Host
+from tidelog.wire import messages
+from tidelog.wire.apis import ApiKey
+from tidelog.wire.check import CheckedBatch, check_produced
+from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.partitions import TopicPartition
+
+PURPOSE: Final = "deliveries"
+NO_LEADER: Final = -1
+#: so long a leader has to answer beyond the time that it waits for its followers itself
+MARGIN_MS: Final = 1_000
+#: of one request
+MOST_PARCELS: Final = 16
+
+Told: TypeAlias = Callable[[ErrorCode], None]
+
+
+class Consignment(NamedTuple):
+    to: TopicPartition
+    batch: bytearray
+    told: Told
+
+
+class ParcelDelivery:
+    def __init__(self, cluster: ClusterView, data: DataPlane, requester: Requester | None, host: Host) -> None:
+        self._cluster = cluster
+        self._data = data
+        self._host = host
+        values = cluster.config.values
+        self._timeout_ms: Callable[[], int] = lambda: values.request_timeout_ms
+        self._elsewhere = ProduceQueues(cluster, requester, lambda: values.request_timeout_ms + MARGIN_MS)
+
+    def deliver(self, to: TopicPartition, batch: bytearray, told: Told) -> None:
+        """`told` gets NONE when the target has the batch, and all of its replicas in sync have it."""
+        leader = self._cluster.leader_of(*to)
+        if leader is None:
+            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif leader[0] == NO_LEADER:
+            told(ErrorCode.LEADER_NOT_AVAILABLE)
+        elif leader[0] == self._cluster.id:
+            self._check(to, batch, told)
+        else:
+            self._elsewhere.put(leader[0], Consignment(to, batch, told))
+
+    def _check(self, to: TopicPartition, batch: bytearray, told: Told) -> None:
+        """On a worker: the target may have another codec."""
+        partition = self._data.replicas.partitions.get(to)
+        if partition is None:
+            told(self._cluster.why_missing(*to))
+            return
+        rules, now_ms = partition.log.rules, self._host.clock.wall_ms()
+
+        def checked(result: CheckedBatch | None, error: BaseException | None) -> None:
+            if isinstance(error, CodedError):
+                told(error.code)
+            elif result is None:
+                self._host.report(f"a delivery to {to.topic}-{to.partition} could not be checked", error)
+                told(ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                self._append(to, result, told)
+
+        self._host.workers.in_worker(lambda: check_produced(memoryview(batch), rules, now_ms), checked)
+
+    def _append(self, to: TopicPartition, checked: CheckedBatch, told: Told) -> None:
+        try:
+            partition = self._data.partition(*to)
+            info = partition.append(checked.batch, -1, self._host.clock.wall_ms(), checked=checked)
+        except CodedError as error:
+            told(error.code)
+            return
+        except Exception as broken:
+            # Whoever sent it must hear of it, or nothing is delivered any more.
+            self._host.report(f"{to.topic}-{to.partition} could not take a delivery", broken)
+            told(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        self._data.appended(partition)
+        if info.flush_due:
+            self._data.flushing.flush(partition.log, partial(self._flushed, to, told))
+        else:
+            self._flushed(to, told, ErrorCode.NONE)
+
+    def _flushed(self, to: TopicPartition, told: Told, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            told(error)
+        elif to not in self._data.replicas.partitions:
+            told(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self._data.when_committed(to, self._timeout_ms(), told)
+
+    def close(self) -> None:
+        self._elsewhere.close()
+
+
+class ProduceQueues(PeerQueues[Consignment, messages.ProduceResponse]):
+    api_key = ApiKey.PRODUCE
+    purpose = PURPOSE
+
+    def _take(self, waiting: list[Consignment]) -> tuple[list[Consignment], list[Consignment]]:
+        """One for each partition: others of the same partition go with the next request."""
+        now: dict[TopicPartition, Consignment] = {}
+        later: list[Consignment] = []
+        for each in waiting:
+            if each.to in now or len(now) == MOST_PARCELS:
+                later.append(each)
+            else:
+                now[each.to] = each
+        return list(now.values()), later
+
+    def _request(self, batch: list[Consignment]) -> messages.ProduceRequest:
+        request = messages.ProduceRequest
+        topics: dict[str, messages.ProduceRequest.TopicProduceData] = {}
+        for to, records, _ in batch:
+            topic = topics.get(to.topic)
+            if topic is None:
+                topic_id = self._cluster.topic_id(to.topic)
+                topic = topics[to.topic] = request.TopicProduceData(name=to.topic, topic_id=topic_id, partition_data=[])
+            topic.partition_data.append(request.PartitionProduceData(index=to.partition, records=memoryview(records)))
+        timeout_ms = self._cluster.config.values.request_timeout_ms
+        return request(acks=-1, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+
+    def _answered(self, batch: list[Consignment], answer: messages.ProduceResponse | None) -> None:
+        codes: dict[tuple[bytes | str, int], ErrorCode] = {}
+        for topic in [] if answer is None else answer.responses:
+            for each in topic.partition_responses:
+                code = ErrorCode.of(each.error_code)
+                codes[topic.name, each.index] = codes[topic.topic_id, each.index] = code
+        missing = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode.UNKNOWN_SERVER_ERROR
+        for to, _, told in batch:
+            by_id = codes.get((self._cluster.topic_id(to.topic), to.partition), missing)
+            told(codes.get((to.topic, to.partition), by_id))

@@ -1,0 +1,152 @@
+"""The durable state of a delay partition's delivery: a picture, and how it is stored.
+
+A picture is the value of a control record in the partition itself: key = version int16, type int16 (10001). It says
+everything, so the last one in the log counts and all others are history. A cancellation (type 10002) comes on top of
+the picture before it; it is read again as long as the records that it names could still be found waiting.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tidelog.deciding.decision import CoordinatorRecord
+from tidelog.deliver.wheels import Key
+from tidelog.wire import messages
+from tidelog.wire.stored import decode_versioned, encode_versioned
+
+PICTURE: Final = 10001
+CANCELLATION: Final = 10002
+NO_PRODUCER: Final = -1
+_KEY: Final = struct.Struct(">hh")
+_VERSION: Final = 0
+
+
+class Frontier(NamedTuple):
+    """What is settled: whatever lies below `horizon` and is due by (`due_ms`, `offset`)."""
+
+    due_ms: int = -1
+    offset: int = -1
+    horizon: int = 0
+
+    @property
+    def last(self) -> Key:
+        return self.due_ms, self.offset
+
+    def settles(self, due_ms: int, offset: int) -> bool:
+        return offset < self.horizon and (due_ms, offset) <= self.last
+
+
+NOTHING: Final = Frontier()
+
+
+class Stopped(NamedTuple):
+    due_ms: int
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class RecordParcel:
+    """Records on their way to the target, as one batch. Sent again, it is the same batch."""
+
+    target: str
+    decided_ms: int
+    sequence: int
+    #: in order of due time
+    keys: tuple[Key, ...]
+    #: what is settled once the parcel is delivered
+    after: Frontier
+    #: its records were stopped before
+    from_stopped: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Picture:
+    producer_id: int = NO_PRODUCER
+    #: of the next record
+    sequence: int = 0
+    settled: Frontier = NOTHING
+    #: nothing below it waits, is stopped or is on its way
+    floor: int = 0
+    #: the default delay from each of these offsets on, in their order
+    delays: tuple[tuple[int, int], ...] = ()
+    stopped: Mapping[int, Stopped] = field(default_factory=dict)
+    parcel: RecordParcel | None = None
+
+
+def picture_record(picture: Picture) -> CoordinatorRecord:
+    of = messages.DelayPicture
+    parcel = picture.parcel
+    parcels = []
+    if parcel is not None:
+        parcels = [
+            of.Parcel(
+                target=parcel.target,
+                decided_ms=parcel.decided_ms,
+                sequence=parcel.sequence,
+                from_stopped=parcel.from_stopped,
+                settled_due_ms=parcel.after.due_ms,
+                settled_offset=parcel.after.offset,
+                horizon=parcel.after.horizon,
+                offsets=[offset for _, offset in parcel.keys],
+                due_times_ms=[due_ms for due_ms, _ in parcel.keys],
+            )
+        ]
+    value = of(
+        producer_id=picture.producer_id,
+        sequence=picture.sequence,
+        settled_due_ms=picture.settled.due_ms,
+        settled_offset=picture.settled.offset,
+        horizon=picture.settled.horizon,
+        floor=picture.floor,
+        delays=[of.DefaultDelay(from_offset=at, delay_ms=delay_ms) for at, delay_ms in picture.delays],
+        stopped=[
+            of.StoppedRecord(offset=offset, due_ms=why.due_ms, reason=why.reason)
+            for offset, why in picture.stopped.items()
+        ],
+        parcels=parcels,
+    )
+    return CoordinatorRecord(_KEY.pack(0, PICTURE), encode_versioned(value, _VERSION), picture)
+
+
+def cancellation_record(keys: Iterable[Key]) -> CoordinatorRecord:
+    of = messages.DelayCancellation
+    keys = tuple(keys)
+    value = of(records=[of.CancelledRecord(offset=offset, due_ms=due_ms) for due_ms, offset in keys])
+    return CoordinatorRecord(_KEY.pack(0, CANCELLATION), encode_versioned(value, _VERSION), keys)
+
+
+def kind_of(key: bytes | None) -> int:
+    """The type of a control record; -1 for what is not one."""
+    kind: int = -1 if key is None or len(key) < _KEY.size else _KEY.unpack_from(key)[1]
+    return kind
+
+
+def read_picture(value: bytes) -> Picture:
+    stored = decode_versioned(messages.DelayPicture, value)
+    parcel = None
+    for each in stored.parcels:
+        parcel = RecordParcel(
+            target=each.target,
+            decided_ms=each.decided_ms,
+            sequence=each.sequence,
+            keys=tuple(zip(each.due_times_ms, each.offsets, strict=True)),
+            after=Frontier(each.settled_due_ms, each.settled_offset, each.horizon),
+            from_stopped=each.from_stopped,
+        )
+    return Picture(
+        producer_id=stored.producer_id,
+        sequence=stored.sequence,
+        settled=Frontier(stored.settled_due_ms, stored.settled_offset, stored.horizon),
+        floor=stored.floor,
+        delays=tuple((each.from_offset, each.delay_ms) for each in stored.delays),
+        stopped={each.offset: Stopped(each.due_ms, each.reason) for each in stored.stopped},
+        parcel=parcel,
+    )
+
+
+def read_cancellation(value: bytes) -> tuple[Key, ...]:
+    stored = decode_versioned(messages.DelayCancellation, value)
+    return tuple((each.due_ms, each.offset) for each in stored.records)

@@ -1,0 +1,379 @@
+"""Delay topics in a whole broker: what is produced to them arrives in their target when its time comes, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_site import Site, Workers
+
+from tidelog.wire.errors import ErrorCode
+from tidelog.wire.records import Record, build_batch, iter_records
+
+DELAY_CONFIG = {"tidelog_delay_target": "orders"}
+
+
+@pytest.fixture
+def site(new_site: Callable[..., Site]) -> Site:
+    made = new_site()
+    made.topic("orders")
+    made.topic("later", **DELAY_CONFIG)
+    return made
+
+
+def put(site: Site, value: bytes, topic: str = "later", partition: int = 0, **headers: object) -> int:
+    """Produces one record now; a header's name has a dash for each underscore."""
+    named = [(name.replace("_", "-"), str(text).encode()) for name, text in headers.items()]
+    batch = bytes(build_batch([(site.clock.wall_ms(), b"key", value, named)]))
+    answer = site.produce(topic, batch, partition)
+    assert answer.error_code == 0
+    offset: int = answer.base_offset
+    return offset
+
+
+def arrived(site: Site, topic: str = "orders", partition: int = 0) -> list[Record]:
+    log = site.broker.data.partition(topic, partition).log
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while (piece := log.read(offset, 1 << 20, log.log_end_offset)) is not None:
+        records += iter_records(piece.read())
+        offset = piece.next_offset
+    return records
+
+
+def values(site: Site, topic: str = "orders", partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in arrived(site, topic, partition)]
+
+
+def pass_seconds(site: Site, seconds: float) -> None:
+    for _ in range(round(seconds * 20)):
+        site.pass_time(50)
+
+
+def restart(site: Site, clean: bool = True) -> None:
+    site.stop(clean)
+    site.start()
+
+
+def test_a_record_arrives_when_its_delay_is_over_and_not_before(site: Site) -> None:
+    put(site, b"a", tidelog_delay=1000)
+    pass_seconds(site, 0.9)
+    assert values(site) == []
+    pass_seconds(site, 0.2)
+    assert values(site) == [b"a"]
+
+
+def test_key_headers_and_original_place_arrive_with_the_record(site: Site) -> None:
+    produced_ms = site.clock.wall_ms()
+    put(site, b"a", colour="red", tidelog_deliver_at=produced_ms + 500)
+    pass_seconds(site, 1)
+    (record,) = arrived(site)
+    assert record.key == b"key"
+    assert record.headers[0] == ("colour", b"red")
+    headers = dict(record.headers)
+    assert headers["tidelog-deliver-at"] == str(produced_ms + 500).encode()
+    assert headers["tidelog-origin-topic"] == b"later"
+    assert headers["tidelog-origin-partition"] == b"0"
+    assert headers["tidelog-origin-offset"] == b"1"
+    assert headers["tidelog-origin-timestamp"] == str(produced_ms).encode()
+    assert produced_ms + 500 <= record.timestamp <= site.clock.wall_ms()
+
+
+def test_records_arrive_in_order_of_due_time_in_the_partition_that_they_were_in(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", partitions=2)
+    site.topic("later", partitions=2, **DELAY_CONFIG)
+    for delay, value in ((900, b"c"), (300, b"a"), (600, b"b")):
+        put(site, value, partition=1, tidelog_delay=delay)
+    put(site, b"other", partition=0, tidelog_delay=100)
+    pass_seconds(site, 2)
+    assert values(site, partition=1) == [b"a", b"b", b"c"]
+    assert values(site, partition=0) == [b"other"]
+
+
+def test_the_topics_delay_applies_to_records_without_headers(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders")
+    site.topic("later", **DELAY_CONFIG, tidelog_delay_ms="2000")
+    put(site, b"a")
+    pass_seconds(site, 1.9)
+    assert values(site) == []
+    pass_seconds(site, 0.3)
+    assert values(site) == [b"a"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_waits_survives_a_restart_and_what_was_delivered_is_not_delivered_again(site: Site, clean: bool) -> None:
+    put(site, b"far", tidelog_delay=60_000)
+    put(site, b"soon", tidelog_delay=100)
+    pass_seconds(site, 1)
+    assert values(site) == [b"soon"]
+    restart(site, clean)
+    pass_seconds(site, 1)
+    assert values(site) == [b"soon"]
+    pass_seconds(site, 60)
+    restart(site, clean)
+    pass_seconds(site, 1)
+    assert values(site) == [b"soon", b"far"]
+
+
+def test_what_fell_due_while_the_broker_was_down_arrives_within_a_second_of_its_start(site: Site) -> None:
+    for at in range(30):
+        put(site, b"%d" % at, tidelog_delay=1000 + 10 * (29 - at))
+    pass_seconds(site, 0.2)
+    site.stop(clean=False)
+    site.clock.now_ms += 100_000
+    site.start()
+    pass_seconds(site, 1)
+    assert values(site) == [b"%d" % at for at in reversed(range(30))]
+
+
+def test_a_delivery_that_was_not_noted_before_a_crash_is_not_repeated(new_site: Callable[..., Site]) -> None:
+    """The broker dies after each step of a delivery. Flushes are steps: before that of the target is done, the record
+    is there and nobody knows."""
+    site = new_site()
+    site.topic("orders", flush_messages="1")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    for step in range(16):
+        value = b"%d" % step
+        put(site, value, tidelog_delay=100)
+        site.workers._held = []
+        for _ in range(4):
+            site.pass_time(50)
+        for _ in range(step):
+            site.workers.step()
+        site.stop(clean=False)
+        site.start()
+        pass_seconds(site, 2)
+        assert values(site)[-1:] == [value]
+    assert values(site) == [b"%d" % step for step in range(16)]
+
+
+def test_only_committed_records_of_transactions_are_delivered(site: Site) -> None:
+    def begin(name: str) -> tuple[int, int]:
+        site.ask(10, 4, key_type=1, coordinator_keys=[name])
+        answer = site.ask(22, 4, transactional_id=name, transaction_timeout_ms=60_000)
+        return answer.producer_id, answer.producer_epoch
+
+    def write(name: str, producer: tuple[int, int], value: bytes) -> None:
+        batch = build_batch(
+            [(site.clock.wall_ms(), None, value, None)],
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=0,
+            transactional=True,
+        )
+        asked = [{"name": "later", "partition_data": [{"index": 0, "records": bytes(batch)}]}]
+        answer = site.ask(0, 12, transactional_id=name, acks=-1, timeout_ms=1000, topic_data=asked)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    good, bad = begin("good"), begin("bad")
+    write("good", good, b"committed")
+    write("bad", bad, b"aborted")
+    pass_seconds(site, 1)
+    assert values(site) == []
+    for name, producer, commit in (("bad", bad, False), ("good", good, True)):
+        site.ask(26, 4, transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=commit)
+    pass_seconds(site, 1)
+    restart(site)
+    pass_seconds(site, 1)
+    assert values(site) == [b"committed"]
+
+
+@pytest.mark.parametrize("text", ["soon", "-5", "", "99999999999999999", "1e3"])
+def test_a_header_that_names_no_time_stops_its_record_and_no_other(site: Site, text: str) -> None:
+    odd = put(site, b"odd", tidelog_delay=text)
+    put(site, b"good", tidelog_delay=100)
+    pass_seconds(site, 1)
+    assert values(site) == [b"good"]
+    (delayed,) = site.broker.delays.partitions.values()
+    assert list(delayed.schedule.malformed) == [odd]
+
+
+def test_a_missing_target_stops_the_records_until_it_is_there(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("later", **DELAY_CONFIG)
+    put(site, b"a", tidelog_delay=10)
+    pass_seconds(site, 2)
+    (delayed,) = site.broker.delays.partitions.values()
+    assert delayed.stalled is not None and "no topic orders" in delayed.stalled
+    site.topic("orders")
+    pass_seconds(site, 6)
+    assert values(site) == [b"a"]
+    assert delayed.stalled is None
+
+
+def test_a_record_that_is_too_large_for_the_target_stops_alone_until_the_target_takes_it(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    large = put(site, b"x" * 2000, tidelog_delay=10)
+    put(site, b"small", tidelog_delay=20)
+    pass_seconds(site, 1)
+    assert values(site) == [b"small"]
+    (delayed,) = site.broker.delays.partitions.values()
+    assert list(delayed.schedule.picture.stopped) == [large]
+    alter(site, "orders", "max.message.bytes", "100000")
+    pass_seconds(site, 1)
+    assert [len(value or b"") for value in values(site)] == [5, 2000]
+    assert not delayed.schedule.picture.stopped
+
+
+def test_a_record_without_a_key_stops_alone_where_the_target_is_compacted(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", cleanup_policy="compact")
+    site.topic("later", **DELAY_CONFIG)
+    put(site, b"first", tidelog_delay=10)
+    keyless = build_batch([(site.clock.wall_ms(), None, b"keyless", [("tidelog-delay", b"20")])])
+    site.produce("later", bytes(keyless))
+    put(site, b"last", tidelog_delay=30)
+    pass_seconds(site, 1)
+    assert values(site) == [b"first", b"last"]
+    (delayed,) = site.broker.delays.partitions.values()
+    assert len(delayed.schedule.picture.stopped) == 1
+
+
+def alter(site: Site, topic: str, name: str, value: str) -> None:
+    resource = {
+        "resource_type": 2,
+        "resource_name": topic,
+        "configs": [{"name": name, "config_operation": 0, "value": value}],
+    }
+    (answer,) = site.ask(44, 1, resources=[resource]).responses
+    assert answer.error_code == 0, answer
+
+
+def test_a_topic_becomes_a_delay_topic_while_it_is_used(site: Site) -> None:
+    site.topic("plain")
+    put(site, b"before", topic="plain")
+    alter(site, "plain", "tidelog.delay.target", "orders")
+    put(site, b"after", topic="plain")
+    pass_seconds(site, 1)
+    assert values(site) == [b"before", b"after"]
+
+
+def test_a_changed_delay_does_not_deliver_anything_twice(site: Site) -> None:
+    put(site, b"a")
+    pass_seconds(site, 1)
+    alter(site, "later", "tidelog.delay.ms", "5000")
+    put(site, b"b")
+    restart(site)
+    pass_seconds(site, 4)
+    assert values(site) == [b"a"]
+    pass_seconds(site, 2)
+    assert values(site) == [b"a", b"b"]
+
+
+def test_a_compacted_topic_cannot_be_a_delay_topic(site: Site) -> None:
+    configs = [{"name": "tidelog.delay.target", "value": "orders"}, {"name": "cleanup.policy", "value": "compact"}]
+    wanted = {"name": "odd", "num_partitions": 1, "replication_factor": 1, "configs": configs}
+    (answer,) = site.ask(19, 7, topics=[wanted], timeout_ms=1000).topics
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert "compacted" in answer.error_message
+
+
+def test_retention_leaves_what_waits_and_the_last_picture(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders")
+    site.topic("later", **DELAY_CONFIG, retention_ms="1000", segment_bytes="1048576")
+    put(site, b"old", tidelog_delay=10)
+    far = put(site, b"far", tidelog_delay=3_600_000)
+    for _ in range(5):
+        put(site, b"x" * 500_000, tidelog_delay=10)
+    pass_seconds(site, 2)
+    assert len(values(site)) == 6
+    log = site.broker.data.partition("later", 0).log
+    site.clock.now_ms += 600_000
+    site.housekeeping.retain()
+    assert log.log_start_offset <= far
+    site.clock.now_ms += 3_600_000
+    pass_seconds(site, 1)
+    assert values(site)[-1] == b"far"
+    for _ in range(2):
+        site.clock.now_ms += 600_000
+        site.housekeeping.retain()
+    assert log.log_start_offset > far
+    restart(site)
+    put(site, b"next", tidelog_delay=10)
+    pass_seconds(site, 1)
+    assert [value for value in values(site) if value and len(value) < 10] == [b"old", b"far", b"next"]
+
+
+def test_a_delivery_begun_by_one_life_is_finished_by_the_next_while_workers_are_slow(site: Site) -> None:
+    put(site, b"a", tidelog_delay=10)
+    site.stop(clean=False)
+    site.start(Workers(idle=True))
+    for _ in range(40):
+        site.pass_time(50)
+        site.workers.step()
+    assert values(site) == [b"a"]
+
+
+def describe(site: Site, most: int = 100) -> Any:
+    asked = [{"name": "later", "partition_indexes": [0]}]
+    return site.ask(10002, 0, topics=asked, max_records=most).topics[0].partitions[0]
+
+
+def cancel(site: Site, *offsets: int) -> dict[int, str | None]:
+    answer = site.ask(10003, 0, topic="later", partition_index=0, offsets=list(offsets))
+    assert answer.error_code == 0
+    return {each.offset: each.refusal for each in answer.results}
+
+
+def test_what_waits_is_listed_in_order_of_due_time(site: Site) -> None:
+    far, near = put(site, b"far", tidelog_delay=9000), put(site, b"near", tidelog_delay=5000)
+    odd = put(site, b"odd", tidelog_delay="x")
+    pass_seconds(site, 1)
+    described = describe(site)
+    assert (described.target, described.waiting_count, described.malformed_count) == ("orders", 2, 1)
+    assert [(each.offset, each.state) for each in described.records] == [
+        (odd, "malformed"),
+        (near, "waiting"),
+        (far, "waiting"),
+    ]
+    assert describe(site, most=0).records == []
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_cancelled_record_is_not_delivered(site: Site, restarts: bool) -> None:
+    first, second = put(site, b"a", tidelog_delay=2000), put(site, b"b", tidelog_delay=2000)
+    pass_seconds(site, 1)
+    assert cancel(site, first) == {first: None}
+    assert [each.offset for each in describe(site).records] == [second]
+    assert cancel(site, first) == {first: "it was cancelled before"}
+    if restarts:
+        restart(site, clean=False)
+    pass_seconds(site, 3)
+    assert values(site) == [b"b"]
+    assert describe(site).waiting_count == 0
+
+
+def test_what_was_delivered_or_never_waited_cannot_be_cancelled(site: Site) -> None:
+    gone = put(site, b"a", tidelog_delay=10)
+    pass_seconds(site, 1)
+    said = cancel(site, gone, 1234)
+    assert said[1234] == "nothing waits there"
+    assert said[gone] == "it was delivered, or is being delivered"
+
+
+def test_a_stopped_record_can_be_cancelled(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    large = put(site, b"x" * 2000, tidelog_delay=10)
+    pass_seconds(site, 1)
+    assert [each.state for each in describe(site).records] == ["stopped"]
+    assert cancel(site, large) == {large: None}
+    restart(site)
+    pass_seconds(site, 1)
+    assert describe(site).records == []
+
+
+def test_a_topic_that_delays_nothing_is_told_from_a_delay_topic(site: Site) -> None:
+    asked = [{"name": "orders", "partition_indexes": [0, 7]}]
+    plain, missing = site.ask(10002, 0, topics=asked, max_records=1).topics[0].partitions
+    assert plain.error_code == ErrorCode.INVALID_REQUEST
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,168 @@
+"""Half messages in a whole broker: invisible until they are committed, delivered once, asked about in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_site import Site
+
+from tidelog.wire.records import Record, build_batch, iter_records
+
+CONFIG = {
+    "tidelog_half_target": "orders",
+    "tidelog_half_check_topic": "questions",
+    "tidelog_half_check_ms": "1000",
+    "tidelog_half_check_max": "2",
+    "tidelog_half_undecided_topic": "undecided",
+}
+
+
+@pytest.fixture
+def site(new_site: Callable[..., Site]) -> Site:
+    made = new_site()
+    for name in ("orders", "questions", "undecided"):
+        made.topic(name)
+    made.topic("halves", **CONFIG)
+    return made
+
+
+def put(site: Site, value: bytes | None, half_id: str, end: str | None = None) -> int:
+    headers = [("tidelog-half-id", half_id.encode())] + ([] if end is None else [("tidelog-half-end", end.encode())])
+    answer = site.produce("halves", bytes(build_batch([(site.clock.wall_ms(), b"key", value, headers)])))
+    assert answer.error_code == 0
+    offset: int = answer.base_offset
+    return offset
+
+
+def records(site: Site, topic: str) -> list[Record]:
+    log = site.broker.data.partition(topic, 0).log
+    found: list[Record] = []
+    offset = log.log_start_offset
+    while (piece := log.read(offset, 1 << 20, log.log_end_offset)) is not None:
+        found += iter_records(piece.read())
+        offset = piece.next_offset
+    return found
+
+
+def values(site: Site, topic: str = "orders") -> list[bytes | None]:
+    return [record.value for record in records(site, topic)]
+
+
+def pass_seconds(site: Site, seconds: float) -> None:
+    for _ in range(round(seconds * 20)):
+        site.pass_time(50)
+
+
+def listed(site: Site) -> list[tuple[str, str]]:
+    asked = [{"name": "halves", "partition_indexes": [0]}]
+    answer = site.ask(10002, 0, topics=asked, max_records=100)
+    found: list[Any] = answer.topics[0].partitions[0].records
+    return [(each.half_id, each.state) for each in found]
+
+
+def test_a_half_message_is_delivered_when_it_is_committed_and_never_when_it_is_rolled_back(site: Site) -> None:
+    put(site, b"one", "1")
+    put(site, b"two", "2")
+    pass_seconds(site, 0.5)
+    assert values(site) == []
+    assert listed(site) == [("1", "prepared"), ("2", "prepared")]
+    put(site, None, "2", end="commit")
+    put(site, None, "1", end="rollback")
+    pass_seconds(site, 0.5)
+    assert values(site) == [b"two"]
+    assert listed(site) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_is_prepared_survives_a_restart_and_what_was_delivered_is_not_delivered_again(
+    site: Site, clean: bool
+) -> None:
+    put(site, b"one", "1")
+    put(site, b"two", "2")
+    put(site, None, "1", end="commit")
+    pass_seconds(site, 0.5)
+    for _ in range(2):
+        site.stop(clean)
+        site.start()
+        pass_seconds(site, 0.5)
+    assert values(site) == [b"one"]
+    put(site, None, "1", end="commit")
+    put(site, None, "2", end="commit")
+    pass_seconds(site, 0.5)
+    assert values(site) == [b"one", b"two"]
+
+
+def test_the_sender_is_asked_by_id_until_it_answers(site: Site) -> None:
+    offset = put(site, b"one", "1")
+    pass_seconds(site, 1.5)
+    (question,) = records(site, "questions")
+    assert (question.key, question.value) == (b"1", b"one")
+    headers = dict(question.headers)
+    assert (headers["tidelog-half-id"], headers["tidelog-half-check"]) == (b"1", b"1")
+    assert headers["tidelog-origin-topic"] == b"halves"
+    assert headers["tidelog-origin-offset"] == b"%d" % offset
+    put(site, None, "1", end="commit")
+    pass_seconds(site, 5)
+    assert len(records(site, "questions")) == 1
+    assert values(site) == [b"one"]
+
+
+def test_a_message_whose_sender_never_answers_is_undecided_until_somebody_ends_it(site: Site) -> None:
+    put(site, b"one", "1")
+    pass_seconds(site, 6)
+    assert len(records(site, "questions")) == 2
+    assert values(site, "undecided") == [b"one"]
+    assert listed(site) == [("1", "undecided")]
+    put(site, None, "1", end="commit")
+    pass_seconds(site, 0.5)
+    assert values(site) == [b"one"]
+    assert listed(site) == []
+
+
+def test_records_that_mean_nothing_stop_no_other(site: Site) -> None:
+    site.produce("halves", bytes(build_batch([(site.clock.wall_ms(), None, b"plain", None)])))
+    put(site, b"one", "1")
+    put(site, None, "1", end="perhaps")
+    put(site, None, "1", end="commit")
+    pass_seconds(site, 0.5)
+    assert values(site) == [b"one"]
+    (half,) = site.broker.delays.partitions.values()
+    assert half.schedule.malformed_count == 2
+
+
+def test_a_missing_topic_of_questions_is_told_of_and_used_when_it_is_there(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders")
+    site.topic("halves", **CONFIG)
+    put(site, b"one", "1")
+    pass_seconds(site, 2)
+    (half,) = site.broker.delays.partitions.values()
+    assert half.stalled is not None and "questions" in half.stalled
+    site.topic("questions")
+    pass_seconds(site, 1.2)
+    assert values(site, "questions") == [b"one"]
+    assert half.stalled is None
+
+
+def test_half_messages_are_rolled_back_and_not_cancelled(site: Site) -> None:
+    offset = put(site, b"one", "1")
+    pass_seconds(site, 0.5)
+    answer = site.ask(10003, 0, topic="halves", partition_index=0, offsets=[offset])
+    assert answer.error_code != 0
+    assert "roll them back" in answer.error_message
+
+
+def test_a_delivery_that_was_not_noted_before_a_crash_is_not_repeated(site: Site) -> None:
+    for step in range(10):
+        put(site, b"%d" % step, str(step))
+        put(site, None, str(step), end="commit")
+        site.workers._held = []
+        site.pass_time(50)
+        for _ in range(step):
+            site.workers.step()
+        site.stop(clean=False)
+        site.start()
+        pass_seconds(site, 0.5)
+    assert values(site) == [b"%d" % step for step in range(10)]

@@ -1,0 +1,193 @@
+"""A delay partition and its target as plain lists, a deliverer that may die at any step, and what must hold.
+
+The log and the target survive a death; the schedule and its scratch do not. The target checks duplicates as a partition
+does: it knows the last batches of a producer and refuses a sequence that does not follow.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tidelog.deciding.decision import CoordinatorRecord, Decision
+from tidelog.deliver.delivery_picture import kind_of
+from tidelog.deliver.schedule import Schedule
+from tidelog.deliver.wheels import Key, Wheels
+from tidelog.wire.batch import MAX_SEQUENCE
+
+RETAINED = 5
+#: what the target never takes, by the weight that the world gives a record
+TOO_LARGE = 1000
+#: looks as if it fitted, and is refused
+REFUSED = 999
+
+
+class MemoryScratch:
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def write(self, name: str, data: bytes, position: int) -> None:
+        self.files[name] = self.files.get(name, b"")[:position] + data
+
+    def read(self, name: str, size_bytes: int) -> bytes:
+        return self.files[name][:size_bytes]
+
+    def remove(self, name: str) -> None:
+        self.files.pop(name, None)
+
+
+class Died(Exception):
+    """The broker was killed."""
+
+
+class World:
+    def __init__(self, seed: int, deaths: float) -> None:
+        self.random = Random(seed)
+        self.deaths = deaths
+        self.now_ms = 1_000_000
+        #: due time and weight of a record, or a control record
+        self.log: list[tuple[int, int] | CoordinatorRecord] = []
+        #: producer -> (first sequence, count) of its last batches
+        self.known: dict[int, list[tuple[int, int]]] = {}
+        self.delivered: list[tuple[int, int]] = []
+        self.cancelled: set[int] = set()
+        #: records that were there before they were due
+        self.in_time: set[int] = set()
+        self.next_producer_id = 0
+        self.lives = 0
+        self.start()
+
+    # --- what survives ----------------------------------------------------------------------------
+
+    def produce(self, due_ms: int, weight: int = 10) -> int:
+        self.log.append((due_ms, weight))
+        if due_ms > self.now_ms:
+            self.in_time.add(len(self.log) - 1)
+        return len(self.log) - 1
+
+    def accept(self, producer_id: int, sequence: int, offsets: list[int]) -> str:
+        """As a partition's leader does; `delivered` is what its consumers see."""
+        if any(self.log[offset] and self.log[offset][1] == REFUSED for offset in offsets):
+            return "refused"
+        batches = self.known.setdefault(producer_id, [])
+        if (sequence, len(offsets)) in batches[-RETAINED:]:
+            return "duplicate"
+        if batches and sequence != (batches[-1][0] + batches[-1][1]) & MAX_SEQUENCE:
+            return "out of order"
+        batches.append((sequence, len(offsets)))
+        self.delivered += [(offset, self.now_ms) for offset in offsets]
+        return "taken"
+
+    # --- what does not ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.lives += 1
+        self.schedule = Schedule(0, MemoryScratch())
+        self.schedule.waiting = Wheels(MemoryScratch(), most_in_memory=8)
+        pictures = [each for each in self.log if isinstance(each, CoordinatorRecord) and kind_of(each.key) == 10001]
+        if pictures:
+            self.schedule.replay(pictures[-1]._replace(meaning=None))
+        self.schedule.begin(self.schedule.picture.floor, self.now_ms)
+
+    def maybe_die(self) -> None:
+        if self.random.random() < self.deaths:
+            raise Died
+
+    def write(self, decision: Decision) -> None:
+        self.maybe_die()
+        for record in decision.records:
+            self.log.append(record)
+            self.schedule.replay(record)
+        self.maybe_die()
+
+    def read_all(self) -> None:
+        for offset in range(self.schedule.position, len(self.log)):
+            entry = self.log[offset]
+            if isinstance(entry, CoordinatorRecord):
+                if kind_of(entry.key) == 10002:
+                    self.schedule.replay(entry._replace(meaning=None))
+            else:
+                self.schedule.found(entry[0], offset)
+        self.schedule.position = len(self.log)
+
+    def work(self) -> None:
+        """Delivers all that is due."""
+        self.read_all()
+        schedule = self.schedule
+        while True:
+            if schedule.parcel is not None:
+                self.send()
+                continue
+            chosen = schedule.choose(self.now_ms, self.random.randint(1, 7))
+            if not chosen:
+                if schedule.waiting.is_pouring:
+                    continue
+                break
+            self.maybe_die()
+            weights = [self.log[offset][1] for _, offset in chosen]
+            producer_id = schedule.picture.producer_id
+            if producer_id < 0:
+                producer_id = self.new_producer_id()
+            self.write(schedule.decide(weights, "orders", 999, producer_id, self.now_ms))
+            if self.random.random() < 0.3:
+                self.read_all()
+        if schedule.owes_a_picture:
+            self.write(schedule.settle())
+
+    def new_producer_id(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id
+
+    def send(self) -> None:
+        schedule = self.schedule
+        parcel = schedule.parcel
+        assert parcel is not None
+        self.maybe_die()
+        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, [offset for _, offset in parcel.keys])
+        self.maybe_die()
+        if outcome == "refused":
+            self.write(schedule.refused("it is odd"))
+        elif outcome == "out of order":
+            self.write(schedule.renew(self.new_producer_id()))
+        else:
+            schedule.arrived()
+
+    def cancel(self, offset: int) -> bool:
+        self.read_all()
+        entry = self.log[offset]
+        assert not isinstance(entry, CoordinatorRecord)
+        if self.schedule.why_not_cancelled(entry[0], offset) is not None:
+            return False
+        self.write(self.schedule.cancel([(entry[0], offset)]))
+        self.cancelled.add(offset)
+        return True
+
+    def live(self) -> None:
+        """Works, and starts again after each death, until all that is due is delivered."""
+        while True:
+            try:
+                self.work()
+                return
+            except Died:
+                self.start()
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def waiting_keys(self) -> list[Key]:
+        return [(entry[0], at) for at, entry in enumerate(self.log) if not isinstance(entry, CoordinatorRecord)]
+
+    def check(self) -> None:
+        seen = [offset for offset, _ in self.delivered]
+        assert len(seen) == len(set(seen)), "delivered twice"
+        stopped = set(self.schedule.picture.stopped)
+        due = {
+            offset
+            for due_ms, offset in self.waiting_keys()
+            if due_ms <= self.now_ms and self.log[offset][1] < REFUSED and offset not in self.cancelled
+        }
+        assert due == set(seen), f"missing {due - set(seen)}, too many {set(seen) - due}"
+        odd = {at for due_ms, at in self.waiting_keys() if due_ms <= self.now_ms and self.log[at][1] >= REFUSED}
+        assert stopped == odd - self.cancelled
+        in_order = [(self.log[offset][0], offset) for offset in seen if offset in self.in_time]
+        assert in_order == sorted(in_order), "delivered out of order"
+        for offset, when_ms in self.delivered:
+            assert self.log[offset][0] <= when_ms, f"{offset} was early"

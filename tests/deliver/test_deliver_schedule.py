@@ -1,0 +1,168 @@
+"""What a schedule decides: in order of due time, once each, whatever dies in between."""
+
+from __future__ import annotations
+
+import pytest
+from delay_world import REFUSED, TOO_LARGE, Died, World
+
+from tidelog.deliver.delivery_picture import Frontier, Picture, RecordParcel, Stopped, picture_record, read_picture
+
+
+def offsets(world: World) -> list[int]:
+    return [offset for offset, _ in world.delivered]
+
+
+def test_records_are_delivered_in_order_of_due_time_and_then_of_offset() -> None:
+    world = World(seed=1, deaths=0)
+    for due_ms in (1_000_300, 1_000_100, 1_000_200, 1_000_100):
+        world.produce(due_ms)
+    world.now_ms = 1_000_400
+    world.work()
+    assert offsets(world) == [1, 3, 2, 0]
+
+
+def test_nothing_is_delivered_before_it_is_due() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(1_000_001)
+    world.work()
+    assert offsets(world) == []
+    world.now_ms += 1
+    world.work()
+    assert offsets(world) == [0]
+
+
+def test_a_record_that_comes_when_its_time_is_over_is_delivered_next() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(999_000)
+    world.work()
+    late = world.produce(5)
+    far = world.produce(2_000_000)
+    world.work()
+    assert offsets(world) == [0, late]
+    world.now_ms = 2_000_000
+    world.work()
+    assert offsets(world) == [0, late, far]
+
+
+def test_what_was_decided_is_delivered_again_after_a_crash_and_known_to_the_target() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(1)
+    world.read_all()
+    schedule = world.schedule
+    chosen = schedule.choose(world.now_ms, 10)
+    world.write(schedule.decide([10] * len(chosen), "orders", 100, 7, world.now_ms))
+    parcel = schedule.parcel
+    assert parcel is not None
+    assert world.accept(7, parcel.sequence, [0]) == "taken"
+    world.start()
+    assert world.schedule.parcel == parcel
+    assert world.accept(7, parcel.sequence, [0]) == "duplicate"
+
+
+def test_a_record_that_is_too_large_stops_alone() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(1)
+    large = world.produce(2, weight=TOO_LARGE)
+    world.produce(3)
+    world.work()
+    assert offsets(world) == [0, 2]
+    assert list(world.schedule.picture.stopped) == [large]
+    assert world.schedule.floor() == large
+
+
+def test_a_parcel_that_the_target_refuses_stops_only_the_record_that_is_to_blame() -> None:
+    world = World(seed=3, deaths=0)
+    for at in range(6):
+        world.produce(at, weight=REFUSED if at == 3 else 10)
+    world.work()
+    assert sorted(offsets(world)) == [0, 1, 2, 4, 5]
+    assert list(world.schedule.picture.stopped) == [3]
+
+
+def test_a_stopped_record_is_delivered_when_the_target_takes_it() -> None:
+    world = World(seed=3, deaths=0)
+    odd = world.produce(5, weight=REFUSED)
+    world.work()
+    world.log[odd] = (5, 10)
+    world.schedule.retry_stopped()
+    world.work()
+    assert offsets(world) == [odd]
+    assert not world.schedule.picture.stopped
+
+
+def test_a_cancelled_record_is_never_delivered_and_a_delivered_one_cannot_be_cancelled() -> None:
+    world = World(seed=1, deaths=0)
+    first, second = world.produce(1_000_100), world.produce(1_000_200)
+    assert world.cancel(second)
+    world.start()
+    world.now_ms = 1_000_300
+    world.work()
+    assert offsets(world) == [first]
+    assert not world.cancel(first)
+
+
+def test_a_target_that_forgot_the_producer_gets_the_parcel_from_another() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(1)
+    world.work()
+    world.known[1] = [(50, 1)]
+    second = world.produce(2)
+    world.work()
+    assert offsets(world) == [0, second]
+    assert world.schedule.picture.producer_id == 2
+
+
+def test_a_changed_default_delay_applies_to_later_records_only() -> None:
+    world = World(seed=1, deaths=0)
+    decision = world.schedule.configured(100, end_offset=0)
+    assert decision is not None
+    world.write(decision)
+    world.produce(1)
+    changed = world.schedule.configured(200, end_offset=len(world.log))
+    assert changed is not None
+    world.write(changed)
+    assert world.schedule.picture.delays == ((0, 100), (2, 200))
+    assert world.schedule.configured(200, end_offset=9) is None
+
+
+def test_a_picture_is_read_as_it_was_written() -> None:
+    picture = Picture(
+        producer_id=4,
+        sequence=9,
+        settled=Frontier(5, 6, 7),
+        floor=3,
+        delays=((0, 10), (8, 20)),
+        stopped={3: Stopped(1, "too large")},
+        parcel=RecordParcel("orders", 99, 9, ((6, 7), (6, 8)), Frontier(6, 8, 9)),
+    )
+    assert read_picture(picture_record(picture).value or b"") == picture
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies(seed: int) -> None:
+    world = World(seed, deaths=(seed % 4) * 0.06)
+    random = world.random
+    for _ in range(25):
+        for _ in range(random.randint(0, 6)):
+            weight = random.choice([10, 10, 10, 10, 400, REFUSED, TOO_LARGE])
+            world.produce(world.now_ms + random.choice([-5000, 0, 3, 900, 4000, 90_000, 7_000_000]), weight)
+        if random.random() < 0.2:
+            waiting = [at for due_ms, at in world.waiting_keys() if due_ms > world.now_ms]
+            if waiting:
+                chosen = random.choice(waiting)
+                try:
+                    world.cancel(chosen)
+                except Died:
+                    world.start()
+                    world.read_all()
+                    entry = world.log[chosen]
+                    if chosen in world.schedule._cancelled:
+                        world.cancelled.add(chosen)
+                    assert entry
+        world.live()
+        world.check()
+        world.now_ms += random.choice([1, 500, 5_000, 100_000, 5_000_000])
+    world.now_ms += 8_000_000
+    world.live()
+    world.check()
+    assert len(world.schedule) == 0

@@ -109,7 +109,12 @@ class Arena:
             "protocol": self._protocol,
             "commit_interval_s": 0.2,
             "transactional_id": f"{self.bench.group}-{slot}" if self._exactly_once else None,
-            "config": {"session.timeout.ms": SESSION_TIMEOUT_MS, "group.instance.id": slot},
+            # A heartbeat well within the session: a live member that is taken for dead would have to repeat, too.
+            "config": {
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 10,
+                "group.instance.id": slot,
+            },
         }
         if self._protocol == "consumer":
             # The broker sets the time, and a static member that died is kept until then.

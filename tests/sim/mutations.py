@@ -256,6 +256,7 @@ MUTATIONS: tuple[Mutate, ...] = (
 
 #: what does not show soon in runs with all kinds of faults: in which it does
 HUNTS: dict[str, dict[str, Any]] = {
+    "nobody_joins_again": {"kinds": ("session expires",), "length_ms": 3_000},
     "followers_give_up": {"kinds": ("broken connections", "bad weather", "cut from one broker")},
     "former_registrations_count": {"kinds": ("power loss within the session",)},
     "what_was_decided_of_a_former_life_counts": {"brokers": 3, "length_ms": 3_000, "faults": (BLINK,)},

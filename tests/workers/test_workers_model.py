@@ -34,7 +34,7 @@ class OnePartition(RuleBasedStateMachine):
         self.work = self.backlog.assign(NAME, *self.committed)
         self.position = self.committed[0] or 0
         self.in_hand: list[WorkItem] = []
-        self.begun: list[Message] = []
+        self.finished_here: set[int] = set()
 
     @rule(gap=st.integers(0, 3) | st.just(100_000), key=st.sampled_from(KEYS))
     def append(self, gap: int, key: bytes | None) -> None:
@@ -73,6 +73,7 @@ class OnePartition(RuleBasedStateMachine):
         self.backlog.release(item)
         self.backlog.finish(item)
         self.finished.add(item.message.offset)
+        self.finished_here.add(item.message.offset)
 
     @precondition(lambda self: self.in_hand)
     @rule(which=st.integers(0, 100))
@@ -92,11 +93,10 @@ class OnePartition(RuleBasedStateMachine):
             work.committed = (at.offset, at.metadata)
             self.committed = work.committed
             assert all(each.offset in self.finished for each in self.log if each.offset < at.offset), "a gap"
-            if at.is_whole:
-                self.covered = {each.offset for each in self.log if each.offset in self.finished}
-            else:
-                known = Backlog().assign(NAME, at.offset, at.metadata).tracker
-                self.covered = {e.offset for e in self.log if e.offset < at.offset or not known.receive(e.offset)}
+            known = Backlog().assign(NAME, at.offset, at.metadata).tracker
+            self.covered = {e.offset for e in self.log if e.offset < at.offset or not known.receive(e.offset)}
+            assert self.covered <= self.finished, "told to be finished, and is not"
+            assert not at.is_whole or self.finished_here <= self.covered, "finished, and not told"
 
     @rule()
     def die(self) -> None:

@@ -12,6 +12,7 @@ from tidelog.deliver.wheels import Key, Scratch
 from tidelog.log.producers import AppendOrigin
 from tidelog.log.segment import FileSlice
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.node.data_plane import Held
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import build_batch
 
@@ -80,6 +81,7 @@ class DelayPartition(WaitingPartition):
         self.partition.append(memoryview(batch), -1, wall_ms, origin=AppendOrigin.COORDINATOR)
         for record in decision.records:
             schedule.replay(record)
+        held = Held.now(self.partition)
         self._data.appended(self.partition)
 
         def settled(error: ErrorCode) -> None:
@@ -87,7 +89,7 @@ class DelayPartition(WaitingPartition):
                 said.update((offset, f"not certain: {error.message}") for _, offset in keys)
             done(said)
 
-        self._data.when_committed(self.partition.key, PATIENCE_MS, settled)
+        self._data.when_committed(held, PATIENCE_MS, settled)
         self.go_on()
 
     def _indexed_at(self, offset: int) -> Indexed | None:

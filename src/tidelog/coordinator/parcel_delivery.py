@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tidelog.coordinator.peer_queues import PeerQueues
 from tidelog.node.cluster_view import ClusterView
-from tidelog.node.data_plane import DataPlane
+from tidelog.node.data_plane import DataPlane, Held
 from tidelog.peers.requester import Requester
 from tidelog.timer.host import Host
 from tidelog.wire import messages
@@ -89,19 +89,18 @@ class ParcelDelivery:
             self._host.report(f"{to.topic}-{to.partition} could not take a delivery", broken)
             told(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
+        held = Held.now(partition)
         self._data.appended(partition)
         if info.flush_due:
-            self._data.flushing.flush(partition.log, partial(self._flushed, to, told))
+            self._data.flushing.flush(partition.log, partial(self._flushed, held, told))
         else:
-            self._flushed(to, told, ErrorCode.NONE)
+            self._flushed(held, told, ErrorCode.NONE)
 
-    def _flushed(self, to: TopicPartition, told: Told, error: ErrorCode) -> None:
+    def _flushed(self, held: Held, told: Told, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             told(error)
-        elif to not in self._data.replicas.partitions:
-            told(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            self._data.when_committed(to, self._timeout_ms(), told)
+            self._data.when_committed(held, self._timeout_ms(), told)
 
     def close(self) -> None:
         self._elsewhere.close()

@@ -37,7 +37,7 @@ from tidelog.log.scratch import ScratchFiles
 from tidelog.log.segment import FileSlice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.node.cluster_view import ClusterView
-from tidelog.node.data_plane import DataPlane
+from tidelog.node.data_plane import DataPlane, Held
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.parking import Parked
@@ -195,7 +195,7 @@ class WaitingPartition(ABC):
             start = max(start, self.schedule.picture.floor)
         self.schedule.begin(start, self._host.clock.wall_ms())
         # The last picture may be one that nobody else has yet.
-        self._when_committed(self._loaded)
+        self._when_committed(Held.now(self.partition), self._loaded)
 
     def _loaded(self) -> None:
         self.is_loaded = True
@@ -494,6 +494,7 @@ class WaitingPartition(ABC):
         for record in decision.records:
             self.schedule.replay(record)
         self._picture_offset = info.first_offset
+        held = Held.now(self.partition)
         self._data.appended(self.partition)
 
         def safe() -> None:
@@ -501,23 +502,23 @@ class WaitingPartition(ABC):
             then()
 
         if info.flush_due:
-            self._flush(safe)
+            self._flush(held, safe)
         else:
-            self._when_committed(safe)
+            self._when_committed(held, safe)
 
-    def _flush(self, then: Callable[[], None]) -> None:
+    def _flush(self, held: Held, then: Callable[[], None]) -> None:
         def flushed(error: ErrorCode) -> None:
             if self._is_closed:
                 return
             if error is ErrorCode.NONE:
-                self._when_committed(then)
+                self._when_committed(held, then)
             else:
                 self.stalled = f"{self.log.name} cannot be flushed: {error.message}"
-                self._host.timer.add(self._host.clock.monotonic_ms() + MAX_RETRY_MS, lambda: self._flush(then))
+                self._host.timer.add(self._host.clock.monotonic_ms() + MAX_RETRY_MS, lambda: self._flush(held, then))
 
         self._data.flushing.flush(self.log, flushed)
 
-    def _when_committed(self, then: Callable[[], None]) -> None:
+    def _when_committed(self, held: Held, then: Callable[[], None]) -> None:
         """However long it takes. If this broker stops leading, the next leader goes on."""
 
         def settled(error: ErrorCode) -> None:
@@ -526,6 +527,6 @@ class WaitingPartition(ABC):
             if error is ErrorCode.NONE:
                 then()
             elif error is ErrorCode.REQUEST_TIMED_OUT:
-                self._when_committed(then)
+                self._when_committed(held, then)
 
-        self._data.when_committed(self.partition.key, PATIENCE_MS, settled)
+        self._data.when_committed(held, PATIENCE_MS, settled)

@@ -54,6 +54,10 @@ class Held(NamedTuple):
     end_offset: int
     resignations: int
 
+    @classmethod
+    def now(cls, partition: Partition) -> Held:
+        return cls(partition, partition.log.log_end_offset, partition.resignations)
+
     @property
     def is_led(self) -> bool:
         """This broker leads the partition, and has not stopped since."""
@@ -249,7 +253,7 @@ class DataPlane:
     def held(self, key: TopicPartition) -> Held | None:
         """What a partition holds now, for `when_committed`; None where there is no such partition."""
         partition = self.replicas.partitions.get(key)
-        return None if partition is None else Held(partition, partition.log.log_end_offset, partition.resignations)
+        return None if partition is None else Held.now(partition)
 
     def when_committed(self, held: Held, timeout_ms: int, done: Callable[[ErrorCode], None]) -> None:
         """Calls `done` when everything that the partition held is at or below its high watermark; at once where it is.

@@ -270,7 +270,7 @@ def test_a_damaged_batch_stops_only_its_own_partition_and_is_not_taken(
     data = cluster[1].disk.content(path)
     data[-3] ^= 1
     cluster[2].start()
-    cluster.run(300)
+    cluster.run(3_000)
     cluster.write("good", 2)
     assert cluster[2].partition("bad").log.log_end_offset == 3
     assert (cluster.isr("good"), cluster.isr("bad")) == ((1, 2), (1,))

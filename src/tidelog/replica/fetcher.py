@@ -85,12 +85,14 @@ class FetchTerms(Protocol):
 class Following:
     """One partition that is fetched."""
 
-    __slots__ = ("backoff_ms", "is_busy", "is_in_sync", "partition", "place", "waiting")
+    __slots__ = ("backoff_ms", "damaged", "is_busy", "is_in_sync", "partition", "place", "waiting")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.place: Place = (partition.topic_id, partition.index)
         self.backoff_ms = 0
+        #: how often in a row damaged batches came
+        self.damaged = 0
         #: left out while something else must be done first
         self.is_busy = False
         #: left out until this is due
@@ -287,14 +289,12 @@ class Fetcher:
                 self._cut(partition, lambda: partition.truncate_to_divergence(epoch, end_offset, now_ms))
             else:
                 self._append(following, data, now_ms)
-                following.backoff_ms = 0
+                following.backoff_ms = following.damaged = 0
         except CodedError as error:
-            # A full disk is told of once, for all that it refuses; a directory that fails likewise. What was damaged
-            # once is asked for again first: a leader that is deposed cuts its log under what is being sent from it.
-            is_worth_telling = following.backoff_ms or not isinstance(error, InvalidBatch)
-            if is_worth_telling and error.code == ErrorCode.CORRUPT_MESSAGE:
+            # A full disk is told of once, for all that it refuses; a directory that fails likewise.
+            if isinstance(error, InvalidBatch):
                 self._tell_of_damage(following, error)
-            elif is_worth_telling and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+            elif error.code != ErrorCode.KAFKA_STORAGE_ERROR:
                 self._host.report(f"{partition.log.name} cannot follow {self._link.peer}", error)
             self._back_off(following)
         except Exception as error:
@@ -303,8 +303,10 @@ class Fetcher:
             self._back_off(following)
 
     def _tell_of_damage(self, following: Following, error: CodedError) -> None:
-        """Once, until something could be copied again."""
-        if not following.backoff_ms:
+        """Once, until something could be copied again, and not before it came a second time: a leader that is deposed
+        cuts its log under what is being sent from it."""
+        following.damaged += 1
+        if following.damaged == 2:
             self._host.notice(
                 f"{following.partition.log.name} cannot follow {self._link.peer}, whose copy is damaged: {error}. Stop "
                 "that broker, so that another replica leads; `tidelog doctor --deep` names the damaged file and byte"

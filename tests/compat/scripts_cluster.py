@@ -213,6 +213,8 @@ def configs(wire: Wire) -> Steps:
         answer = wire.ask(DescribeConfigsRequest, version, resources=[one], **more)["results"][0]
         for config in answer["configs"]:
             config.pop("documentation", None)
+        # Settings of our own stand beside Kafka's.
+        answer["configs"] = [config for config in answer["configs"] if not config["name"].startswith("tidelog.")]
         return answer
 
     keys = ["retention.ms", "cleanup.policy", "no.such.thing"]

@@ -28,25 +28,25 @@ def bases(log: Log) -> list[int]:
 
 def test_segments_past_their_time_go_oldest_first(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=100, retention_bytes=-1), [10, 20, 30, 1000])
-    assert delete_old_segments(log, now_ms=125, high_watermark=8) == 2
+    assert delete_old_segments(log, now_ms=125, held_from=8) == 2
     assert bases(log) == [4, 6] and log.log_start_offset == 4
 
 
 def test_a_later_record_in_an_early_segment_keeps_it_and_all_after_it(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=100), [500, 20, 30, 40])
-    assert delete_old_segments(log, now_ms=300, high_watermark=8) == 0
+    assert delete_old_segments(log, now_ms=300, held_from=8) == 0
 
 
 def test_an_active_segment_whose_records_are_all_expired_is_rolled_and_goes(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=100), [10, 20])
-    assert delete_old_segments(log, now_ms=1000, high_watermark=4) == 2
+    assert delete_old_segments(log, now_ms=1000, held_from=4) == 2
     assert bases(log) == [4] and log.log_start_offset == 4 == log.log_end_offset
-    assert delete_old_segments(log, now_ms=5000, high_watermark=4) == 0
+    assert delete_old_segments(log, now_ms=5000, held_from=4) == 0
 
 
 def test_nothing_past_the_high_watermark_goes(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=100), [10, 20, 30])
-    assert delete_old_segments(log, now_ms=1000, high_watermark=3) == 1
+    assert delete_old_segments(log, now_ms=1000, held_from=3) == 1
     assert bases(log) == [2, 4]
 
 
@@ -54,10 +54,10 @@ def test_segments_over_the_size_go_but_never_below_it(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=-1), [10, 20, 30, 40])
     size = log.segments[0].size
     log.config = replace(log.config, retention_bytes=2 * size + 1)
-    assert delete_old_segments(log, NOW_MS, high_watermark=8) == 1
+    assert delete_old_segments(log, NOW_MS, held_from=8) == 1
     assert log.size_bytes == 3 * size
     log.config = replace(log.config, retention_bytes=2 * size)
-    assert delete_old_segments(log, NOW_MS, high_watermark=8) == 1
+    assert delete_old_segments(log, NOW_MS, held_from=8) == 1
 
 
 def test_segments_below_the_log_start_go_whatever_the_policy(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_segments_below_the_log_start_go_whatever_the_policy(tmp_path: Path) -> 
         log = rolled(tmp_path / str(policy), LogConfig(retention_ms=-1), [10, 20, 30])
         log.config = replace(log.config, cleanup_policy=policy)
         assert log.advance_log_start_offset(5)
-        assert delete_old_segments(log, NOW_MS, high_watermark=6) == 2
+        assert delete_old_segments(log, NOW_MS, held_from=6) == 2
         assert bases(log) == [4] and log.log_start_offset == 5
 
 
@@ -75,12 +75,12 @@ def test_a_policy_without_delete_keeps_time_and_size(tmp_path: Path) -> None:
     for _ in range(3):
         log.append_as_leader(produced(1, timestamp=1, key=b"k"), 0, NOW_MS)
         log.roll(NOW_MS)
-    assert delete_old_segments(log, now_ms=10_000, high_watermark=3) == 0
+    assert delete_old_segments(log, now_ms=10_000, held_from=3) == 0
 
 
 def test_files_are_renamed_at_once_and_removed_when_their_delay_is_over(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=100, file_delete_delay_ms=1234), [10, 1000])
-    delete_old_segments(log, now_ms=200, high_watermark=4)
+    delete_old_segments(log, now_ms=200, held_from=4)
     directory = Path(log.path)
     assert sorted(path.name for path in directory.glob("*.deleted")) == [
         f"{0:020d}.index.deleted",
@@ -100,5 +100,5 @@ def test_without_timestamps_the_files_own_time_counts(tmp_path: Path) -> None:
     append(log, 1, timestamp=-1)
     log.roll(NOW_MS)
     os.utime(log.segments[0].log_path, (5, 5))
-    assert delete_old_segments(log, now_ms=6000, high_watermark=1) == 0
-    assert delete_old_segments(log, now_ms=6001, high_watermark=1) == 1
+    assert delete_old_segments(log, now_ms=6000, held_from=1) == 0
+    assert delete_old_segments(log, now_ms=6001, held_from=1) == 1

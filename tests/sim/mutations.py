@@ -254,8 +254,12 @@ MUTATIONS: tuple[Mutate, ...] = (
     damage_is_copied,
 )
 
+KILLS = ("kill", "kill within the session", "pause", "cut from all brokers", "cut from one broker")
 #: what does not show soon in runs with all kinds of faults: in which it does
 HUNTS: dict[str, dict[str, Any]] = {
+    "no_truncation_by_epoch": {"kinds": KILLS},
+    "epochs_are_not_remembered": {"kinds": KILLS},
+    "anybody_may_lead": {"kinds": ("cut from the ensemble", "pause", "session expires", "kill")},
     "nobody_joins_again": {"kinds": ("session expires",), "length_ms": 3_000},
     "followers_give_up": {"kinds": ("broken connections", "bad weather", "cut from one broker")},
     "former_registrations_count": {"kinds": ("power loss within the session",)},

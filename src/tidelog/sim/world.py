@@ -73,8 +73,9 @@ class World:
     def _unforeseen(self, who: str, what: str, error: BaseException | None) -> None:
         if isinstance(error, Violation):
             self.broken(error)
-        elif isinstance(error, CodedError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
-            self.trace.add(who, f"{what}: {error}")  # disks fail only because the simulation has them fail
+        elif error is None or (isinstance(error, CodedError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR):
+            # What comes without an exception was foreseen, and disks fail only because the simulation has them fail.
+            self.trace.add(who, f"{what}: {error}" if error else what)
         else:
             self.unforeseen.append((who, what, error))
             self.trace.add(who, f"UNFORESEEN {what}: {error!r}")

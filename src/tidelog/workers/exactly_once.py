@@ -31,6 +31,7 @@ from tidelog.workers.workplace import WorkersFailed, Workplace
 _log = logging.getLogger("tidelog.workers")
 _TIMEOUT_S: Final = 60.0
 _TRIES: Final = 10
+_FLUSH_S: Final = 0.1
 
 
 class InTransactions:
@@ -81,6 +82,9 @@ class InTransactions:
                     produce(self._producer, send, partial(self._written, item))
             member = consumer.consumer_group_metadata()
             self._retried(lambda: self._producer.send_offsets_to_transaction(offsets, member, _TIMEOUT_S))
+            if self._is_refused():
+                self._try_again(next(iter(self._unfit.values())))
+                return False
             self._retried(lambda: self._producer.commit_transaction(_TIMEOUT_S))
         except KafkaException as error:
             self._abort(error)
@@ -100,7 +104,17 @@ class InTransactions:
         self._failing_since = self._failing_since or now
         if now - self._failing_since > _TIMEOUT_S:
             raise WorkersFailed(f"no transaction was committed for {_TIMEOUT_S:.0f} s: {error.str()}") from failure
-        _log.warning("the transaction is aborted and tried again: %s", error.str())
+        self._try_again(error.str())
+
+    def _is_refused(self) -> bool:
+        """Waits for what was sent. A client does not send what stands behind a record that was refused, and would wait
+        for that until the transaction has timed out."""
+        while self._producer.flush(_FLUSH_S) and not self._unfit:
+            pass
+        return bool(self._unfit)
+
+    def _try_again(self, why: object) -> None:
+        _log.warning("the transaction is aborted and tried again: %s", why)
         self._retried(lambda: self._producer.abort_transaction(_TIMEOUT_S))
         self._bury_unfit()
 

@@ -204,6 +204,7 @@ def test_rows_of_a_topic_are_upserted_by_key_in_append_mode_and_written_by_a_bat
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_windows_example_is_killed_in_the_middle_and_counts_every_order_once(
     broker: BrokerProcess, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:

@@ -241,6 +241,7 @@ def test_queries_of_one_driver_do_not_fence_each_other_and_a_rival_does(
             rival.commit(latest.batch + 2, [])
 
 
+@pytest.mark.long
 def test_queries_whose_driver_is_killed_go_on_where_they_were(topics: Topics, tmp_path: Path) -> None:
     """A process of its own: tasks fail and are run again, and the driver is killed among the commits of a batch."""
     source, targets = topics.new(), [topics.new() for _ in range(2)]

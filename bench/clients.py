@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from bench.systems.java import QUIET, run_tool
 from bench.systems.kafka import COLLECTOR
@@ -38,6 +38,9 @@ def payloads(size_bytes: int, count: int = 1_000) -> list[bytes]:
     return made
 
 
+MADE_AT_ONCE = 5_000
+
+
 def new_topic(
     bootstrap: str,
     partitions: int = PARTITIONS,
@@ -48,6 +51,7 @@ def new_topic(
 ) -> str:
     """The name of a topic whose partitions have leaders, and all their replicas in sync.
 
+    Kafka's controller makes no more than 10,000 things at once, so many partitions are made in portions.
     With a `leader` it leads all of them, and the other replicas are on the brokers that follow it in the ring.
     """
     name = f"bench-{uuid.uuid4().hex[:12]}"
@@ -55,11 +59,14 @@ def new_topic(
     # A deleted topic should leave the disk at once, not after a minute, or the rounds fill it.
     settings = {"file.delete.delay.ms": "100", **config}
     if leader is None:
-        wanted = NewTopic(name, partitions, replicas, config=settings)
+        wanted = NewTopic(name, min(partitions, MADE_AT_ONCE), replicas, config=settings)
     else:
         placed = [[(leader + n) % replicas for n in range(replicas)]] * partitions
         wanted = NewTopic(name, partitions, replica_assignment=placed, config=settings)
     admin.create_topics([wanted], request_timeout=timeout_s, operation_timeout=timeout_s)[name].result(timeout_s)
+    for count in range(2 * MADE_AT_ONCE, partitions + MADE_AT_ONCE, MADE_AT_ONCE):
+        more = NewPartitions(name, min(count, partitions))
+        admin.create_partitions([more], request_timeout=timeout_s, operation_timeout=timeout_s)[name].result(timeout_s)
     deadline = time.monotonic() + timeout_s
     while True:
         known = admin.list_topics(timeout=timeout_s).topics.get(name)

@@ -19,7 +19,7 @@ from bench.systems.process import BrokerProcess
 
 PARTITIONS = (1_000, 10_000)
 RECORD_BYTES = 1024
-SPREAD_RECORDS = 150_000
+SPREAD_RECORDS = 60_000
 JAVA_RECORDS = 250_000
 JAVA_WARMUP = 80_000
 #: partitions that must take a record before a start is over

@@ -73,7 +73,7 @@ def balance(client: Client, throttle: int | None, dry_run: bool, yes: bool, outp
     from tidelog.client.replica_plans import balanced
 
     described = client.describe()
-    plan = balanced(assignment_of(described), open_brokers(client))
+    plan = balanced(assignment_of(described), open_brokers(client, described.nodes.values()))
     _begin(client, described, plan, throttle, dry_run, yes, output)
 
 
@@ -115,11 +115,19 @@ def decommission(
         tell(f"broker {', '.join(map(str, brokers))}: new partitions are {'to be ' * dry_run}placed there again")
         return
     plan = without(before, {node.id: node.rack for node in described.nodes.values()}, brokers)
-    if not plan and not dry_run:
-        cordon(client, brokers)
     empty = f"{', '.join(f'broker {broker}' for broker in brokers)} can be switched off: nothing is left on"
     reached = f"{empty} {'it' if len(brokers) == 1 else 'them'}"
-    _begin(client, described, plan, throttle, dry_run, yes, output, reached, prepare=lambda: cordon(client, brokers))
+    _begin(
+        client,
+        described,
+        plan,
+        throttle,
+        dry_run,
+        yes,
+        output,
+        reached,
+        prepare=lambda: cordon(client, sorted(described.nodes.keys() & set(brokers))),
+    )
 
 
 @click.command(
@@ -174,7 +182,7 @@ def reassign(
     if plan_file is not None:
         plan = _read_plan(plan_file)
     else:
-        plan = _planned(client, before, topics, partitions, replicas, replication_factor)
+        plan = _planned(client, described, topics, partitions, replicas, replication_factor)
     _check_plan(described, before, plan)
     changes = {at: to for at, to in plan.items() if before.get(at) != to}
     _begin(client, described, changes, throttle, dry_run, yes, output)
@@ -182,15 +190,16 @@ def reassign(
 
 def _planned(
     client: Client,
-    before: Assignment,
+    described: ClusterInfo,
     topics: tuple[str, ...],
     partitions: list[int] | None,
     replicas: str | None,
     replication_factor: int | None,
 ) -> Assignment:
-    from tidelog.cli.replica_moves import open_brokers
+    from tidelog.cli.replica_moves import assignment_of, open_brokers
     from tidelog.client.replica_plans import with_factor
 
+    before = assignment_of(described)
     if not topics:
         raise click.UsageError("Name the topics whose replicas are to move.")
     for topic in topics:
@@ -198,7 +207,7 @@ def _planned(
     chosen = [at for at in before if at.topic in topics and (partitions is None or at.partition in partitions)]
     if replicas is None:
         assert replication_factor is not None
-        return with_factor(before, open_brokers(client), chosen, replication_factor)
+        return with_factor(before, open_brokers(client, described.nodes.values()), chosen, replication_factor)
     try:
         brokers = tuple(int(text) for text in replicas.split(","))
     except ValueError:
@@ -253,6 +262,8 @@ def _begin(
     before = assignment_of(described)
     rows = as_rows(before, plan)
     if not plan:
+        if not dry_run:
+            prepare()
         if output == "json":
             show_json(outcome_of(rows, None) | {"done": True, **to_json(plan)})
         else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from tidelog import how_to_install
-from tidelog.cli.options import CONTEXT, broker_options, examples, output_option
+from tidelog.cli.options import CONTEXT, broker_options, data_dirs_option, examples, output_option
 from tidelog.cli.output import plural, show, size
 
 if TYPE_CHECKING:
@@ -55,15 +55,7 @@ MOST_TOPICS: Final = 200
         "tidelog doctor --data-dir /var/lib/tidelog --deep",
     ),
 )
-@click.option(
-    "--data-dir",
-    "data_dirs",
-    multiple=True,
-    metavar="DIR",
-    default=["tidelog-data"],
-    show_default=True,
-    help="Data directory of a broker on this machine; may be repeated.",
-)
+@data_dirs_option
 @click.option(
     "--zookeeper",
     envvar="KAFKA_ZOOKEEPER_CONNECT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidelog.cli.options import CONTEXT, examples, output_option
+from tidelog.cli.options import CONTEXT, data_dirs_option, examples, output_option
 from tidelog.cli.output import show
 
 
@@ -18,15 +18,7 @@ from tidelog.cli.output import show
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
-@click.option(
-    "--data-dir",
-    "data_dirs",
-    multiple=True,
-    metavar="DIR",
-    default=["tidelog-data"],
-    show_default=True,
-    help="Data directory of a broker on this machine; may be repeated.",
-)
+@data_dirs_option
 @output_option("table", "json", "yaml")
 @click.pass_context
 def command(

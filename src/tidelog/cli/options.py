@@ -135,6 +135,18 @@ def compression_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def data_dirs_option(function: Decorated) -> Decorated:
+    return click.option(
+        "--data-dir",
+        "data_dirs",
+        multiple=True,
+        metavar="DIR",
+        default=["tidelog-data"],
+        show_default=True,
+        help="Data directory of a broker on this machine; may be repeated.",
+    )(function)
+
+
 def dry_run_option(function: Decorated) -> Decorated:
     return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(function)
 

@@ -19,7 +19,7 @@ from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client import Client
-    from tidelog.client.cluster import ClusterInfo
+    from tidelog.client.cluster import ClusterInfo, NodeInfo
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS: Final = "leader.replication.throttled.replicas"
@@ -158,8 +158,8 @@ def unthrottle(client: Client, partitions: Iterable[TopicPartition], brokers: It
 
 
 def cordon(client: Client, brokers: Iterable[int]) -> None:
-    """Keeps new partitions off brokers, until `uncordon`. Those that are down get none anyway."""
-    for broker in sorted(set(brokers) & client.describe([]).nodes.keys()):
+    """Keeps new partitions off brokers that are there, until `uncordon`."""
+    for broker in brokers:
         try:
             client.admin.alter_configs("broker", str(broker), set={CORDON: "*"})
         except Refused as error:  # an Apache Kafka of before 4.3 has no such setting
@@ -171,13 +171,13 @@ def uncordon(client: Client, brokers: Iterable[int]) -> None:
         client.admin.alter_configs("broker", str(broker), delete=(CORDON,))
 
 
-def open_brokers(client: Client) -> dict[int, str | None]:
-    """The brokers that take new replicas, with their racks."""
+def open_brokers(client: Client, nodes: Iterable[NodeInfo]) -> dict[int, str | None]:
+    """Those that take new replicas, with their racks."""
     found = {}
-    for broker, node in client.describe([]).nodes.items():
-        entries = client.admin.describe_configs("broker", str(broker), [CORDON])
+    for node in nodes:
+        entries = client.admin.describe_configs("broker", str(node.id), [CORDON])
         if not any(entry.value == "*" for entry in entries):
-            found[broker] = node.rack
+            found[node.id] = node.rack
     return found
 
 

@@ -580,8 +580,7 @@ class Driver:
         self._store.exists(path, read)
 
     def _children_changed(self, path: str, event: WatchEvent) -> None:
-        if not self._failed and self._controller.is_active:
-            self._enqueue(lambda: self._read_below(path))
+        self._if_ruling(lambda: self._read_below(path))
 
     def _read_below(self, path: str) -> None:
         def read(result: TreeResult) -> None:

@@ -36,6 +36,16 @@ BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 TOPIC_CONFIGS: Final = "/config/topics"
+#: one for each kind of resource and quota
+CONFIGS: Final = (
+    TOPIC_CONFIGS,
+    "/config/brokers",
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    "/config/groups",
+    "/config/client-metrics",
+)
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 #: What must exist before anything else is written, parents first.
@@ -49,13 +59,7 @@ PERSISTENT_PATHS: Final = (
     DELETE_TOPICS,
     "/config",
     "/config/changes",
-    TOPIC_CONFIGS,
-    "/config/brokers",
-    "/config/clients",
-    "/config/users",
-    "/config/ips",
-    "/config/groups",
-    "/config/client-metrics",
+    *CONFIGS,
     "/isr_change_notification",
     "/log_dir_event_notification",
     PRODUCER_ID_BLOCK,
@@ -66,13 +70,7 @@ LOADED_TREES: Final = (
     BROKER_IDS,
     TOPICS,
     DELETE_TOPICS,
-    TOPIC_CONFIGS,
-    "/config/brokers",
-    "/config/clients",
-    "/config/users",
-    "/config/ips",
-    "/config/groups",
-    "/config/client-metrics",
+    *CONFIGS,
 )
 LOADED_NODES: Final = (
     CONTROLLER_EPOCH,

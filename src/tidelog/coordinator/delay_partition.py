@@ -9,12 +9,9 @@ from tidelog.coordinator.waiting_partition import PATIENCE_MS, Reading, WaitingP
 from tidelog.deciding.decision import Decision
 from tidelog.deliver.schedule import Schedule
 from tidelog.deliver.wheels import Key, Scratch
-from tidelog.log.producers import AppendOrigin
 from tidelog.log.segment import FileSlice
 from tidelog.log.txn_index import AbortedTxn
-from tidelog.node.data_plane import Held
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.records import build_batch
 
 
 class DelayPartition(WaitingPartition):
@@ -75,13 +72,7 @@ class DelayPartition(WaitingPartition):
         if not keys:
             done(said)
             return
-        decision = schedule.cancel(keys)
-        wall_ms = self._host.clock.wall_ms()
-        batch = build_batch([(wall_ms, key, value, None) for key, value, _ in decision.records], control=True)
-        self.partition.append(memoryview(batch), -1, wall_ms, origin=AppendOrigin.COORDINATOR)
-        for record in decision.records:
-            schedule.replay(record)
-        held = Held.now(self.partition)
+        _, held = self._append(schedule.cancel(keys))
         self._data.appended(self.partition)
 
         def settled(error: ErrorCode) -> None:

@@ -31,6 +31,7 @@ from tidelog.deciding.decision import Decision
 from tidelog.deliver.delivery_picture import RecordParcel
 from tidelog.deliver.schedule import Schedule
 from tidelog.deliver.wheels import Key, Scratch
+from tidelog.log.append import AppendInfo
 from tidelog.log.errors import LogError
 from tidelog.log.producers import AppendOrigin
 from tidelog.log.scratch import ScratchFiles
@@ -483,18 +484,13 @@ class WaitingPartition(ABC):
     def _write(self, decision: Decision, then: Callable[[], None]) -> None:
         """Appends what was decided, and goes on when it is committed."""
         self._is_busy = True
-        wall_ms = self._host.clock.wall_ms()
-        batch = build_batch([(wall_ms, key, value, None) for key, value, _ in decision.records], control=True)
         try:
-            info = self.partition.append(memoryview(batch), -1, wall_ms, origin=AppendOrigin.COORDINATOR)
+            info, held = self._append(decision)
         except CodedError as error:
             self.schedule.put_back()
             self._stall(f"{self.log.name} itself cannot be written to: {error}")
             return
-        for record in decision.records:
-            self.schedule.replay(record)
         self._picture_offset = info.first_offset
-        held = Held.now(self.partition)
         self._data.appended(self.partition)
 
         def safe() -> None:
@@ -505,6 +501,15 @@ class WaitingPartition(ABC):
             self._flush(held, safe)
         else:
             self._when_committed(held, safe)
+
+    def _append(self, decision: Decision) -> tuple[AppendInfo, Held]:
+        """As control records, which consumers pass over. Nobody is told of them yet."""
+        wall_ms = self._host.clock.wall_ms()
+        batch = build_batch([(wall_ms, key, value, None) for key, value, _ in decision.records], control=True)
+        info = self.partition.append(memoryview(batch), -1, wall_ms, origin=AppendOrigin.COORDINATOR)
+        for record in decision.records:
+            self.schedule.replay(record)
+        return info, Held.now(self.partition)
 
     def _flush(self, held: Held, then: Callable[[], None]) -> None:
         def flushed(error: ErrorCode) -> None:

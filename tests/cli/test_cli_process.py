@@ -298,7 +298,7 @@ def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(tmp_path:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     told = subprocess.run(
-        [sys.executable, "-m", "tidelog.cli.entry", "serve"],
+        [sys.executable, "-m", "tidelog", "serve"],
         env={**environment(), "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -309,7 +309,7 @@ def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(tmp_path:
 def test_the_command_begins_where_an_interrupt_is_heard() -> None:
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
     assert project["project"]["scripts"]["tidelog"] == "tidelog.cli.entry:main"
-    told = subprocess.run([sys.executable, "-m", "tidelog.cli.entry", "--version"], env=environment(), check=True)
+    told = subprocess.run([sys.executable, "-m", "tidelog", "--version"], env=environment(), check=True)
     assert told.returncode == 0
 
 

@@ -11,7 +11,3 @@ def main() -> None:
     except KeyboardInterrupt:
         # As the shell counts it; there is nothing to put in order yet.
         raise SystemExit(130) from None
-
-
-if __name__ == "__main__":
-    main()

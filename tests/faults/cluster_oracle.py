@@ -45,6 +45,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.cluster_judge import (
     Outcomes,
     Place,
+    Told,
     Verdict,
     judge_agreement,
     judge_plain,
@@ -81,7 +82,7 @@ class PlainWriter(threading.Thread):
         self._rate = rate
         self._filling = "." * size
         self._stopping = threading.Event()
-        self.acknowledged: dict[str, Place] = {}
+        self.acknowledged: dict[str, Told] = {}
         self.failed: dict[str, KafkaError] = {}
         #: why it could not go on
         self.fatal: list[str] = []

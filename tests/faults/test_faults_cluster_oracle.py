@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from bench import raw
 from tests.faults.cluster_judge import (
     Outcomes,
     Place,
+    Told,
     Verdict,
     judge_agreement,
     judge_plain,
@@ -21,10 +23,12 @@ from tests.faults.cluster_judge import (
 GOOD = {(0, 0): "w:0", (1, 0): "w:1", (0, 1): "w:2", (1, 1): "w:3"}
 
 
-def told(seen: dict[Place, str], acknowledged: dict[str, Place] | None = None) -> set[str]:
+def told(seen: dict[Place, str], acknowledged: dict[str, Told] | None = None) -> set[str]:
     """Which claims the judge finds broken."""
     verdict = Verdict()
-    known = {value: place for place, value in GOOD.items()} if acknowledged is None else acknowledged
+    known: Mapping[str, Told] = {value: place for place, value in GOOD.items()}
+    if acknowledged is not None:
+        known = acknowledged
     ends = {partition: max(at for p, at in seen if p == partition) + 1 for partition in (0, 1)}
     judge_plain([known], seen, ends, verdict)
     return {violation.split(":")[0] for violation in verdict.violations}
@@ -33,6 +37,12 @@ def told(seen: dict[Place, str], acknowledged: dict[str, Place] | None = None) -
 def test_what_is_as_it_should_be_breaks_no_claim() -> None:
     assert told(GOOD) == set()
     assert told({**GOOD, (0, 2): "w:4"}) == set(), "a record that was never acknowledged may be there"
+
+
+def test_a_record_that_was_acknowledged_without_an_offset_may_be_anywhere_in_its_partition() -> None:
+    assert told(GOOD, {"w:3": (1, None)}) == set()
+    assert told(GOOD, {"w:3": (0, None)}) == {"acknowledged"}
+    assert told(GOOD, {"w:5": (1, None)}) == {"acknowledged"}
 
 
 def test_a_lost_record_is_told() -> None:

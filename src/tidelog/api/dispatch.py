@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import ECHOES, refuse
+from tidelog.api.deadlines import in_time
 from tidelog.api.relaying import relaying
 from tidelog.api.request import Request
 from tidelog.api.routes import PEER_ROUTES, ROUTES
@@ -224,6 +225,8 @@ class Dispatcher:
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         if served.relayed:
             handler = relaying(handler)
+        if served.relayed or key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            handler = in_time(handler)
         codec = request_codec(key, version)
         meter = self.meters[key, version] = RequestMeter()
         if key == ApiKey.FETCH:

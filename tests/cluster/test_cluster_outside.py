@@ -269,7 +269,8 @@ def test_no_producer_id_is_given_out_again_after_somebody_has_made_the_last_bloc
         cluster.kill(before)
         cluster.run_until(lambda: any(node.is_controller for node in cluster.nodes.values()))
         cluster.start(before)
-        assert (following := allocated()) > last
+        following = allocated()
+        assert following > last
         last = following
     cluster.check()
 

@@ -20,9 +20,9 @@ from struct import error as StructError
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.deadlines import in_time
 from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import ECHOES, refuse
-from tidelog.api.deadlines import in_time
 from tidelog.api.relaying import relaying
 from tidelog.api.request import Request
 from tidelog.api.routes import PEER_ROUTES, ROUTES

@@ -230,8 +230,8 @@ def _say_starting(cluster: RunningCluster) -> None:
 
 
 def _lead_evenly(cluster: RunningCluster) -> None:
-    """Has the preferred replicas lead: the brokers that were first to start have taken up everything. Those that are not
-    in sync within a few seconds lead later, when leaders are balanced."""
+    """Has the preferred replicas lead: the brokers that were first to start have taken up everything. Those that are
+    not in sync within a few seconds lead later, when leaders are balanced."""
     from tidelog.client import Client
     from tidelog.client.errors import ClientError
 

@@ -31,9 +31,11 @@ class ElectionResult(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known. Empty,
-    it is what the only member of an ISR says that cannot lead; `recovering` says that it could, with less than it had.
-    A leader epoch above that of the same state is one that a log knows of: it is raised above that."""
+    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known.
+
+    Empty, it is what the only member of an ISR says that cannot lead; `recovering` says that it could, with less than
+    it had. A leader epoch above that of the same state is one that a log knows of: it is raised above that.
+    """
 
     topic_id: bytes
     partition: int

@@ -131,8 +131,8 @@ class PartitionNotes(NamedTuple):
     gaps: bool = False
     #: how often the partition was moved to another directory: of two that claim to be it, the later one is
     moves: int = 0
-    #: records may be missing that were here, and are not known to be elsewhere: it was begun anew in place of a log that
-    #: is lost, or comes from an old copy of the disk
+    #: records may be missing that were here, and are not known to be elsewhere: it was begun anew in place of a log
+    #: that is lost, or comes from an old copy of the disk
     incomplete: bool = False
 
     def format(self) -> bytes:

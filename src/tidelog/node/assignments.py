@@ -70,8 +70,8 @@ class DelayEvents(Protocol):
 
 
 class Assignments:
-    """`residents` are the coordinators, by the topic that each of them lives on; `unfit` knows which replicas here cannot
-    lead, whatever the controller says."""
+    """`residents` are the coordinators, by the topic that each of them lives on; `unfit` knows which replicas here
+    cannot lead, whatever the controller says."""
 
     def __init__(
         self,

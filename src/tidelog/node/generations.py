@@ -60,9 +60,9 @@ class Generations:
         except LogError as error:
             return f"log directory {directory.path} is an old copy, and its logs cannot be marked: {error}"
         return (
-            f"log directory {directory.path} was restored from an old copy: what was written to it later is missing. Its "
-            "partitions are copied from replicas that have everything. Where there are none they have no leader: put the "
-            "right disk back, or accept the loss with `tidelog cluster elect --unclean`"
+            f"log directory {directory.path} was restored from an old copy: what was written to it later is missing. "
+            "Its partitions are copied from replicas that have everything. Where there are none they have no leader: "
+            "put the right disk back, or accept the loss with `tidelog cluster elect --unclean`"
         )
 
     def count(self, store: MetadataStore) -> None:

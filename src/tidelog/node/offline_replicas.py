@@ -1,7 +1,7 @@
 """Replicas whose log directory has failed, or is missing: the broker goes on with its other directories without them.
 
-They are taken out of service, so that clients and coordinators look elsewhere. The controller is told (`unfit_replicas`):
-others lead what this broker led, and nobody waits for what it followed.
+They are taken out of service, so that clients and coordinators look elsewhere. The controller is told
+(`unfit_replicas`): others lead what this broker led, and nobody waits for what it followed.
 """
 
 from __future__ import annotations

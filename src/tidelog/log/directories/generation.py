@@ -1,8 +1,8 @@
 """How often a log directory was counted, at starts and once a minute: `tidelog-generation`, one number.
 
 The same number is kept where the cluster's metadata is, and counted up there only after it was counted here. So a
-directory whose number is the smaller one is an old copy: the disk was restored from a backup, or it is a mirror that was
-not kept up. What was written since the copy was made is missing from it.
+directory whose number is the smaller one is an old copy: the disk was restored from a backup, or it is a mirror that
+was not kept up. What was written since the copy was made is missing from it.
 """
 
 from __future__ import annotations

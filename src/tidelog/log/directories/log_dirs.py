@@ -273,9 +273,7 @@ class LogDirs:
         current, future = move.current, move.future
         future.flush()
         try:
-            future.note(
-                future.notes._replace(moves=current.notes.moves + 1, incomplete=current.notes.incomplete)
-            )
+            future.note(future.notes._replace(moves=current.notes.moves + 1, incomplete=current.notes.incomplete))
             future.move(f"{future.directory.path}/{name_of(key)}")
             self.disk.sync_dir(future.directory.path)
         except OSError as error:

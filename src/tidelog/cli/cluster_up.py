@@ -23,7 +23,7 @@ DEFAULT_PORT: Final = 9092
 #: counted up from broker to broker, as the port for clients is
 HTTP_PORT: Final = "tidelog.http.port"
 #: so long those that are ready wait for the preferred replicas to be in sync, and lead
-EVEN_WITHIN_S: Final = 5.0
+EVEN_WITHIN_S: Final = 10.0
 EVEN_RETRY_S: Final = 0.2
 #: what differs from broker to broker -> the option that says it for all of them
 ONE_BROKERS: Final = {

@@ -38,6 +38,7 @@ from tidelog.node.cluster_view import ClusterView
 from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.founding import find_cluster
+from tidelog.node.generations import Generations
 from tidelog.node.hearing import Hearing
 from tidelog.node.internal_topics import COORDINATOR_TOPICS, internal_topic, overrides_of
 from tidelog.node.joining import JoiningCluster
@@ -48,6 +49,7 @@ from tidelog.node.offline_replicas import OfflineReplicas
 from tidelog.node.rejoining import Rejoining
 from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
+from tidelog.node.unfit_replicas import UnfitReplicas
 from tidelog.node.voice import Voice
 from tidelog.peers.requester import NoPeers, Requester
 from tidelog.timer.host import Host
@@ -96,6 +98,7 @@ class Broker:
         #: whether the logs that were found were compared with what the cluster assigns
         self._is_judged = is_alone
         self.data = DataPlane(self.cluster, disk, host, random)
+        self.generations = Generations(self.id, self.data.logs)
         self.groups = GroupCoordination(config, self.data, host, self.cluster.new_id)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.markers = Markers(config, self.data, self.groups, host)
@@ -106,16 +109,18 @@ class Broker:
         self.delays = Delays(self.cluster, self.data, self.producer_ids, peers, host)
         self.replication = Replication(self.cluster, self.data, self.requester, self.controller.alter_partition, host)
         residents = {each.topic: each for each in (self.groups, self.transactions)}
+        unfit = UnfitReplicas(self.cluster, self.data, self.controller.alter_partition, host)
         self.assignments = Assignments(
-            self.cluster, self.data, residents, self.groups, self.delays, self.replication, host
+            self.cluster, self.data, residents, self.groups, self.delays, self.replication, unfit, host
         )
         self.cluster.on_events = self.assignments.carry_out
         self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing, host.notice)
         self.log_level = LogLevel()
         self.moves = Moves(config, self.data, host)
-        take_offline, alter_partition = self.assignments.take_offline, self.controller.alter_partition
-        offline = OfflineReplicas(self.cluster, self.data, take_offline, alter_partition, host)
-        self.housekeeping = Housekeeping(self.cluster, self.data, self.assignments.placing, offline, host, self._fail)
+        offline = OfflineReplicas(self.data, self.assignments.take_offline, unfit, host)
+        self.housekeeping = Housekeeping(
+            self.cluster, self.data, self.assignments.placing, offline, self.generations, host, self._fail
+        )
         self.cleaning = Cleaning(config, self.data, host)
         self.cluster.on_store_failed = self._fail
         self.liveness = None
@@ -125,7 +130,9 @@ class Broker:
             if open_store is None:
                 self.cluster.on_session_lost = lambda: self._fail("the session of the metadata store is over")
             else:
-                self.rejoining = Rejoining(self.cluster, self.voice, self.assignments, open_store, host, self._fail)
+                self.rejoining = Rejoining(
+                    self.cluster, self.voice, self.assignments, open_store, self.requester, host, self._fail
+                )
                 self.cluster.on_session_lost = self.rejoining.session_lost
         self.doors = Doors(
             config=config,
@@ -229,11 +236,18 @@ class Broker:
             except LogError as error:
                 done(str(error))
                 return
-            for notice in logs.take_notices():
+            for notice in [*logs.take_notices(), *self.generations.compare()]:
                 self.host.notice(notice)
             done(None)
 
-        find_cluster(self._store, None if known else self.cluster.new_id, found)
+        def compared(refusal: StoreRefusal | None) -> None:
+            if refusal is not None:
+                done(refusal.path)
+            else:
+                known_id = None if known is None else known.cluster_id
+                find_cluster(self._store, known_id, self.cluster.new_id, self.host.notice, found)
+
+        self.generations.read(self._store, compared)
 
     def _partitions_of(self, topic: str, logs: Mapping[int, Log], found: int) -> int:
         """Of a topic that is taken up from its directories, which speak of so many."""
@@ -245,7 +259,7 @@ class Broker:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
         if self.voice is not None:
             registration = self._registration(endpoints)
-            joining = JoiningCluster(self.cluster, self.host)
+            joining = JoiningCluster(self.cluster, self.requester, self.host)
             joining.join(registration, self._joined(registration, done), replaces_former=True)
             return
         cluster, logs = self.cluster, self.data.logs
@@ -271,13 +285,21 @@ class Broker:
 
     def _registration(self, endpoints: list[Endpoint]) -> Registration:
         locked = [each.directory_id for each in self.data.logs.dirs if each.failure is None]
-        return Registration(endpoints, self.config.get("broker.rack"), directories=locked, lost=self._lost())
+        return Registration(
+            endpoints,
+            self.config.get("broker.rack"),
+            directories=locked,
+            lost=self._lost(),
+            # As the controller cannot know what stands in this broker's own files.
+            cordoned=self.data.logs.cordoned.issuperset(self.config.log_dirs),
+        )
 
     def _lost(self) -> LostLogs:
         logs = self.data.logs
-        if logs.is_incomplete:
-            return LostLogs.SOME
-        return LostLogs.NONE if logs.logs else LostLogs.ALL
+        wanting = [log for log in logs.logs.values() if log.notes.incomplete]
+        if not logs.is_incomplete and len(wanting) == len(logs.logs):
+            return LostLogs.ALL
+        return LostLogs.SOME if logs.is_incomplete or wanting else LostLogs.NONE
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:
@@ -285,6 +307,7 @@ class Broker:
                 if self.rejoining is not None:
                     self.rejoining.registration = registration.again
                 self.data.logs.remember(self.cluster.metadata_version)
+                self.generations.count(self.cluster.store)
                 self.moves.resume()
                 self.assignments.others_are_served = True
             done(error)

@@ -99,7 +99,12 @@ def test_a_move_under_way_is_shown_and_cancelled_with_its_throttle(run: Shell, a
     admin.admin.alter_configs("topic", "slow", set=replicas)
     run("produce", "slow", input=b"x" * 900_000)
     admin.admin.reassign({TopicPartition("slow", 0): [2]})
-    assert run.json("cluster", "describe")["moving"] == ["slow-0"]
+    described = run.json("cluster", "describe")
+    assert described["moving"] == ["slow-0"]
+    assert described["under_replicated"] == [], "the replica that is being added has yet to be filled"
+    (listed,) = run.json("topic", "list")
+    assert (listed["under_replicated"], listed["replication_factor"]) == (0, 1)
+    assert run.json("topic", "describe", "slow")["under_replicated"] == 0
     moves = run.json("cluster", "reassign")
     assert moves[0]["adding"] == [2] and moves[0]["removing"] == [1]
     assert "slow" in run("cluster", "reassign").stdout

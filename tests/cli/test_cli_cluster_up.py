@@ -100,6 +100,8 @@ def test_a_cluster_starts_mends_itself_stops_and_starts_again_on_its_data(tmp_pa
     with running(tmp_path, *settings) as (process, again), Client(again["bootstrap"]) as client:
         assert again["cluster"] == told["cluster"]
         until(lambda: all(len(p.isr) == 2 for p in client.describe(["kept"]).topics["kept"].partitions.values()))
+        led = {p.replicas[0]: p.leader for p in client.describe(["kept"]).topics["kept"].partitions.values()}
+        assert led == {1: 1, 2: 2}, "the first to start does not lead everything"
 
 
 @pytest.mark.zookeeper

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker_cluster import BrokerCluster
 from tidelog.log.log_dir import LogDir
 from tidelog.wire import messages
@@ -93,4 +95,20 @@ def test_nothing_new_is_placed_on_a_broker_whose_directories_are_all_cordoned() 
     assert refused.error_message is not None and "only 2 of 3 brokers take new partitions" in refused.error_message
     cordon(None)
     assert cluster.create("wide", 1, 3).error_code == 0
+    cluster.check()
+
+
+@pytest.mark.parametrize("setting", ["*", "/data"])
+def test_nothing_new_is_placed_on_a_broker_whose_own_settings_cordon_its_directories(setting: str) -> None:
+    cluster = BrokerCluster(2)
+    cluster.start(2, cordoned_log_dirs=setting)
+    cluster.agree()
+    for controller in (cluster.controller.id, None):
+        if controller is not None:
+            cluster.create("t", 6, 2)
+        else:  # the next one knows, too
+            cluster.kill(cluster.controller.id)
+            cluster.run_until(lambda: any(node.is_controller for node in cluster.nodes.values()))
+            cluster.create("u", 6, 1)
+    assert all(2 not in p.replicas for topic in cluster.stored.topics.values() for p in topic.partitions)
     cluster.check()

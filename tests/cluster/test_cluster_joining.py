@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 from broker_cluster import BrokerCluster
+from tidelog.api.dispatch import Dispatcher
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.errors import ApiError
@@ -137,6 +139,7 @@ def test_a_second_broker_with_the_same_id_is_refused_after_a_session_time_out() 
     cluster = BrokerCluster(2)
     other = MemoryDisk()
     cluster.disks[1], first = other, cluster.nodes.pop(1)
+    cluster.network.cut("elsewhere", first.machine)  # it lives, and cannot be asked
     twin = cluster.begin(1, machine="elsewhere")
     began_ms = cluster.clock.now_ms
     cluster.run_until(lambda: twin.failure is not None)
@@ -239,3 +242,32 @@ def test_a_broker_that_the_controller_cannot_reach_says_so_and_serves_nobody_yet
     cluster.run_until(lambda: node.is_ready)
     assert [topic.name for topic in cluster.ask(2, messages.MetadataRequest(topics=None)).topics] == ["t"]
     cluster.check()
+
+
+def test_a_broker_whose_id_belongs_to_one_that_lives_is_refused_at_once() -> None:
+    cluster = BrokerCluster(2)
+    taken, alive = cluster.followers[0].id, cluster.followers[0]
+    disk, cluster.disks[taken] = cluster.disks[taken], MemoryDisk()
+    node = cluster.begin(taken, machine="elsewhere")
+    cluster.run_until(lambda: node.failure is not None, most_ms=3_000)
+    assert isinstance(node.failure, ApiError)
+    assert node.failure.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert f"Broker id {taken} belongs to the broker at b{taken}:9092, which is running" in str(node.failure.message)
+    cluster.disks[taken], cluster.nodes[taken] = disk, alive
+    cluster.run(30_000)
+    assert not alive.fatal
+    cluster.check()
+
+
+def test_a_broker_that_was_killed_may_start_at_another_address_where_another_broker_has_its_former_one() -> None:
+    cluster = BrokerCluster(2)
+    moved = cluster.followers[0].id
+    dead = cluster.kill(moved, expire=False)
+    cluster.disks[moved] = MemoryDisk()
+    other = cluster.controller
+    cluster.network.listen((f"b{moved}", 9092), cast(Any, Dispatcher(other.broker.doors)), other.host)
+    node = cluster.begin(moved, machine="elsewhere")
+    cluster.run(5_000)
+    assert node.failure is None
+    cluster.expire(dead)
+    cluster.run_until(lambda: node.is_ready)

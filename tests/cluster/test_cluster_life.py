@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -396,4 +396,58 @@ def test_replicas_move_on_demand_and_the_move_can_be_seen_and_cancelled_anywhere
     cluster.bring_in_sync()
     partition = cluster.stored.topics["t"].partitions[index]
     assert (partition.replicas, partition.leader) == ((target,), target)
+    cluster.check()
+
+
+# --- without the store --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", ["the controller", "another broker"])
+def test_what_would_change_the_metadata_is_refused_in_time_and_not_done_later_while_the_store_is_away(
+    asked: str,
+) -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("t", 1, 3)
+    broker_id = cluster.controller.id if asked == "the controller" else cluster.followers[0].id
+    for node in cluster.nodes.values():
+        node.store.suspend()
+    topics = [messages.CreateTopicsRequest.CreatableTopic(name="late", num_partitions=1, replication_factor=3)]
+    creation = cluster.send(broker_id, messages.CreateTopicsRequest(topics=topics, timeout_ms=2_000), client="one")
+    gone = [messages.DeleteTopicsRequest.DeleteTopicState(name="t")]
+    deletion = cluster.send(broker_id, messages.DeleteTopicsRequest(topics=gone, timeout_ms=3_000), client="two")
+    config = messages.IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="7")
+    resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=2, resource_name="t", configs=[config]
+    )
+    alteration = cluster.send(broker_id, messages.IncrementalAlterConfigsRequest(resources=[resource]), client="three")
+    cluster.run(2_100)
+    assert [bool(outcome) for outcome in (creation, deletion, alteration)] == [True, False, False]
+    cluster.run(1_000)
+    assert [bool(outcome) for outcome in (creation, deletion, alteration)] == [True, True, False]
+    cluster.run(40_000)
+    codes = [
+        cast(Any, creation[0]).message.topics[0].error_code,
+        cast(Any, deletion[0]).message.responses[0].error_code,
+        cast(Any, alteration[0]).message.responses[0].error_code,
+    ]
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 3
+    for node in cluster.nodes.values():
+        node.store.resume()
+    assert cluster.create("u", 1, 3).error_code == 0
+    assert cluster.stored.topics.keys() == {"t", "u"}
+    assert not any(node.values for node in cluster.stored.configs.values())
+    cluster.check()
+
+
+def test_what_would_change_the_metadata_is_done_when_the_store_is_back_in_time() -> None:
+    cluster = BrokerCluster(3)
+    node = cluster.controller
+    node.store.suspend()
+    topics = [messages.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=3)]
+    outcome = cluster.send(node.id, messages.CreateTopicsRequest(topics=topics, timeout_ms=5_000))
+    cluster.run(3_000)
+    assert not outcome
+    node.store.resume()
+    cluster.run_until(lambda: bool(outcome))
+    assert cast(Any, outcome[0]).message.topics[0].error_code == 0
     cluster.check()

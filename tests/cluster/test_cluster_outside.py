@@ -12,6 +12,7 @@ from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.metadata.memory import MemoryStore
 from tidelog.metadata.store import Committed, Create, Op, SetData, SubmitResult, TreeResult
 from tidelog.wire import messages
+from tidelog.wire.errors import ErrorCode
 
 
 def write(cluster: BrokerCluster, *ops: Op) -> None:
@@ -220,4 +221,72 @@ def test_other_products_nodes_are_not_read(monkeypatch: pytest.MonkeyPatch) -> N
     cluster.start(0)
     assert "/brokers/topics" in read
     assert not [path for path in read if "solr" in path or "theirs" in path]
+    cluster.check()
+
+
+@pytest.mark.parametrize("when", ["running", "started anew"])
+def test_a_controller_is_elected_though_somebody_has_made_its_epoch_unreadable(when: str) -> None:
+    cluster = BrokerCluster(3)
+    cluster.create("t", 1, 3)
+    for _ in range(2):
+        before = cluster.controller.id
+        cluster.kill(before)
+        cluster.run_until(lambda: any(node.is_controller for node in cluster.nodes.values()))
+        cluster.start(before)
+    epoch = cluster.stored.controller_epoch
+    if when == "running":
+        write(cluster, SetData(nodes.CONTROLLER_EPOCH, b"rubbish"))
+    else:
+        dead = [cluster.kill(broker_id, expire=False) for broker_id in list(cluster.nodes)]
+        for node in dead:
+            cluster.expire(node)
+        write(cluster, SetData(nodes.CONTROLLER_EPOCH, b"rubbish"))
+        for node in dead:
+            cluster.begin(node.id)
+        cluster.run_until(lambda: all(node.is_ready for node in cluster.nodes.values()))
+    assert cluster.create("u", 1, 3).error_code in (0, ErrorCode.NOT_CONTROLLER)  # the latter by who was elected before
+    cluster.run(1_000)
+    assert cluster.create("v", 1, 3).error_code == 0
+    cluster.agree()
+    assert cluster.stored.controller_epoch > epoch and not cluster.stored.malformed
+    cluster.check()
+
+
+def test_no_producer_id_is_given_out_again_after_somebody_has_made_the_last_block_unreadable() -> None:
+    cluster = BrokerCluster(3)
+
+    def allocated() -> int:
+        request = messages.AllocateProducerIdsRequest
+        broker = cluster.controller.broker.cluster
+        answer = cluster.ask(broker.id, request(broker_id=broker.id, broker_epoch=broker.broker_epoch))
+        assert answer.error_code == 0
+        return int(answer.producer_id_start)
+
+    last = [allocated() for _ in range(3)][-1]
+    for _ in range(2):
+        write(cluster, SetData(nodes.PRODUCER_ID_BLOCK, b"rubbish"))
+        before = cluster.controller.id
+        cluster.kill(before)
+        cluster.run_until(lambda: any(node.is_controller for node in cluster.nodes.values()))
+        cluster.start(before)
+        following = allocated()
+        assert following > last
+        last = following
+    cluster.check()
+
+
+def test_a_cluster_id_that_cannot_be_read_is_written_again_by_a_broker_that_knows_it() -> None:
+    cluster = BrokerCluster(2)
+    cluster_id = cluster.stored.cluster_id
+    write(cluster, SetData(nodes.CLUSTER_ID, b"rubbish"))
+    stranger = cluster.begin(7)
+    assert isinstance(stranger.failure, str)
+    assert "/cluster/id in the metadata store cannot be read" in stranger.failure
+    assert "meta.properties" in stranger.failure
+    cluster.kill(7)
+    cluster.kill(1)
+    cluster.start(1)
+    assert cluster.stored.cluster_id == cluster_id
+    assert "the id is written again" in " ".join(cluster.nodes[1].notices)
+    cluster.start(7)
     cluster.check()

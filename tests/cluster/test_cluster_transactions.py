@@ -224,3 +224,25 @@ def test_offsets_of_a_transaction_reach_a_group_on_another_broker(
     assert client.end(commit=False) == 0
     settle(cluster, client)
     assert [fetch_offset(cluster, group, "t1", require_stable=True) for group in groups] == [7] * 4
+
+
+def test_operators_are_shown_no_state_of_a_transaction_before_it_is_replicated(cluster: ReplicaCluster) -> None:
+    client = TransactionalClient(cluster)
+    cluster.bring_in_sync()
+    others = [broker for broker in (1, 2, 3) if broker != client.coordinator]
+    assert (client.state, listed(cluster, client)) == ("Empty", ["Empty"])
+    cluster.separate(client.coordinator, *others)
+    cluster.isr_is_stuck = True
+    topic = f"t{client.coordinator}"
+    cluster.send(client.coordinator, client.produce_request(b"value", topic), 12, client="writer")
+    cluster.run(500)
+    assert (client.state, listed(cluster, client)) == ("Empty", ["Empty"])
+    cluster.isr_is_stuck = False
+    cluster.join(client.coordinator, *others)
+    cluster.run_until(lambda: client.state == "Ongoing")
+    assert listed(cluster, client) == ["Ongoing"]
+
+
+def listed(cluster: ReplicaCluster, client: TransactionalClient) -> list[str]:
+    answer = cluster.ask(client.coordinator, messages.ListTransactionsRequest())
+    return [each.transaction_state for each in answer.transaction_states]

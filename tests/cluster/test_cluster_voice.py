@@ -326,6 +326,12 @@ def test_a_former_controller_and_a_former_registration_are_not_heard() -> None:
     assert paths(ear, said(1, epoch=7)) == ["/1"]
 
 
+def test_a_controller_of_a_store_that_was_restored_from_an_old_copy_is_heard_by_who_registered_there() -> None:
+    ear = Ear()
+    assert paths(ear, said(0, 0, 1)) == ["/0"]
+    assert ear.take(said(0, 0, 1, epoch=2, broker_epoch=4), 4, 2).is_whole
+
+
 def test_a_new_controller_is_heard_from_its_whole_picture_on() -> None:
     ear = Ear()
     assert paths(ear, said(0, 0, 1)) == ["/0"]

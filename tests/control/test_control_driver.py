@@ -156,7 +156,7 @@ def test_no_state_is_written_whose_epochs_fall_or_whose_leader_is_not_in_sync() 
 
 def test_a_long_queue_does_not_grow_the_stack() -> None:
     _, broker = started()
-    broker.driver._busy = True
+    broker.driver._steps.is_busy = True
     for i in range(3000):
         broker.create(f"t{i}")
     broker.driver._next()

@@ -30,6 +30,7 @@ def handle(body: messages.AlterConfigsRequest, request: Request) -> None:
         ),
         lambda controller, some: controller.alter_configs(some, validate_only=body.validate_only),
         altered(request, response.AlterConfigsResourceResponse, lambda answers: response(responses=answers)),
+        request.is_wanted,
     )
 
 

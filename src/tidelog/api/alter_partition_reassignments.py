@@ -30,5 +30,7 @@ def handle(body: messages.AlterPartitionReassignmentsRequest, request: Request) 
         request.reply(response(allow_replication_factor_change=may_change, responses=list(topics.values())))
 
     request.doors.cluster.decide(
-        lambda controller: controller.alter_partition_reassignments(moves, may_change), request.guard(answer)
+        lambda controller: controller.alter_partition_reassignments(moves, may_change),
+        request.guard(answer),
+        request.is_wanted,
     )

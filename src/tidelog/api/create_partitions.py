@@ -41,4 +41,5 @@ def handle(body: messages.CreatePartitionsRequest, request: Request) -> None:
         in_parts(wanted, lambda topic: topic.name, lambda topic: 30 * topic.num_partitions),
         lambda controller, some: controller.create_partitions(some, validate_only=body.validate_only),
         request.guard(answer),
+        request.is_wanted,
     )

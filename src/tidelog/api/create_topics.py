@@ -37,7 +37,7 @@ def handle(body: messages.CreateTopicsRequest, request: Request) -> None:
         answers = [_result(result, configs[result.name], request, told) for result in results]
         request.reply_with_many(messages.CreateTopicsResponse(topics=answers), len(answers))
 
-    request.doors.topics.create(wanted, request.guard(answer), validate_only=body.validate_only)
+    request.doors.topics.create(wanted, request.guard(answer), body.validate_only, request.is_wanted)
 
 
 def _result(

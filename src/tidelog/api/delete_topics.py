@@ -42,5 +42,5 @@ def handle(body: messages.DeleteTopicsRequest, request: Request) -> None:
     named_alike = len({ref.name is None for ref in wanted}) == 1
     parts = in_parts(wanted, lambda ref: ref) if named_alike else [wanted]
     request.doors.cluster.decide_in_parts(
-        parts, lambda controller, some: controller.delete_topics(some), request.guard(answer)
+        parts, lambda controller, some: controller.delete_topics(some), request.guard(answer), request.is_wanted
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle(body: messages.DescribeTransactionsRequest, request: Request) -> messages.DescribeTransactionsResponse:
-    return answer(body, request.doors.transactions.room)
+    return answer(body, request.doors.transactions.shown)
 
 
 def answer(

@@ -20,6 +20,7 @@ from struct import error as StructError
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.api.deadlines import in_time
 from tidelog.api.parts import Answers, parts_of
 from tidelog.api.refusal import ECHOES, refuse
 from tidelog.api.relaying import relaying
@@ -224,6 +225,8 @@ class Dispatcher:
         handler: Handler = import_module(f"tidelog.api.{served.module}").handle
         if served.relayed:
             handler = relaying(handler)
+        if served.relayed or key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            handler = in_time(handler)
         codec = request_codec(key, version)
         meter = self.meters[key, version] = RequestMeter()
         if key == ApiKey.FETCH:

@@ -38,5 +38,7 @@ def handle(body: messages.ElectLeadersRequest, request: Request) -> None:
         request.reply(response(replica_election_results=list(topics.values())))
 
     request.doors.cluster.decide(
-        lambda controller: controller.elect_leaders(body.election_type, wanted), request.guard(answer)
+        lambda controller: controller.elect_leaders(body.election_type, wanted),
+        request.guard(answer),
+        request.is_wanted,
     )

@@ -53,6 +53,7 @@ def handle(body: messages.IncrementalAlterConfigsRequest, request: Request) -> N
         ),
         lambda controller, some: controller.incremental_alter_configs(some, validate_only=body.validate_only),
         lambda results: answer([*results, *done]),
+        request.is_wanted,
     )
 
 

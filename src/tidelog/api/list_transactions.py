@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def handle(body: messages.ListTransactionsRequest, request: Request) -> messages.ListTransactionsResponse:
     _, wall_ms = request.doors.transactions.now()
-    return answer(body, request.doors.transactions.room, wall_ms)
+    return answer(body, request.doors.transactions.shown, wall_ms)
 
 
 def answer(

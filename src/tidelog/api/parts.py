@@ -130,6 +130,10 @@ class Answers(Request):
         #: list of the answer -> what identifies an item of it -> the item, where parts may tell of the same
         self._answered: dict[str, dict[Hashable, object]] = {}
 
+    @property
+    def is_part(self) -> bool:
+        return True
+
     def shared(self) -> dict[Hashable, Any]:
         return self._shared
 

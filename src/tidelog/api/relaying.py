@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tidelog.api.deadlines import timeout_of
 from tidelog.api.refusal import refuse
 from tidelog.control.errors import ApiError
 from tidelog.node.controller_door import OF_CLIENTS, OWN
@@ -57,4 +58,5 @@ def relay(body: Any, request: Request, handler: Handler, answer: Callable[[Any],
             assert refusal is not None, "every request that is relayed has a response"
             request.reply(refusal)
 
-    request.doors.controller.relay(ApiKey(request.api_key), request.version, body, request.guard(done))
+    api_key, timeout_ms = ApiKey(request.api_key), timeout_of(body, request)
+    request.doors.controller.relay(api_key, request.version, body, request.guard(done), timeout_ms)

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 
 
 class Request:
-    __slots__ = ("api_key", "client_id", "correlation_id", "doors", "exchange", "meter", "version")
+    __slots__ = ("api_key", "client_id", "correlation_id", "doors", "exchange", "is_withdrawn", "meter", "version")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id or ""
         self.meter = meter
+        #: nobody waits for it any more
+        self.is_withdrawn = False
 
     def __str__(self) -> str:
         return f"{ApiKey(self.api_key).name} v{self.version} from {self.client_id!r}"
@@ -53,10 +55,21 @@ class Request:
         """What the parts of a long request may tell each other; a short one has no other parts."""
         return {}
 
+    @property
+    def is_part(self) -> bool:
+        """Of a long request that is answered as a whole."""
+        return False
+
+    def is_wanted(self) -> bool:
+        """Not answered yet: its time may have been over before it was decided (`deadlines`)."""
+        return not self.exchange.answered and not self.is_withdrawn
+
     def guard(self, answer: Callable[P, None]) -> Callable[P, None]:
         """`answer`, to be called later: where it fails the client is not left waiting for a reply that never comes."""
 
         def guarded(*results: P.args, **named: P.kwargs) -> None:
+            if not self.is_wanted():
+                return
             try:
                 answer(*results, **named)
             except Exception as error:

@@ -31,7 +31,7 @@ command.add_command(up)
 def describe(client: Client, output: str) -> None:
     """Show the brokers, the controller, and what is down, under-replicated, offline, moving or led by others."""
     cluster = client.admin.describe_cluster()
-    seen = client.describe()
+    seen = client.describe_health()
     topics = seen.topics
     partitions = [(topic.name, p) for topic in topics.values() for p in topic.partitions.values()]
     brokers = [

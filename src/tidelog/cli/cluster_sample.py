@@ -65,7 +65,7 @@ def take_sample(client: Client, addresses: Iterable[str]) -> Sample:
     from tidelog.client.offsets import end_offsets
 
     cluster = client.admin.describe_cluster()
-    info = client.describe()
+    info = client.describe_health()
     metrics, silent = _scrape_all(addresses)
     return Sample(
         time.monotonic(),

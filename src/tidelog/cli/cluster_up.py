@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 9092
 #: counted up from broker to broker, as the port for clients is
 HTTP_PORT: Final = "tidelog.http.port"
+#: so long those that are ready wait for the preferred replicas to be in sync, and lead
+EVEN_WITHIN_S: Final = 10.0
+EVEN_RETRY_S: Final = 0.2
 #: what differs from broker to broker -> the option that says it for all of them
 ONE_BROKERS: Final = {
     "broker.id": "--first-id",
@@ -112,6 +116,7 @@ def up(ctx: click.Context, /, output: str, restart: RestartPolicy, data_dir: str
             try:
                 _say_starting(cluster)
                 cluster.start()
+                _lead_evenly(cluster)
                 _say_ready(cluster, output)
                 Supervisor(cluster, restart, _tell, _by_hand).run()
                 raise BrokerFailed("all processes have ended")
@@ -222,6 +227,25 @@ def _say_starting(cluster: RunningCluster) -> None:
 
     where = "a ZooKeeper of its own" if cluster.zookeeper is not None else f"ZooKeeper at {cluster.connect}"
     _tell(f"starting {plural(len(cluster.brokers), 'broker')} with {where}")
+
+
+def _lead_evenly(cluster: RunningCluster) -> None:
+    """Has the preferred replicas lead: the brokers that were first to start have taken up everything. Those that are
+    not in sync within a few seconds lead later, when leaders are balanced."""
+    from tidelog.client import Client
+    from tidelog.client.errors import ClientError
+
+    config = next(iter(cluster.brokers.values())).config
+    if config.get("auto.leader.rebalance.enable", "true").lower() == "false":
+        return
+    deadline = time.monotonic() + EVEN_WITHIN_S
+    try:
+        with Client(cluster.bootstrap, timeout_s=EVEN_WITHIN_S) as client:
+            while any(client.admin.elect_leaders().values()) and time.monotonic() < deadline:
+                time.sleep(EVEN_RETRY_S)
+    except ClientError:
+        # It is a matter of speed, and the controller sees to it from time to time.
+        return
 
 
 def _say_ready(cluster: RunningCluster, output: str) -> None:

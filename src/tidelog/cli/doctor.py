@@ -225,7 +225,7 @@ def check_cluster(bootstrap: str, timeout_s: float) -> tuple[bool, list[Diagnosi
 
     with Client(bootstrap, "tidelog-doctor", timeout_s) as client:
         try:
-            described = client.describe()
+            described = client.describe_health()
         except ClientError as error:
             local = any(host in bootstrap for host in ("localhost", "127.0.0.1", "[::1]"))
             advice = "start one with `tidelog serve`" if local else error.hint

@@ -37,7 +37,7 @@ def _row(topic: TopicInfo) -> Row:
     return {
         "name": topic.name,
         "partitions": len(topic.partitions),
-        "replication_factor": max((len(p.replicas) for p in partitions), default=0),
+        "replication_factor": max((p.replication_factor for p in partitions), default=0),
         "internal": topic.is_internal,
         "under_replicated": sum(p.under_replicated for p in partitions),
         "offline": sum(p.leader < 0 for p in partitions),
@@ -61,7 +61,7 @@ def list_topics(client: Client, pattern: str, internal: bool, output: str) -> No
     """List topics, or only those that match PATTERN (with * and ?)."""
     from fnmatch import fnmatchcase
 
-    found = client.describe().topics
+    found = client.describe_health().topics
     topics = [t for name, t in sorted(found.items()) if fnmatchcase(name, pattern) and (internal or not t.is_internal)]
     columns = [
         Column("NAME", "name"),
@@ -84,6 +84,7 @@ def list_topics(client: Client, pattern: str, internal: bool, output: str) -> No
 def describe(client: Client, name: str, output: str) -> None:
     """Describe a topic. Shows its partitions, their replicas and sizes, and its own settings."""
     topic = topic_of(client, name)
+    topic = client.describe_health([name]).topics.get(name, topic)
     led = [p.partition for p in topic.partitions.values() if p.leader >= 0]
     ends = ends_of(client, name, led)
     sizes = _sizes(client, topic)

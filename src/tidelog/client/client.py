@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster, ClusterInfo, TopicInfo
+from tidelog.client.errors import ClientError
 from tidelog.client.offsets import EARLIEST, OffsetAt, When, check_partitions, list_offsets
 from tidelog.client.producer import Delivered, Message, Producer
 from tidelog.client.reader import (
@@ -74,6 +75,24 @@ class Client:
         """The brokers, and the topics named; all topics for None."""
         wanted = None if topics is None else list(topics)
         return self.cluster.retrying(lambda: self.cluster.describe(wanted))
+
+    def describe_health(self, topics: Iterable[str] | None = None) -> ClusterInfo:
+        """As `describe`, knowing which replicas are being added by a move: they do not count as missing."""
+        described = self.describe(topics)
+        if not any(p.under_replicated for topic in described.topics.values() for p in topic.partitions.values()):
+            return described
+        try:
+            moves = self.admin.reassignments()
+        except ClientError:
+            # Not every broker that can be asked for the rest knows of moves.
+            return described
+        for (name, index), move in moves.items():
+            partitions = described.topics[name].partitions if name in described.topics else {}
+            if index in partitions:
+                # A move may have ended since the topics were described, or begun.
+                adding = [replica for replica in move.adding if replica in partitions[index].replicas]
+                partitions[index] = partitions[index]._replace(adding=adding)
+        return described
 
     def topic(self, name: str) -> TopicInfo:
         return self.cluster.topic(name)

@@ -12,7 +12,7 @@ A broker that is unreachable sends nothing, not even that it is gone. So a respo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from tidelog.client.connection import Connection
@@ -47,10 +47,17 @@ class PartitionInfo(NamedTuple):
     replicas: list[int]
     isr: list[int]
     offline_replicas: list[int]
+    #: those of the replicas that a move is adding, where that was asked for (`Client.describe_health`)
+    adding: Sequence[int] = ()
+
+    @property
+    def replication_factor(self) -> int:
+        """Without replicas that are being added: they have yet to be filled, and nobody is to be called for that."""
+        return len(self.replicas) - len(self.adding)
 
     @property
     def under_replicated(self) -> bool:
-        return len(self.isr) < len(self.replicas)
+        return len(self.isr) < self.replication_factor
 
 
 class TopicInfo(NamedTuple):

@@ -51,7 +51,6 @@ from tidelog.control.topics import (
 from tidelog.metadata.store import Committed, Create, Delete, Node, Op, SetData
 from tidelog.wire.errors import ErrorCode
 
-PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
 T = TypeVar("T")
@@ -65,6 +64,8 @@ class Registration(NamedTuple):
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
     directories: Sequence[bytes] = ()
     lost: nodes.LostLogs = nodes.LostLogs.NONE
+    #: no log directory takes new partitions
+    cordoned: bool = False
 
     @property
     def again(self) -> Registration:
@@ -72,7 +73,9 @@ class Registration(NamedTuple):
         return self._replace(lost=nodes.LostLogs.NONE)
 
     def encode(self, now_ms: int) -> bytes:
-        return nodes.encode_broker(self.endpoints, self.rack, now_ms, self.features, self.directories, self.lost)
+        return nodes.encode_broker(
+            self.endpoints, self.rack, now_ms, self.features, self.directories, self.lost, self.cordoned
+        )
 
 
 class ProducerIdBlock(NamedTuple):
@@ -188,7 +191,10 @@ class Controller:
             if isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded, PartitionChanged)):
                 self._aside.discard(event.topic.name)
             if isinstance(event, PartitionChanged):
+                self._leadership.unfit.changed(event.after)
                 self._mark((event.after,))
+            elif isinstance(event, TopicDeleted):
+                self._leadership.unfit.forget_topic(event.topic.name)
             elif isinstance(event, PartitionsAdded):
                 self._mark(event.partitions)
             elif isinstance(event, TopicCreated):
@@ -526,7 +532,7 @@ class Controller:
         """A block of ids that no one was given before. It is asked for by any broker; written before it is used."""
         image = self.image
         first = image.last_producer_id + 1
-        last = first + PRODUCER_ID_BLOCK_SIZE - 1
+        last = first + nodes.PRODUCER_ID_BLOCK_SIZE - 1
         ops: list[Op] = []
         stale = self._broker_error(broker_id, broker_epoch)
         if stale is not None:
@@ -539,5 +545,5 @@ class Controller:
             draft = Draft(image)
             data = nodes.encode_producer_id_block(broker_id, first, last)
             draft.put(SetData(nodes.PRODUCER_ID_BLOCK, data, image.producer_id_version))
-            ops, reply = draft.finish(), ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE)
+            ops, reply = draft.finish(), ProducerIdBlock(first, nodes.PRODUCER_ID_BLOCK_SIZE)
         return Plan(ops, reply, lambda error: ProducerIdBlock(error=error))

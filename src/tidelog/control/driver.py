@@ -37,10 +37,12 @@ from tidelog.control.outside import (
     read_topics,
 )
 from tidelog.control.plan import Plan
+from tidelog.control.steps import Steps, always
 from tidelog.control.succession import left_behind
 from tidelog.metadata.store import (
     Check,
     Committed,
+    Connection,
     ConnectionLoss,
     Create,
     Delete,
@@ -97,10 +99,8 @@ class Driver:
         self._malformed = MalformedNodes(store, lambda text: self.notice(text), self._read_again)
         #: told of what goes into the image, before it is carried out; None: anything may have changed
         self.on_image: Callable[[Sequence[NodeChange] | None], None] | None = None
-        #: things to do, each of which calls `_next` when it is through
-        self._queue: deque[Then] = deque()
-        self._busy = False
-        self._turning = False
+        steps = self._steps = Steps()
+        self._enqueue, self._next = steps.add, steps.next
         self._failed = False
         self._watches: dict[str, Watch] = {}
         #: the controller epoch for which loading the whole image began, and for which it was loaded
@@ -151,11 +151,23 @@ class Driver:
 
         self._enqueue(lambda: self._look(lambda: self._run(plan, answered, self._look)))
 
-    def request(self, decide: Callable[[], Plan[R]], done: Callable[[R], None]) -> None:
-        """`decide` makes the plan, when its turn comes; `done` gets the reply, when all is carried out."""
+    def request(
+        self, decide: Callable[[], Plan[R]], done: Callable[[R], None], is_wanted: Callable[[], bool] = always
+    ) -> None:
+        """`decide` makes the plan, when its turn comes; `done` gets the reply, when all is carried out. One that is not
+        wanted by then is dropped."""
 
         def run() -> None:
-            if self._controller.is_active:
+            if is_wanted is not always and self._store.connection is Connection.SUSPENDED:
+                # What is submitted now would be done whenever there is a connection: a read shows that there is one.
+                self._store.exists(nodes.CONTROLLER_EPOCH, lambda result: connected())
+            else:
+                connected()
+
+        def connected() -> None:
+            if not is_wanted():
+                self._next()
+            elif self._controller.is_active:
                 self._run(decide, done, self._load)
             else:
                 self._finish(done, decide().refuse(ApiError(ErrorCode.NOT_CONTROLLER)))
@@ -263,28 +275,6 @@ class Driver:
         self._watches.clear()
         self._malformed.close()
 
-    # The queue
-
-    def _enqueue(self, step: Then) -> None:
-        self._queue.append(step)
-        self._turn()
-
-    def _next(self) -> None:
-        self._busy = False
-        self._turn()
-
-    def _turn(self) -> None:
-        # A loop, not a recursion: a store that answers at once would otherwise build a stack as high as the queue.
-        if self._turning:
-            return
-        self._turning = True
-        try:
-            while self._queue and not self._busy:
-                self._busy = True
-                self._queue.popleft()()
-        finally:
-            self._turning = False
-
     # One plan
 
     def _run(
@@ -319,7 +309,9 @@ class Driver:
                     self._carry_out(events, lambda: self._work(lambda: self._finish(done, plan.reply)))
             elif isinstance(result, StoreFailed | SessionExpired):
                 self._fail(result)
-                refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+                # With its session a controller loses its office: whoever asked asks the next one.
+                is_over = isinstance(result, SessionExpired) and self.is_shared and was_active
+                refuse(ErrorCode.NOT_CONTROLLER if is_over else ErrorCode.KAFKA_STORAGE_ERROR)
             elif isinstance(result, NoRoom):
                 refuse(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store has no space ({result.path}): try again later."
@@ -347,7 +339,7 @@ class Driver:
             return decide()
         except Exception:
             # Whoever asked hears of it; those who wait behind have their turn with the next step.
-            self._busy = False
+            self._steps.is_busy = False
             raise
 
     def _committed(self, plan: Plan[Any], result: Committed) -> list[Event]:
@@ -446,6 +438,7 @@ class Driver:
                 then()
             else:
                 events = self._controller.load(result)
+                self._vacate(dict(result).get(nodes.CONTROLLER))
                 self.has_picture = True
                 if self._controller.is_active:
                     self._ruled_epoch = self._controller.image.controller_epoch
@@ -458,6 +451,12 @@ class Driver:
             then()
 
         read_everything(self._store, read)
+
+    def _vacate(self, controller: Node | None) -> None:
+        """Somebody has written to /controller_epoch: who was elected in another one leaves its place."""
+        if controller is not None and self._is_mine(controller) and not self._controller.is_active:
+            self.notice(f"{nodes.CONTROLLER_EPOCH} in the metadata store was changed: a controller is elected anew")
+            self._store.submit([Delete(nodes.CONTROLLER, controller.version)], lambda result: None)
 
     def _look(self, then: Then) -> None:
         """Only what an election is decided by."""

@@ -181,8 +181,12 @@ class _Application:
         return self._told()
 
     def _take(self, change: NodeChange) -> None:
-        """Decodes before it changes anything: what is malformed leaves the image as it is."""
+        """Decodes before it changes anything: what is malformed leaves the image as it is, but for versions."""
         parts = change.path.split("/")
+        if change.path in _PERSISTENT:  # it is there, whatever is in it
+            (self._image.persistent_paths.discard if change.data is None else self._image.persistent_paths.add)(
+                change.path
+            )
         if parts[1] == "brokers":
             if parts[2:3] == ["topics"] and len(parts) > 3:
                 self._topic(parts, change)
@@ -192,10 +196,6 @@ class _Application:
             self._config(parts[2], "/".join(parts[3:]), change)
         else:
             self._single(change)
-        if change.path in _PERSISTENT:
-            (self._image.persistent_paths.discard if change.data is None else self._image.persistent_paths.add)(
-                change.path
-            )
 
     def _well_formed(self, change: NodeChange) -> None:
         malformed = self._image.malformed
@@ -209,11 +209,11 @@ class _Application:
         if path == nodes.CONTROLLER:
             image.controller_id = NO_CONTROLLER if data is None else nodes.decode_controller(data)
         elif path == nodes.CONTROLLER_EPOCH and data is not None:
-            image.controller_epoch, image.controller_epoch_version = int(data), change.version
+            self._controller_epoch(data, change.version)
         elif path == nodes.CLUSTER_ID and data is not None:
             image.cluster_id = nodes.decode_cluster_id(data)
         elif path == nodes.PRODUCER_ID_BLOCK and data is not None:
-            image.last_producer_id, image.producer_id_version = nodes.decode_producer_id_block_end(data), change.version
+            self._producer_id_block(data, change.version)
         elif path.startswith(nodes.DELETE_TOPICS + "/"):
             name = path[len(nodes.DELETE_TOPICS) + 1 :]
             if data is None:
@@ -221,6 +221,26 @@ class _Application:
             else:
                 image.deleting.add(name)
                 self._events.append(TopicMarked(name))
+
+    def _controller_epoch(self, data: bytes, version: int) -> None:
+        image = self._image
+        image.controller_epoch_version = version
+        try:
+            image.controller_epoch = int(data)
+        except ValueError:
+            # Every election writes the node once, so no epoch was higher than this: the next one is, and is written.
+            image.controller_epoch = max(image.controller_epoch, version + 1)
+            raise
+
+    def _producer_id_block(self, data: bytes, version: int) -> None:
+        image = self._image
+        image.producer_id_version = version
+        try:
+            image.last_producer_id = nodes.decode_producer_id_block_end(data)
+        except MALFORMED:
+            # Every block was written once, so none was given out that ends later: the next one is beyond.
+            image.last_producer_id = max(image.last_producer_id, nodes.PRODUCER_ID_BLOCK_SIZE * version - 1)
+            raise
 
     # Topics
 
@@ -348,8 +368,8 @@ class _Application:
             return
         endpoints, rack = nodes.decode_broker(change.data)
         epoch = change.czxid or (before.epoch if before else 0)
-        lost = nodes.decode_lost(change.data)
-        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version, lost)
+        lost, cordoned = nodes.decode_lost(change.data), nodes.decode_cordoned(change.data)
+        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version, lost, cordoned)
         if after != before:
             self._events.append(BrokerRegistered(after, before))
 

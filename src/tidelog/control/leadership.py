@@ -9,10 +9,11 @@ from typing import NamedTuple
 from tidelog.control.draft import Draft
 from tidelog.control.errors import NO_ERROR, ApiError, Rejected
 from tidelog.control.image import Image
-from tidelog.control.model import NO_LEADER, NO_STATE, ConfigResource, Partition, ResourceType
+from tidelog.control.model import NO_LEADER, NO_STATE, Broker, ConfigResource, Partition, ResourceType
 from tidelog.control.nodes import LostLogs
 from tidelog.control.partition_changes import Election, change_partition, first_state
 from tidelog.control.settings import ControllerSettings
+from tidelog.control.unfit import UnfitReplicas
 from tidelog.wire.errors import ErrorCode
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
@@ -30,7 +31,11 @@ class ElectionResult(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known."""
+    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known.
+
+    Empty, it is what the only member of an ISR says that cannot lead; `recovering` says that it could, with less than
+    it had. A leader epoch above that of the same state is one that a log knows of: it is raised above that.
+    """
 
     topic_id: bytes
     partition: int
@@ -54,6 +59,7 @@ class Leadership:
         self._image = image
         self._is_active = is_active
         self._settings = settings
+        self.unfit = UnfitReplicas(image.brokers)
 
     def unclean_allowed(self, topic: str) -> bool:
         for resource in (ConfigResource(ResourceType.TOPIC, topic), ConfigResource(ResourceType.BROKER, "")):
@@ -88,8 +94,18 @@ class Leadership:
         after = change_partition(partition, may_lead, election, isr=members)
         if self._has_returned(partition):
             after = after or partition._replace(partition_epoch=partition.partition_epoch + 1)
-            after = after._replace(leader_epoch=partition.leader_epoch + 1)
-        return after
+            after = after._replace(leader_epoch=partition.leader_epoch + 1, recovering=False)
+        return self._recovering(partition, after)
+
+    def _recovering(self, before: Partition, after: Partition | None) -> Partition | None:
+        """Who leads with less than it had is told so: it would not do it otherwise."""
+        leader = (after or before).leader
+        broker = self._image.brokers.get(leader)
+        has_lost = broker is not None and broker.lost is LostLogs.ALL and self._is_doubtful(broker, before)
+        if not has_lost and leader not in self.unfit.incomplete(before):
+            return after
+        after = after or before._replace(partition_epoch=before.partition_epoch + 1)
+        return after._replace(leader_epoch=before.leader_epoch + 1, recovering=True)
 
     def _has_returned(self, p: Partition) -> bool:
         """Whether its leader registered again since the state was written, and must lead in a new epoch."""
@@ -105,7 +121,7 @@ class Leadership:
         - not there, where those that are have lost everything: one of them will come, and leads then.
         """
         brokers, written = self._image.brokers, partition.state_zxid
-        emptied = self._emptied(partition)
+        emptied = self._emptied(partition) | self.unfit.offline(partition)
         remaining = tuple(r for r in partition.isr if r not in emptied)
         alive = tuple(r for r in remaining if r in brokers)
         intact = tuple(r for r in alive if brokers[r].epoch <= written)
@@ -119,18 +135,16 @@ class Leadership:
         """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since
         no one has more then. One that may have lost this partition is among them where another will come that has not.
         Without a leader, the state was written while such a replica was there, and nobody else in the ISR."""
-        brokers, is_led = self._image.brokers, partition.leader != NO_LEADER
-        doubtful = [
-            brokers[r]
-            for r in partition.replicas
-            if r in brokers
-            and brokers[r].lost is not LostLogs.NONE
-            and not (is_led and brokers[r].epoch <= partition.state_zxid)
-        ]
-        emptied = frozenset(broker.broker_id for broker in doubtful)
+        brokers, incomplete = self._image.brokers, self.unfit.incomplete(partition)
+        doubtful = [brokers[r] for r in partition.replicas if r in brokers and self._is_doubtful(brokers[r], partition)]
+        emptied = frozenset(broker.broker_id for broker in doubtful) | incomplete
         if emptied.issuperset(partition.isr):
-            emptied = frozenset(broker.broker_id for broker in doubtful if broker.lost is LostLogs.ALL)
+            emptied = frozenset(broker.broker_id for broker in doubtful if broker.lost is LostLogs.ALL) | incomplete
         return emptied if len(emptied) < len(partition.replicas) else frozenset()
+
+    def _is_doubtful(self, broker: Broker, partition: Partition) -> bool:
+        is_settled = partition.leader != NO_LEADER and broker.epoch <= partition.state_zxid
+        return broker.lost is not LostLogs.NONE and not is_settled
 
     # Elections on demand
 
@@ -169,11 +183,13 @@ class Leadership:
             election, otherwise = Election.UNCLEAN, ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
-            emptied, may_lead = self._emptied(partition), self.may_lead(partition)
-            # One that has lost everything leads where an operator wants it, and nobody else can.
-            after = change_partition(partition, lambda r: may_lead(r) and r not in emptied, election)
-            if after is None or after.leader == NO_LEADER:
-                after = change_partition(partition, may_lead, election)
+            emptied, offline = self._emptied(partition), self.unfit.offline(partition)
+            may_lead = self.may_lead(partition)
+            after = change_partition(partition, lambda r: may_lead(r) and r not in emptied | offline, election)
+            if kind is ElectionType.UNCLEAN and (after is None or after.leader == NO_LEADER):
+                # One that has lost everything leads where an operator wants it, and nobody else can.
+                after = change_partition(partition, lambda r: may_lead(r) and r not in offline, election)
+                after = self._recovering(partition, after)
         if after is None:
             return otherwise
         draft.change(after)
@@ -217,13 +233,7 @@ class Leadership:
             except Rejected as rejected:
                 results.append(IsrResult(*key, rejected.error))
                 continue
-            after = change_partition(
-                partition,
-                self.may_lead(partition),
-                Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE,
-                isr=tuple(broker for broker, _ in change.new_isr),
-                recovering=change.recovering,
-            )
+            after = self._changed_isr(broker_id, partition, change)
             if after is not None:
                 draft.change(after)
             if after is not None and after.leader != broker_id:
@@ -233,6 +243,22 @@ class Leadership:
                 results.append(IsrResult(*key, NO_ERROR, after or partition))
         return results
 
+    def _changed_isr(self, broker_id: int, partition: Partition, change: IsrChange) -> Partition | None:
+        if change.leader_epoch > partition.leader_epoch:
+            return partition._replace(
+                leader_epoch=change.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
+            )
+        if not change.new_isr:
+            self.unfit.note(partition, broker_id, can_recover=change.recovering)
+            return self.settle(partition)
+        return change_partition(
+            partition,
+            self.may_lead(partition),
+            Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE,
+            isr=tuple(broker for broker, _ in change.new_isr),
+            recovering=change.recovering,
+        )
+
     def _checked(self, broker_id: int, change: IsrChange) -> Partition:
         topic = self._image.topic_by_id(change.topic_id)
         if topic is None:
@@ -240,11 +266,18 @@ class Leadership:
         partition = self._image.partition(topic.name, change.partition)
         if partition is None:
             raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+        if change.partition_epoch > partition.partition_epoch:
             # It knows of a later state than this controller: so there is a later controller.
             raise Rejected(ErrorCode.NOT_CONTROLLER)
         if change.leader_epoch < partition.leader_epoch:
             raise Rejected(ErrorCode.FENCED_LEADER_EPOCH)
+        if change.leader_epoch > partition.leader_epoch:
+            # The same state, and a replica that has seen later epochs than it: the store has forgotten them.
+            if broker_id not in partition.replicas:
+                raise Rejected(ErrorCode.INVALID_REQUEST)
+            if change.partition_epoch < partition.partition_epoch:
+                raise Rejected(ErrorCode.INVALID_UPDATE_VERSION)
+            return partition
         members = [broker for broker, _ in change.new_isr]
         leaves = broker_id not in members and {*members, broker_id} == set(partition.isr)
         if broker_id != partition.leader and not leaves:
@@ -254,6 +287,9 @@ class Leadership:
             raise Rejected(ErrorCode.INVALID_UPDATE_VERSION)
         if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
             raise Rejected(ErrorCode.INVALID_REQUEST)
+        if not members and leaves:
+            # The only member says that it cannot lead: it stays in the ISR, and nobody leads.
+            return partition
         if partition.leader not in members and not (members and set(members) <= set(partition.isr)):
             # Itself it may leave out, so that another member leads.
             raise Rejected(ErrorCode.INVALID_REQUEST)

@@ -66,6 +66,8 @@ class Broker(NamedTuple):
     version: int
     #: when it registered
     lost: LostLogs = LostLogs.NONE
+    #: by its own settings it takes no new partitions
+    cordoned: bool = False
 
 
 class Partition(NamedTuple):

@@ -6,6 +6,8 @@
     /controller_epoch                       a number in digits
     /brokers/ids/N                          ephemeral: a registration, version 5; its czxid is the broker's epoch
     /brokers/seqid                          empty; its version gives out broker ids
+    /brokers/directories/N                  {"version":1,"generations":{"…id of a log directory…":12}}; not Kafka's:
+                                             a directory whose own generation is smaller is an old copy
     /brokers/topics/T                       {"version":3,"topic_id":…,"partitions":{"0":[1,2],…},
                                              "adding_replicas":{},"removing_replicas":{}}
     /brokers/topics/T/partitions/P          empty
@@ -79,6 +81,9 @@ LOADED_NODES: Final = (
     *(path for path in PERSISTENT_PATHS if path not in LOADED_TREES),
 )
 
+#: how many producer ids are given out at a time, in Apache Kafka too
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+
 #: stands for all brokers, users or clients
 DEFAULT_ENTITY: Final = "<default>"
 
@@ -94,6 +99,10 @@ class Endpoint(NamedTuple):
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def directories_path(broker_id: int) -> str:
+    return f"/brokers/directories/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
@@ -186,9 +195,10 @@ def encode_broker(
     features: Mapping[str, tuple[int, int]],
     directories: Sequence[bytes] = (),
     lost: LostLogs = LostLogs.NONE,
+    cordoned: bool = False,
 ) -> bytes:
-    """`directories` are the ids of the log directories. Apache Kafka has no field for them or for `lost`, and reads
-    past both."""
+    """`directories` are the ids of the log directories. Apache Kafka has no field for them, for `lost` and `cordoned`,
+    and reads past them."""
     plaintext = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
     registration: dict[str, Any] = {
         "version": 5,
@@ -206,6 +216,8 @@ def encode_broker(
         registration["log_directories"] = sorted(map(to_base64, directories))
     if lost is not LostLogs.NONE:
         registration["lost_logs"] = lost.value
+    if cordoned:
+        registration["cordoned"] = True
     return encode_json(registration)
 
 
@@ -224,6 +236,18 @@ def decode_broker(data: bytes) -> tuple[tuple[Endpoint, ...], str | None]:
 
 def decode_directories(data: bytes) -> frozenset[bytes]:
     return frozenset(map(from_base64, json.loads(data).get("log_directories", ())))
+
+
+def decode_cordoned(data: bytes) -> bool:
+    return bool(json.loads(data).get("cordoned", False))
+
+
+def encode_generations(generations: Mapping[bytes, int]) -> bytes:
+    return encode_json({"version": 1, "generations": {to_base64(key): number for key, number in generations.items()}})
+
+
+def decode_generations(data: bytes) -> dict[bytes, int]:
+    return {from_base64(key): int(number) for key, number in json.loads(data)["generations"].items()}
 
 
 def decode_lost(data: bytes) -> LostLogs:

@@ -227,12 +227,12 @@ class Topics:
         return place_replicas(open_, partitions, factor, self._random, first_partition)
 
     def _is_cordoned(self, broker: int) -> bool:
-        """Whether somebody said, for this broker or for all, that it is to get nothing new."""
+        """Whether somebody said, for this broker or for all or in its own settings, that it is to get nothing new."""
         for name in (str(broker), ""):
             value = self._image.config(ConfigResource(ResourceType.BROKER, name)).get(CORDON_KEY)
             if value is not None:
                 return value.strip() == "*"
-        return False
+        return self._image.brokers[broker].cordoned
 
     def _checked_assignments(self, request: NewTopic) -> list[tuple[int, ...]]:
         for value, name in (

@@ -21,6 +21,7 @@ from tidelog.coordinator.coordination import Coordination
 from tidelog.coordinator.marker_delivery import MarkerDelivery
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.verification import TransactionVerifier
+from tidelog.log.producers import NO_GUARD
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
@@ -74,6 +75,23 @@ class TransactionCoordination(Coordination[TxnDecision]):
         self._delivery = delivery
         self._verification = TransactionVerifier(cluster, requester, host, self.room.partition_for, self.add)
         super().__init__(TRANSACTIONS_TOPIC, self.room, data, host, lambda: MARKER_TIMEOUT_MS)
+
+    def carry_out(self, decision: TxnDecision, guard: int = NO_GUARD) -> None:
+        super().carry_out(decision, guard)
+        if decision.records:
+            self._note_committed(decision.partition)
+
+    def _note_committed(self, index: int) -> None:
+        partition = self._data.replicas.partitions.get((self.topic, index))
+        if partition is not None:
+            self.room.committed(index, partition.high_watermark)
+
+    @property
+    def shown(self) -> Transactions:
+        """The room, for whoever shows what is in it: it knows how much of that is committed now."""
+        for index in self._owned:
+            self._note_committed(index)
+        return self.room
 
     def _effects(self, decision: TxnDecision) -> Callable[[], None] | None:
         markers = decision.markers

@@ -131,16 +131,20 @@ class PartitionNotes(NamedTuple):
     gaps: bool = False
     #: how often the partition was moved to another directory: of two that claim to be it, the later one is
     moves: int = 0
+    #: records may be missing that were here, and are not known to be elsewhere: it was begun anew in place of a log
+    #: that is lost, or comes from an old copy of the disk
+    incomplete: bool = False
 
     def format(self) -> bytes:
-        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n".encode()
+        incomplete = "incomplete=1\n" if self.incomplete else ""
+        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}".encode()
 
     @classmethod
     def parse(cls, data: bytes) -> PartitionNotes:
         """What cannot be read is taken for the careful answer: a gap is no damage."""
         try:
             fields = dict(line.split("=", 1) for line in data.decode().splitlines() if line)
-            return cls(fields["gaps"] != "0", int(fields["moves"]))
+            return cls(fields["gaps"] != "0", int(fields["moves"]), fields.get("incomplete", "0") != "0")
         except (ValueError, KeyError):
             return cls(gaps=True)
 

@@ -52,6 +52,7 @@ from tidelog.metadata.reserve import Reserve
 from tidelog.metadata.store import (
     ChildrenResult,
     Committed,
+    Connection,
     Delete,
     ExistsResult,
     GetResult,
@@ -139,6 +140,10 @@ class EmbeddedStore:
         return dropped
 
     # Calls
+
+    @property
+    def connection(self) -> Connection:
+        return Connection.CONNECTED
 
     def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:
         if self._ended:

@@ -16,6 +16,7 @@ from typing import Any
 from tidelog.metadata.store import (
     ChildrenResult,
     Committed,
+    Connection,
     Delete,
     ExistsResult,
     GetResult,
@@ -101,6 +102,8 @@ class MemoryStore:
         self.losses: list[str] = []
         self.watches = Watches()
         self.expired = False
+        self.connection = Connection.CONNECTED
+        self._waiting: list[Callable[[], None]] = []
 
     def _answer(self, done: Callable[[Any], None], result: object) -> None:
         self._ensemble.later(lambda: done(result))
@@ -108,22 +111,37 @@ class MemoryStore:
     def _refusal(self) -> StoreRefusal | None:
         return SessionExpired(f"session {self.session_id}") if self.expired else None
 
+    def suspend(self) -> None:
+        """The connection is lost: what is called waits until `resume`."""
+        self.connection = Connection.SUSPENDED
+
+    def resume(self) -> None:
+        self.connection = Connection.CONNECTED
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+
+    def _call(self, perform: Callable[[], object], done: Callable[[Any], None]) -> None:
+        if self.connection is Connection.SUSPENDED and not self.expired:
+            self._waiting.append(lambda: self._call(perform, done))
+        else:
+            self._answer(done, self._refusal() or perform())
+
     def submit(self, ops: Sequence[Op], done: Callable[[SubmitResult], None]) -> None:
-        self._answer(done, self._refusal() or self._ensemble.commit(ops, self.session_id))
+        self._call(lambda: self._ensemble.commit(ops, self.session_id), done)
 
     def get(self, path: str, done: Callable[[GetResult], None]) -> None:
-        self._answer(done, self._refusal() or self._ensemble.tree.get(path) or NoNode(path))
+        self._call(lambda: self._ensemble.tree.get(path) or NoNode(path), done)
 
     def exists(self, path: str, done: Callable[[ExistsResult], None]) -> None:
-        self._answer(done, self._refusal() or self._ensemble.tree.get(path))
+        self._call(lambda: self._ensemble.tree.get(path), done)
 
     def children(self, path: str, done: Callable[[ChildrenResult], None]) -> None:
         tree = self._ensemble.tree
-        names = NoNode(path) if tree.get(path) is None else tree.children(path)
-        self._answer(done, self._refusal() or names)
+        self._call(lambda: NoNode(path) if tree.get(path) is None else tree.children(path), done)
 
     def tree(self, path: str, done: Callable[[TreeResult], None]) -> None:
-        self._answer(done, self._refusal() or self._ensemble.tree.walk(path) or NoNode(path))
+        self._call(lambda: self._ensemble.tree.walk(path) or NoNode(path), done)
 
     def watch(self, path: str, callback: Callable[[WatchEvent], None]) -> Watch:
         return self.watches.add(path, callback)

@@ -189,6 +189,9 @@ class MetadataStore(Protocol):
     losses: list[str]
 
     @property
+    def connection(self) -> Connection: ...
+
+    @property
     def session_id(self) -> int:
         """Owner of the ephemeral nodes that this store creates."""
 

@@ -27,6 +27,7 @@ from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.placing import Placing
 from tidelog.node.replication import Replication
+from tidelog.node.unfit_replicas import UnfitReplicas
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Job, Slices
@@ -69,7 +70,8 @@ class DelayEvents(Protocol):
 
 
 class Assignments:
-    """`residents` are the coordinators, by the topic that each of them lives on."""
+    """`residents` are the coordinators, by the topic that each of them lives on; `unfit` knows which replicas here
+    cannot lead, whatever the controller says."""
 
     def __init__(
         self,
@@ -79,10 +81,12 @@ class Assignments:
         groups: GroupEvents,
         delays: DelayEvents,
         replication: Replication,
+        unfit: UnfitReplicas,
         host: Host,
     ) -> None:
         self._cluster = cluster
         self._data = data
+        self.unfit = unfit
         self._residents = residents
         self._groups = groups
         self._delays = delays
@@ -93,6 +97,8 @@ class Assignments:
         self._slice_end_ms = 0
         #: not while the broker starts: it serves nobody before it has taken up all that it is assigned
         self.others_are_served = False
+        #: partitions that were found to be lost, and are not begun anew yet
+        self._lost: set[TopicPartition] = set()
 
     def carry_out(self, events: list[Event]) -> Callable[[Then], None] | None:
         """None where all is done; otherwise it goes on in the turns to come, and calls what is handed in at the end."""
@@ -175,12 +181,21 @@ class Assignments:
                 yield from self._let_others()
 
     def _place(self, topic: Topic, assigned: Assignment) -> None:
-        if self._is_of_former_registration(assigned):
+        key = TopicPartition(topic.name, assigned.partition_index)
+        if self._is_lost(key, assigned):
+            self._lost.add(key)
+        is_lost = key in self._lost
+        is_fit = self.unfit.is_fit(key, assigned) and not is_lost
+        if assigned.leader == self._cluster.id and (not is_fit or self._is_of_former_registration(assigned)):
             # What this broker held then it may have lost: nobody leads here before the controller has decided anew.
             assigned = assigned._replace(leader=NO_LEADER)
         partition = self._data.place(topic, assigned)
         if partition is None:
             return
+        if is_lost:
+            self._data.logs.mark_incomplete(partition.log, True)
+            self._lost.discard(key)
+            self.unfit.doubt(key)
         self._replication.placed(partition)
         resident = self._residents.get(topic.name)
         if resident is not None:
@@ -194,6 +209,17 @@ class Assignments:
         if not cluster.is_shared or assigned.leader != cluster.id:
             return False
         return cluster.broker_epoch == NO_EPOCH or assigned.state_zxid < cluster.broker_epoch
+
+    def _is_lost(self, key: TopicPartition, assigned: Assignment) -> bool:
+        """Whether this broker is counted on for a log that it does not have any more: it finds so when it starts. One
+        that is led by what is left (`recovering`) begins anew, and so does one that was made a moment ago."""
+        cluster, logs = self._cluster, self._data.logs
+        if not cluster.is_shared or self.others_are_served or cluster.id not in assigned.isr:
+            return False
+        if key in logs.logs or key in logs.out_of_reach:
+            return False
+        is_old = assigned.state_zxid < cluster.broker_epoch
+        return is_old or (not assigned.recovering and (assigned.leader == NO_LEADER or assigned.leader_epoch > 0))
 
     def stop_leading(self) -> None:
         """Another broker may lead by now what this one led: nothing is served until the controller says who does."""
@@ -232,6 +258,7 @@ class Assignments:
         key = TopicPartition(topic, index)
         self._delays.removed(key)
         self.placing.forget(key)
+        self._lost.discard(key)
         partition = self._data.replicas.partitions.get(key)
         if partition is not None:
             self._replication.removed(partition)

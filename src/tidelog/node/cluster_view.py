@@ -22,10 +22,11 @@ from tidelog.control.image import Image, NodeChange
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
+from tidelog.control.steps import always
 from tidelog.control.topic_names import why_invalid
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.directory_set import MetadataVersion
-from tidelog.metadata.store import MetadataStore, RefusedByEnsemble, SessionExpired, StoreRefusal
+from tidelog.metadata.store import Connection, MetadataStore, RefusedByEnsemble, SessionExpired, StoreRefusal
 from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
@@ -87,6 +88,8 @@ class ClusterView:
         self.on_image: Callable[[Sequence[NodeChange] | None], None] = lambda changes: None
         #: told when the session of a shared store is over, once for each
         self.on_session_lost: Callable[[], None] = lambda: None
+        #: of the present session
+        self.store = store
         self.driver = self._driver(store)
         #: what a topic's own settings come to: most topics have the same, and a topic many partitions
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
@@ -108,6 +111,7 @@ class ClusterView:
     def go_on_with(self, store: MetadataStore) -> None:
         """A new session takes the place of one that is over. The image stays, to see by what changed meanwhile."""
         self.driver.close()
+        self.store = store
         self.driver = self._driver(store)
 
     def _settings(self) -> ControllerSettings:
@@ -238,10 +242,22 @@ class ClusterView:
 
     # --- asking the controller ----------------------------------------------------------------------
 
-    def decide(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
+    @property
+    def is_cut_off(self) -> bool:
+        """There is no connection to the store: nothing can be decided."""
+        return self.store.connection is not Connection.CONNECTED
+
+    def decide(
+        self,
+        plan: Callable[[Controller], Plan[R]],
+        done: Callable[[R], None],
+        is_wanted: Callable[[], bool] = always,
+    ) -> None:
         """Has the controller decide and the decision carried out; `done` gets what to answer, when the other brokers
-        know of it."""
-        self.driver.request(lambda: plan(self.controller), lambda reply: self.when_heard(lambda: done(reply)))
+        know of it. What is not wanted any more when its turn comes is not decided, and nobody is told."""
+        self.driver.request(
+            lambda: plan(self.controller), lambda reply: self.when_heard(lambda: done(reply)), is_wanted
+        )
 
     def decide_at_once(self, plan: Callable[[Controller], Plan[R]], done: Callable[[R], None]) -> None:
         """As `decide`, but the answer does not wait until the other brokers know."""
@@ -252,6 +268,7 @@ class ClusterView:
         parts: Sequence[Sequence[Item]],
         plan: Callable[[Controller, Sequence[Item]], Plan[list[R]]],
         done: Callable[[list[R]], None],
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         """As `decide`, one part after the other; others have their turn in between. `done` gets all results."""
         results: list[R] = []
@@ -259,7 +276,7 @@ class ClusterView:
 
         def decide_next() -> None:
             part = left.popleft()
-            self.decide(lambda controller: plan(controller, part), decided)
+            self.decide(lambda controller: plan(controller, part), decided, is_wanted)
 
         def decided(some: list[R]) -> None:
             results.extend(some)

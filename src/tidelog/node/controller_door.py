@@ -243,7 +243,12 @@ class ControllerDoor:
         )
 
     def relay(
-        self, api_key: ApiKey, version: int, body: RequestMessage[Any], done: Callable[[Message | ApiError], None]
+        self,
+        api_key: ApiKey,
+        version: int,
+        body: RequestMessage[Any],
+        done: Callable[[Message | ApiError], None],
+        timeout_ms: int,
     ) -> None:
         """Passes a client's request on as it came. `done` gets the response, or why there is none."""
         self._ask(
@@ -258,13 +263,15 @@ class ControllerDoor:
                 done,
                 at_most=version,
                 purpose=OF_CLIENTS,
-            )
+            ),
+            timeout_ms,
         )
 
     # --- asking -------------------------------------------------------------------------------------
 
-    def _ask(self, question: Question[Any]) -> None:
-        timeout_ms = self._cluster.config.values.controller_socket_timeout_ms
+    def _ask(self, question: Question[Any], timeout_ms: int | None = None) -> None:
+        longest_ms = self._cluster.config.values.controller_socket_timeout_ms
+        timeout_ms = longest_ms if timeout_ms is None else min(timeout_ms, longest_ms)
         question.deadline_ms = self._host.clock.monotonic_ms() + timeout_ms
         self._try(question)
 

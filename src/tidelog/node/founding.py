@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.control import nodes
 from tidelog.control.controller import draw_id
+from tidelog.control.malformed_nodes import MALFORMED, reason_of
 from tidelog.metadata.store import (
     Committed,
     Create,
     ExistsResult,
     MetadataStore,
+    Node,
     Op,
     SessionExpired,
     SetData,
@@ -36,23 +38,46 @@ SEQUENCE: Final = "/brokers/seqid"
 
 def find_cluster(
     store: MetadataStore,
-    new_id: Callable[[], bytes] | None,
+    known_id: str | None,
+    new_id: Callable[[], bytes],
+    notice: Callable[[str], None],
     done: Callable[[str | StoreRefusal | None], None],
 ) -> None:
     """`done` gets the id of the cluster that lives on the store. If there is none, this broker founds it under a new
-    id; without `new_id` it may not, and `done` gets None."""
+    id; one whose log directories belong to a cluster, `known_id`, may not, and `done` gets None. But it writes the id
+    again where somebody has made it unreadable."""
 
     def decide(node: ExistsResult) -> None:
         if isinstance(node, StoreRefusal):
             done(node)
         elif node is not None:
-            done(nodes.decode_cluster_id(node.data))
-        elif new_id is None:
+            read(node)
+        elif known_id is not None:
             done(None)
         else:
             cluster_id = nodes.to_base64(draw_id(new_id))
             create = Create(nodes.CLUSTER_ID, nodes.encode_cluster_id(cluster_id))
             _write(store, [create], created)
+
+    def read(node: Node) -> None:
+        try:
+            found = nodes.decode_cluster_id(node.data)
+        except MALFORMED as error:
+            unreadable = f"{nodes.CLUSTER_ID} in the metadata store cannot be read ({reason_of(error)})"
+        else:
+            done(found)
+            return
+        if known_id is None:
+            example = nodes.encode_cluster_id("…").decode()
+            done(
+                StoreRefusal(
+                    f"{unreadable}. Start a broker first that belongs to the cluster: it writes the id again. Or write "
+                    f"{example} there, with the cluster.id of the file meta.properties in any broker's log directories"
+                )
+            )
+            return
+        notice(f"{unreadable}: the id is written again, {known_id}, as the log directories of this broker know it")
+        store.submit([SetData(nodes.CLUSTER_ID, nodes.encode_cluster_id(known_id), node.version)], created)
 
     def created(result: SubmitResult) -> None:
         if isinstance(result, StoreFailed | SessionExpired):
@@ -89,6 +114,11 @@ def choose_broker_id(
             done(result)
 
     _write(store, [SetData(SEQUENCE, b"")], drawn)
+
+
+def write_node(store: MetadataStore, path: str, data: bytes) -> None:
+    """Writes a node, which is made where it does not exist, and whatever is missing above it. Nobody waits for it."""
+    _write(store, [SetData(path, data)], lambda result: None)
 
 
 def _write(store: MetadataStore, ops: list[Op], done: Callable[[SubmitResult], None], attempt: int = 1) -> None:

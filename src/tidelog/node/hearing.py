@@ -46,7 +46,10 @@ class Ear:
         """The epochs are those that this broker knows of: its registration's, and the controller's."""
         if broker_epoch == NOTHING or said.broker_epoch != broker_epoch:
             return Taken(ErrorCode.STALE_BROKER_EPOCH)
-        if said.controller_epoch < max(controller_epoch, self._controller_epoch):
+        # Whoever spoke to a former registration is fenced by that; a store that is restored from an old copy begins
+        # with lower epochs again.
+        heard = self._controller_epoch if said.broker_epoch == self._broker_epoch else NOTHING
+        if said.controller_epoch < max(controller_epoch, heard):
             return Taken(ErrorCode.STALE_CONTROLLER_EPOCH)
         if (said.broker_epoch, said.controller_epoch) != (self._broker_epoch, self._controller_epoch):
             self._broker_epoch, self._controller_epoch = said.broker_epoch, said.controller_epoch

@@ -19,6 +19,7 @@ from tidelog.node.assignments import Assignments
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.joining import JoiningCluster
 from tidelog.node.voice import Voice
+from tidelog.peers.requester import Requester
 from tidelog.timer.host import Host
 
 #: between two attempts to register in a new session
@@ -34,6 +35,7 @@ class Rejoining:
         voice: Voice,
         assignments: Assignments,
         open_store: Callable[[], MetadataStore],
+        requester: Requester,
         host: Host,
         on_fatal: Callable[[str], None],
     ) -> None:
@@ -41,6 +43,7 @@ class Rejoining:
         self._voice = voice
         self._assignments = assignments
         self._open_store = open_store
+        self._requester = requester
         self._host = host
         self._on_fatal = on_fatal
         #: None before this broker has joined for the first time: it cannot start then
@@ -77,4 +80,4 @@ class Rejoining:
                 self._host.notice("this broker has joined the cluster again")
 
         assert self.registration is not None
-        JoiningCluster(self._cluster, self._host).join(self.registration, joined)
+        JoiningCluster(self._cluster, self._requester, self._host).join(self.registration, joined)

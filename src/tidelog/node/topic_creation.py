@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.control.errors import ApiError
+from tidelog.control.steps import always
 from tidelog.control.topic_names import why_invalid
 from tidelog.control.topics import NewTopic, TopicCreation, TopicRef
 from tidelog.node.cluster_view import ClusterView
@@ -28,7 +29,11 @@ class TopicCreator:
         self._told: dict[str, ApiError] = {}
 
     def create(
-        self, wanted: list[NewTopic], done: Callable[[list[TopicCreation]], None], validate_only: bool = False
+        self,
+        wanted: list[NewTopic],
+        done: Callable[[list[TopicCreation]], None],
+        validate_only: bool = False,
+        is_wanted: Callable[[], bool] = always,
     ) -> None:
         """Creates topics, on the controller; one whose partitions cannot be made here is deleted again and refused."""
 
@@ -46,6 +51,7 @@ class TopicCreator:
             self._cluster.controller.creation_parts(wanted, validate_only),
             lambda controller, some: controller.create_topics(some, validate_only=validate_only),
             created,
+            is_wanted,
         )
 
     def _judge(self, result: TopicCreation) -> TopicCreation:

@@ -16,6 +16,7 @@ from typing import Any
 from tidelog.metadata.store import (
     ChildrenResult,
     Committed,
+    Connection,
     ConnectionLoss,
     Delete,
     EventKind,
@@ -134,6 +135,10 @@ class SimulatedStore:
         self._arrives_ms = 0
         self._returns_ms = 0
         self._patience: TimerTask | None = None
+
+    @property
+    def connection(self) -> Connection:
+        return Connection.CONNECTED if self.is_connected else Connection.SUSPENDED
 
     # --- calls --------------------------------------------------------------------------------------------
 

@@ -37,12 +37,15 @@ class TransactionListing(NamedTuple):
 
 
 def described(shard: Shard, transactional_id: str) -> Transaction:
-    """While a transaction ends, its partitions are those that still miss their marker: it waits for them."""
-    transaction = shard.transactions.get(transactional_id)
+    """As far as it is replicated. While a transaction ends, its partitions are those that still miss their marker: it
+    waits for them."""
+    transaction = shard.replicated().get(transactional_id)
     if transaction is None:
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     marking = shard.markings.get(transactional_id)
-    return transaction if marking is None else replace(transaction, partitions=frozenset(marking.missing))
+    if marking is None or transaction is not shard.transactions.get(transactional_id):
+        return transaction
+    return replace(transaction, partitions=frozenset(marking.missing))
 
 
 def listed(
@@ -66,7 +69,7 @@ def listed(
             return False
         return matches is None or matches(transaction.transactional_id)
 
-    found = [transaction for shard in shards for transaction in shard.transactions.values() if passes(transaction)]
+    found = [transaction for shard in shards for transaction in shard.replicated().values() if passes(transaction)]
     return TransactionListing(found, sorted(wanted.states - BY_LABEL.keys()))
 
 

@@ -9,7 +9,8 @@ state of its id, so the last one counts, and a tombstone of what is not there (c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 
 from tidelog.deciding import shards as deciding
 from tidelog.deciding.decision import TimerKey
@@ -61,6 +62,7 @@ class Shard(deciding.Shard):
         "markings",
         "tokens",
         "transactions",
+        "uncommitted",
     )
 
     def __init__(self, partition: int, coordinator_epoch: int, around: TxnSurroundings) -> None:
@@ -77,16 +79,38 @@ class Shard(deciding.Shard):
         # Transactional id -> the token of the markers that are being written for it.
         self.tokens: dict[str, int] = {}
         self.last_token = 0
+        # What was replayed and may not be committed yet: where it was written, and how the transaction was before.
+        self.uncommitted: deque[tuple[int, str, Transaction | None]] = deque()
 
     @property
     def config(self) -> TxnConfig:
         return self.around.config
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def committed(self, high_watermark: int) -> None:
+        """What was written below is known to be kept."""
+        uncommitted = self.uncommitted
+        while uncommitted and uncommitted[0][0] < high_watermark:
+            uncommitted.popleft()
+
+    def replicated(self) -> Mapping[str, Transaction]:
+        """The transactions as whoever leads next would find them at least."""
+        if not self.uncommitted:
+            return self.transactions
+        found = dict(self.transactions)
+        for _, transactional_id, before in reversed(self.uncommitted):
+            if before is None:
+                found.pop(transactional_id, None)
+            else:
+                found[transactional_id] = before
+        return found
+
+    def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         decoded = decode(key, value)
         if decoded is None:
             return
         transactional_id, transaction = decoded
+        if not self.loading and offset >= 0:
+            self.uncommitted.append((offset, transactional_id, self.transactions.get(transactional_id)))
         self.markings.pop(transactional_id, None)
         if transaction is None:
             self.transactions.pop(transactional_id, None)

@@ -12,8 +12,9 @@ from typing import Final
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
-from tidelog.node.cluster_view import ClusterView
+from tidelog.node.cluster_view import NO_EPOCH, ClusterView
 from tidelog.node.data_plane import DataPlane
+from tidelog.node.generations import Generations
 from tidelog.node.offline_replicas import OfflineReplicas
 from tidelog.node.placing import Placing
 from tidelog.timer.host import Host
@@ -35,6 +36,7 @@ class Housekeeping:
         data: DataPlane,
         placing: Placing,
         offline: OfflineReplicas,
+        generations: Generations,
         host: Host,
         fail: Callable[[str], None],
     ) -> None:
@@ -42,6 +44,7 @@ class Housekeeping:
         self._data = data
         self._placing = placing
         self._offline = offline
+        self._generations = generations
         self._host = host
         self._fail = fail
         self._tasks: dict[str, TimerTask] = {}
@@ -170,6 +173,8 @@ class Housekeeping:
         logs.checkpoint(self._data.replicas.high_watermarks())
         if not logs.missing:  # whoever gives a missing directory up takes its line out of the files
             logs.remember(self._cluster.metadata_version)
+        if self._cluster.broker_epoch != NO_EPOCH and self._cluster.is_shared:
+            self._generations.count(self._cluster.store)
         self._look_for_failures()
 
     def _look_for_failures(self) -> None:

@@ -123,6 +123,18 @@ class LogDirs:
         """Logs may have been here that are not now: a directory is missing, or it or one of its logs has failed."""
         return bool(self.missing) or any(each.failure is not None or each.unopened for each in self.dirs)
 
+    @property
+    def out_of_reach(self) -> set[TopicPartition]:
+        """Partitions of this broker whose logs it cannot open, or not any more."""
+        return self.offline.union(*(each.unopened for each in self.dirs))
+
+    def mark_incomplete(self, log: Log, incomplete: bool) -> None:
+        """Writes down whether a log lacks records that it had; raises StorageError where it cannot."""
+        try:
+            log.note(log.notes._replace(incomplete=incomplete))
+        except OSError as error:
+            raise log.directory.refuse(error, log.name) from error
+
     def fate(self, log: Log, placement: Placement) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
         return self._inventory.fate(log, placement, self._known.metadata_version)
@@ -261,7 +273,7 @@ class LogDirs:
         current, future = move.current, move.future
         future.flush()
         try:
-            future.note(future.notes._replace(moves=current.notes.moves + 1))
+            future.note(future.notes._replace(moves=current.notes.moves + 1, incomplete=current.notes.incomplete))
             future.move(f"{future.directory.path}/{name_of(key)}")
             self.disk.sync_dir(future.directory.path)
         except OSError as error:

@@ -22,4 +22,4 @@ def asked(body: messages.HeartbeatRequest) -> Membership:
 
 
 def answer(code: ErrorCode, version: int) -> messages.HeartbeatResponse:
-    return messages.HeartbeatResponse(error_code=code)
+    return messages.HeartbeatResponse.of(error_code=code)

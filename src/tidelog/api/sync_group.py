@@ -44,6 +44,6 @@ def asked(body: messages.SyncGroupRequest, version: int) -> Syncing:
 def answer(outcome: Synced | Refusal, version: int) -> messages.SyncGroupResponse:
     if isinstance(outcome, Refusal):
         return messages.SyncGroupResponse(error_code=outcome.code)
-    return messages.SyncGroupResponse(
+    return messages.SyncGroupResponse.of(
         protocol_type=outcome.protocol_type, protocol_name=outcome.protocol_name, assignment=outcome.assignment
     )

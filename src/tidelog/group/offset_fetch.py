@@ -10,7 +10,7 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
@@ -18,7 +18,7 @@ from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.outcomes import FetchedTopic, GroupOffsets
 from tidelog.group.records import offset_tombstone
-from tidelog.group.requests import WantedOffsets, WantedTopic
+from tidelog.group.requests import WantedOffsets
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire.errors import ErrorCode
@@ -41,14 +41,17 @@ def _fetch(shard: Shard, wanted: WantedOffsets, require_stable: bool) -> list[Fe
     group = shard.groups.get(wanted.group_id)
     if isinstance(group, ConsumerGroup):
         _validate(group, wanted.member_id, wanted.member_epoch)
-    topics = wanted.topics
-    if topics is None:
-        if group is None:
-            return []
-        image = shard.around.topics
-        stored = shard.offsets.offsets.get(wanted.group_id, {})
-        topics = [WantedTopic(name, image.topic_id(name), list(partitions)) for name, partitions in stored.items()]
-    return [_topic(shard, wanted.group_id, topic, require_stable) for topic in topics]
+    stored = shard.offsets.offsets.get(wanted.group_id, {})
+    unstable = shard.offsets.open.get(wanted.group_id) if require_stable else None
+    if wanted.topics is not None:
+        return [
+            _topic(topic.name, topic.topic_id, topic.partition_indexes, stored.get(topic.name, {}), unstable)
+            for topic in wanted.topics
+        ]
+    if group is None:
+        return []
+    image = shard.around.topics
+    return [_topic(name, image.topic_id(name), list(of), of, unstable) for name, of in stored.items()]
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -60,10 +63,13 @@ def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
         raise Refusal(code)
 
 
-def _topic(shard: Shard, group_id: str, topic: WantedTopic, require_stable: bool) -> FetchedTopic:
-    name, topic_id, partitions = topic
-    stored = shard.offsets.offsets.get(group_id, {}).get(name, {})
-    unstable = shard.offsets.open.get(group_id) if require_stable else None
+def _topic(
+    name: str,
+    topic_id: bytes,
+    partitions: list[int],
+    stored: Mapping[int, CommittedOffset],
+    unstable: Container[tuple[str, int]] | None,
+) -> FetchedTopic:
     offsets: list[CommittedOffset | ErrorCode | None] = []
     for partition in partitions:
         committed = stored.get(partition)

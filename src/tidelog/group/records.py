@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
+from typing import Final
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.classic_group import ClassicGroup
@@ -50,6 +51,9 @@ class RecordType(IntEnum):
     CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
     CONSUMER_GROUP_REGULAR_EXPRESSION = 16
 
+
+# A constant, because every commit needs it: Python 3.11 is slow to look up a member of an enum.
+_OFFSET_COMMIT: Final = RecordType.OFFSET_COMMIT
 
 VALUE_OF = {
     RecordType.LEGACY_OFFSET_COMMIT: "OffsetCommitValue",
@@ -140,7 +144,7 @@ def stated(value: messages.OffsetCommitValue) -> Stated:
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     group, name = group_id.encode(), topic.encode()
-    return _TWO_INT16(RecordType.OFFSET_COMMIT, len(group)) + group + _length(len(name)) + name + _index(partition)
+    return _TWO_INT16(_OFFSET_COMMIT, len(group)) + group + _length(len(name)) + name + _index(partition)
 
 
 def offset_commit_record(
@@ -156,7 +160,7 @@ def offset_commit_record(
 ) -> CoordinatorRecord:
     key = offset_key(group_id, topic, partition)
     said = (offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
-    meaning: Meaning = (RecordType.OFFSET_COMMIT, group_id, topic, partition, said)
+    meaning: Meaning = (_OFFSET_COMMIT, group_id, topic, partition, said)
     if expire_timestamp_ms == -1 and not metadata and topic_id != ZERO_UUID:
         # What nearly every commit is, without the way through the codec, which would write the same.
         encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)

@@ -253,20 +253,19 @@ class FileSegment:
         size = self.size
         if size == 0:
             return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        return (
-            size + size_bytes > config.segment_bytes
-            or self.waited_ms(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or self.offset_index.is_full
-            or self.time_index.is_full
-        )
-
-    def waited_ms(self, now_ms: int, max_timestamp: int) -> int:
-        """The age by the records' own time; by the wall clock where they carry none."""
         first = self.first_timestamp
         if first is None:
-            first = self.first_timestamp = self._first_timestamp()
-        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+            first = self.begins_ms()
+        # The age by the records' own time; by the wall clock where they carry none.
+        waited_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        offsets, times = self.offset_index, self.time_index
+        return (
+            size + size_bytes > config.segment_bytes
+            or waited_ms > config.max_segment_ms - self.roll_jitter_ms
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or offsets.count >= offsets.capacity
+            or times.count >= times.capacity
+        )
 
     def begins_ms(self) -> int:
         """The time of the first batch, -1 where it has none."""

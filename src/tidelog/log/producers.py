@@ -414,6 +414,8 @@ class Producers:
 
     def first_unstable_offset(self) -> int | None:
         """The lowest offset of a transaction that is undecided, or decided by a marker that may yet be lost."""
+        if not self._open and not self._unreplicated:
+            return None  # every fetch asks, and few partitions are written to in transactions
         undecided = self.first_undecided_offset()
         if not self._unreplicated:
             return undecided

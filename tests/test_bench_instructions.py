@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from bench.instructions import MISSING_VALGRIND, error_codes, table
+
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.api.grouping import decide
 from tidelog.api.tickets import add_topics
 from tidelog.deciding.turn import Refusal
-from tidelog.group.requests import Membership, OffsetCommit
+from tidelog.group.requests import OffsetCommit, membership, offset_commit
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -41,12 +41,9 @@ def handle(body: messages.OffsetCommitRequest, request: Request) -> None:
 
 
 def asked(body: messages.OffsetCommitRequest, version: int) -> OffsetCommit:
-    return OffsetCommit(
-        Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch),
-        [(topic.name, topic.topic_id, topic.partitions) for topic in body.topics],
-        body.retention_time_ms,
-        version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
-    )
+    member = membership((body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch))
+    topics = [(topic.name, topic.topic_id, topic.partitions) for topic in body.topics]
+    return offset_commit((member, topics, body.retention_time_ms, version >= FIRST_VERSION_WITH_MEMBER_EPOCHS))
 
 
 def answer(outcome: OffsetsCommitted | Refusal, body: messages.OffsetCommitRequest) -> messages.OffsetCommitResponse:

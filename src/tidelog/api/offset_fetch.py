@@ -12,7 +12,7 @@ from tidelog.api.grouping import decide
 from tidelog.api.tickets import GatheringTicket
 from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.outcomes import FetchedTopic, OffsetsFetched
-from tidelog.group.requests import OffsetFetch
+from tidelog.group.requests import OffsetFetch, offset_fetch
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -70,7 +70,7 @@ def _in_order(wanted: Iterable[WantedOffsets], outcomes: Iterable[OffsetsFetched
 
 def asked(body: messages.OffsetFetchRequest, version: int) -> OffsetFetch:
     if version >= FIRST_VERSION_WITH_GROUPS:
-        return OffsetFetch(body.groups, body.require_stable)
+        return offset_fetch((body.groups, body.require_stable))
     # The only group of an older request, as newer ones have it.
     of_group, of_topic = body.OffsetFetchRequestGroup, body.OffsetFetchRequestTopics
     topics = body.topics

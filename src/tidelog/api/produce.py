@@ -64,6 +64,8 @@ WITHOUT_LOG_START: Final = frozenset(
     )
 )
 _REPLIES: Final = ProduceReplies()
+#: the lower byte of a batch's attributes
+_FLAGS_AT: Final = ATTRIBUTES_AT + 1
 
 
 def handle(body: messages.ProduceRequest, request: Request) -> None:
@@ -95,8 +97,10 @@ def _append_single(
     partition = doors.data.replicas.partitions.get((name, index))
     if partition is None or name in INTERNAL_TOPICS or records is None:
         return False
-    if partition.log.config.flush_messages != FOREVER or _is_transactional(records):
+    if partition.log.config.flush_messages != FOREVER:
         return False
+    if len(records) >= HEADER_SIZE and records[_FLAGS_AT] & TRANSACTIONAL_FLAG:
+        return False  # as `_is_transactional`, without the call
     try:
         info = partition.append(records, acks, doors.host.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
     except TakesLong:
@@ -544,4 +548,4 @@ class PendingProduce:
 
 
 def _is_transactional(records: memoryview | None) -> bool:
-    return records is not None and len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_FLAG)
+    return records is not None and len(records) >= HEADER_SIZE and bool(records[_FLAGS_AT] & TRANSACTIONAL_FLAG)

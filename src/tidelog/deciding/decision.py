@@ -9,7 +9,9 @@ committed (at or below the high watermark). If the append fails nothing is repla
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tidelog.wire.quick_tuples import quick
 
 #: what names a timer: coordinator partition, what is due, the id that it concerns or "", member id or ""
 TimerKey: TypeAlias = tuple[int, str, str, str]
@@ -34,6 +36,10 @@ class Reply(NamedTuple):
 
     ticket: Ticket
     message: Any
+
+
+coordinator_record: Final = quick(CoordinatorRecord)
+reply: Final = quick(Reply)
 
 
 @dataclass(slots=True, frozen=True)

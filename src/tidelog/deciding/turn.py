@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
+from tidelog.deciding.decision import CoordinatorRecord, Decision, Ticket, TimerKey, reply
 from tidelog.wire.errors import CodedError, ErrorCode
 
 
@@ -55,7 +55,7 @@ class Turn(Decision):
         self.undo: list[Undo] = []
 
     def reply(self, ticket: Ticket, message: Any) -> None:
-        self.replies.append(Reply(ticket, message))
+        self.replies.append(reply((ticket, message)))
 
     def append(self, record: CoordinatorRecord) -> None:
         self.records.append(record)

@@ -48,9 +48,9 @@ from tidelog.group.outcomes import (
     GroupsDeleted,
     JoinRefusal,
     MembersLeft,
-    OffsetsFetched,
     Outcome,
     failed,
+    offsets_fetched,
 )
 from tidelog.group.requests import (
     ConsumerHeartbeat,
@@ -358,7 +358,7 @@ class Groups:
     def offset_fetch(self, ticket: Ticket, request: OffsetFetch, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms, wall_ms)
         groups = [fetching.attempt(self._shards.of, turn, wanted, request.require_stable) for wanted in request.groups]
-        turn.reply(ticket, OffsetsFetched(groups))
+        turn.reply(ticket, offsets_fetched((groups,)))
         return turn
 
     def offset_delete(self, ticket: Ticket, request: OffsetDelete, now_ms: int, wall_ms: int) -> Decision:

@@ -14,7 +14,7 @@ from typing import Final
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup, ConsumerMember
-from tidelog.group.outcomes import OffsetsCommitted, OffsetsDeleted
+from tidelog.group.outcomes import OffsetsCommitted, OffsetsDeleted, offsets_committed
 from tidelog.group.records import offset_commit_record, offset_tombstone
 from tidelog.group.requests import OffsetCommit, OffsetDelete, TopicToCommit, TxnOffsetCommit
 from tidelog.group.shard import Shard
@@ -59,7 +59,7 @@ def _store(
                 offset_commit_record(group_id, name, index, offset, epoch, metadata, wall_ms, expire_ms, topic_id)
             )
             codes.append(_STORED)
-    return OffsetsCommitted(codes)
+    return offsets_committed((codes,))
 
 
 def _validate_commit(shard: Shard, turn: Turn, request: OffsetCommit) -> PartitionCheck:

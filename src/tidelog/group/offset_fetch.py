@@ -11,17 +11,21 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from typing import Final
 
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
-from tidelog.group.outcomes import FetchedTopic, GroupOffsets
+from tidelog.group.outcomes import FetchedTopic, GroupOffsets, fetched_topic, group_offsets
 from tidelog.group.records import offset_tombstone
 from tidelog.group.requests import WantedOffsets
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire.errors import ErrorCode
+
+# A constant, because every fetch needs it: Python 3.11 is slow to look up a member of an enum.
+_NONE: Final = ErrorCode.NONE
 
 
 def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets, require_stable: bool) -> GroupOffsets:
@@ -34,7 +38,7 @@ def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets,
     # What only this broker has is lost with it, and no position may be told that goes back later: the answer waits
     # until the commits that were appended before it are replicated.
     turn.partition = shard.partition
-    return GroupOffsets(wanted.group_id, topics)
+    return group_offsets((wanted.group_id, topics, _NONE))
 
 
 def _fetch(shard: Shard, wanted: WantedOffsets, require_stable: bool) -> list[FetchedTopic]:
@@ -79,7 +83,7 @@ def _topic(
             offsets.append(None)
         else:
             offsets.append(committed)
-    return FetchedTopic(name, topic_id, partitions, offsets)
+    return fetched_topic((name, topic_id, partitions, offsets))
 
 
 def _of_another_topic(committed: CommittedOffset, topic_id: bytes) -> bool:

@@ -24,7 +24,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from tidelog.deciding.decision import CoordinatorRecord
+from tidelog.deciding.decision import CoordinatorRecord, coordinator_record
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
@@ -164,7 +164,7 @@ def offset_commit_record(
     if expire_timestamp_ms == -1 and not metadata and topic_id != ZERO_UUID:
         # What nearly every commit is, without the way through the codec, which would write the same.
         encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)
-        return CoordinatorRecord(key, encoded, meaning)
+        return coordinator_record((key, encoded, meaning))
     value = messages.OffsetCommitValue(
         offset=offset,
         leader_epoch=leader_epoch,

@@ -9,7 +9,9 @@ the requests come here as they are, and a `Protocol` says what is read from them
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from tidelog.wire.quick_tuples import quick
 
 #: what a member says it owns: partitions by topic id; None where a heartbeat does not say
 Reported = Mapping[bytes, set[int]] | None
@@ -22,6 +24,9 @@ class Membership(NamedTuple):
     member_id: str
     group_instance_id: str | None
     generation_id: int
+
+
+membership: Final = quick(Membership)
 
 
 class MemberIdentity(NamedTuple):
@@ -109,6 +114,9 @@ class OffsetCommit(NamedTuple):
     knows_member_epochs: bool = True
 
 
+offset_commit: Final = quick(OffsetCommit)
+
+
 class TxnOffsetCommit(NamedTuple):
     member: Membership
     producer_id: int
@@ -142,6 +150,9 @@ class WantedOffsets(Protocol):
 class OffsetFetch(NamedTuple):
     groups: Sequence[WantedOffsets]
     require_stable: bool = False
+
+
+offset_fetch: Final = quick(OffsetFetch)
 
 
 class OffsetDelete(NamedTuple):

@@ -28,6 +28,7 @@ from tidelog.log.index import (
     OffsetIndex,
     TimeIndex,
     TimestampOffset,
+    timestamp_offset,
 )
 from tidelog.log.segment import (
     DELETED,
@@ -41,7 +42,7 @@ from tidelog.log.segment import (
     offset_name,
 )
 from tidelog.log.txn_index import TxnIndex
-from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_matches
+from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_matches, read_header
 
 #: base offset, batch length, last offset delta: the start of a header, as far as a scan for an offset needs it
 _SPAN: Final = struct.Struct(">qi11xi")
@@ -231,7 +232,7 @@ class FileSegment:
         self.dirty = True
         largest = self._max or self.largest
         if max_timestamp > largest[0]:
-            largest = self._max = TimestampOffset(max_timestamp, last_offset)
+            largest = self._max = timestamp_offset((max_timestamp, last_offset))
         if self.first_timestamp is None and position == 0:
             self.first_timestamp = max_timestamp
         if self._bytes_since_index > self._index_interval_bytes:
@@ -541,7 +542,7 @@ def _header_at(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
     """None where what stands there cannot be a batch of format v2."""
     if at + HEADER_SIZE > len(chunk):
         return None
-    header = BatchHeader._make(HEADER.unpack_from(chunk, at))
+    header = read_header(chunk, at)
     if header.length < HEADER_SIZE - LOG_OVERHEAD or header.magic != MAGIC:
         return None
     if header.last_offset_delta < 0 or header.base_offset < 0:

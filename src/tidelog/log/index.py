@@ -21,6 +21,7 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk
+from tidelog.wire.quick_tuples import quick
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
@@ -38,6 +39,9 @@ _SPILL: Final = 64
 class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
+
+
+timestamp_offset: Final = quick(TimestampOffset)
 
 
 class Entries:

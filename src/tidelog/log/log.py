@@ -40,7 +40,7 @@ from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
 from tidelog.log.txn_index import AbortedTxn, CorruptIndex
-from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, InvalidBatch, patch_place
+from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, InvalidBatch, batch_header, patch_place
 from tidelog.wire.check import SHORT_BYTES, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
 from tidelog.wire.errors import ErrorCode
@@ -191,7 +191,7 @@ class Log:
             info.log_append_time_ms = now_ms
         self._write(batch, first_offset, info, now_ms, None)
         if header.producer_id >= 0:
-            self._note_producer(BatchHeader._make((first_offset, *header[1:])), marker, now_ms)
+            self._note_producer(batch_header((first_offset, *header[1:])), marker, now_ms)
         else:
             self.producers.end_offset = last_offset + 1
         return info

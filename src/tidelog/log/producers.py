@@ -53,6 +53,7 @@ from tidelog.wire.batch import (
     BatchHeader,
 )
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.quick_tuples import quick
 from tidelog.wire.records import ABORT, EndTxnMarker
 
 RETAINED_BATCHES: Final = 5
@@ -87,6 +88,9 @@ class BatchMetadata(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+
+
+_batch_metadata: Final = quick(BatchMetadata)
 
 
 class CompletedTxn(NamedTuple):
@@ -499,7 +503,9 @@ class Producers:
 def _metadata(header: BatchHeader) -> BatchMetadata:
     first_offset = header.base_offset
     last_offset = first_offset + header.last_offset_delta
-    return BatchMetadata(header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
+    return _batch_metadata(
+        (header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
+    )
 
 
 def _last_batch(entry: ProducerSnapshotEntry) -> BatchMetadata:

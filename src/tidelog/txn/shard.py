@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.deciding import shards as deciding
-from tidelog.deciding.decision import TimerKey
+from tidelog.deciding.decision import CoordinatorRecord, TimerKey
 from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
@@ -82,8 +82,8 @@ class Shard(deciding.Shard):
     def config(self) -> TxnConfig:
         return self.around.config
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        decoded = decode(key, value)
+    def replay(self, record: CoordinatorRecord) -> None:
+        decoded = record.meaning or decode(record.key, record.value)
         if decoded is None:
             return
         transactional_id, transaction = decoded

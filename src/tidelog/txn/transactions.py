@@ -65,7 +65,7 @@ class Transactions:
         return dropped
 
     def replay(self, partition: int, record: CoordinatorRecord, producer_id: int = -1, offset: int = -1) -> None:
-        self._shards[partition].replay(record.key, record.value)
+        self._shards[partition].replay(record)
 
     def replay_end(self, partition: int, producer_id: int, commit: bool) -> None:
         """The coordinator writes its own records outside of transactions: a marker here means nothing."""

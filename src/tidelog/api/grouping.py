@@ -8,7 +8,7 @@ group is one that nobody has heard of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -55,7 +55,7 @@ def client_host(request: Request) -> str:
 
 
 #: a topic's name, those of its partitions that are answered, and a code for each of them (or more) -> their answer
-TopicAnswer = Callable[[str, list[int], Iterable[ErrorCode]], Answer]
+TopicAnswer = Callable[[str, list[int], Iterator[ErrorCode]], Answer]
 
 
 def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswer[Answer]) -> list[Answer]:

@@ -17,7 +17,7 @@ from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from tidelog.api.request import Request
     from tidelog.group.outcomes import OffsetsCommitted
@@ -80,7 +80,7 @@ def _take_out_unknown(body: messages.OffsetCommitRequest, request: Request) -> l
 def _answer(
     topic: messages.OffsetCommitRequest.OffsetCommitRequestTopic,
     partitions: list[messages.OffsetCommitRequest.OffsetCommitRequestPartition],
-    codes: Iterable[ErrorCode],
+    codes: Iterator[ErrorCode],
 ) -> Answer:
     """`codes` holds one for each of the partitions, and goes on after them."""
     response = messages.OffsetCommitResponse
@@ -88,7 +88,7 @@ def _answer(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            response.OffsetCommitResponsePartition.of(partition_index=p.partition_index, error_code=code)
-            for p, code in zip(partitions, codes, strict=False)
+            response.OffsetCommitResponsePartition.of(partition_index=p.partition_index, error_code=next(codes))
+            for p in partitions
         ],
     )

@@ -6,7 +6,7 @@ one has sent AddOffsetsToTxn, which is verified. Producers before version 2 know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
@@ -112,19 +112,19 @@ def answer(
     return _response(body, repeat(code))
 
 
-def _response(body: messages.TxnOffsetCommitRequest, codes: Iterable[ErrorCode]) -> messages.TxnOffsetCommitResponse:
+def _response(body: messages.TxnOffsetCommitRequest, codes: Iterator[ErrorCode]) -> messages.TxnOffsetCommitResponse:
     return messages.TxnOffsetCommitResponse.of(
         topics=[_answer(topic.name, [p.partition_index for p in topic.partitions], codes) for topic in body.topics]
     )
 
 
-def _answer(topic: str, indexes: list[int], codes: Iterable[ErrorCode]) -> Answer:
+def _answer(topic: str, indexes: list[int], codes: Iterator[ErrorCode]) -> Answer:
     """`codes` holds one for each of the partitions, and goes on after them."""
     response = messages.TxnOffsetCommitResponse
     return response.TxnOffsetCommitResponseTopic.of(
         name=topic,
         partitions=[
-            response.TxnOffsetCommitResponsePartition.of(partition_index=index, error_code=code)
-            for index, code in zip(indexes, codes, strict=False)
+            response.TxnOffsetCommitResponsePartition.of(partition_index=index, error_code=next(codes))
+            for index in indexes
         ],
     )

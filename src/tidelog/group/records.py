@@ -192,14 +192,14 @@ def group_metadata_record(
     """`since_ms`: when the state that this record makes began, where it is not the state the group is in."""
     of_value = messages.GroupMetadataValue
     since = group.state_since_ms if since_ms is None else since_ms
-    value = of_value(
+    value = of_value.of(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
         protocol=group.protocol_name,
         leader=group.leader_id,
         current_state_timestamp=-1 if since is None else since,
         members=[
-            of_value.MemberMetadata(
+            of_value.MemberMetadata.of(
                 member_id=m.member_id,
                 group_instance_id=m.group_instance_id,
                 client_id=m.client_id,
@@ -212,9 +212,9 @@ def group_metadata_record(
             for m in group.members.values()
         ],
     )
-    return CoordinatorRecord(
-        encode_key(RecordType.GROUP_METADATA, group.group_id), encode_value("GroupMetadataValue", 3, value)
-    )
+    kind = RecordType.GROUP_METADATA
+    meaning: Meaning = (kind, group.group_id, "", -1, value)
+    return CoordinatorRecord(encode_key(kind, group.group_id), encode_value("GroupMetadataValue", 3, value), meaning)
 
 
 def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:

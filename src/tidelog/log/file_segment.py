@@ -46,6 +46,8 @@ from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, cr
 
 #: base offset, batch length, last offset delta: the start of a header, as far as a scan for an offset needs it
 _SPAN: Final = struct.Struct(">qi11xi")
+_SPAN_BYTES: Final = _SPAN.size
+_LEAST_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
 #: what a scan reads at once; the default distance of index entries and a header
 _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
@@ -335,15 +337,15 @@ class FileSegment:
         chunk_at = position
         while position < end:
             at = position - chunk_at
-            if at + _SPAN.size > len(chunk):
+            if at + _SPAN_BYTES > len(chunk):
                 chunk = file.pread(_SCAN_BYTES, position)
                 chunk_at = position
                 at = 0
-                if len(chunk) < _SPAN.size:
+                if len(chunk) < _SPAN_BYTES:
                     raise self._corrupt(position, "the file ends inside a batch header")
             base_offset, length, delta = unpack(chunk, at)
             last_offset = base_offset + delta
-            if length < HEADER_SIZE - LOG_OVERHEAD:
+            if length < _LEAST_LENGTH:
                 raise self._corrupt(position, f"a batch claims {length} bytes")
             if last_offset >= offset:
                 return BatchSpan(base_offset, last_offset, position, length + LOG_OVERHEAD)
@@ -367,16 +369,17 @@ class FileSegment:
         at = max(position, self.offset_index.position_up_to(limit - 1))
         next_offset = -1
         file = self._file or self.file
+        unpack = _SPAN.unpack_from
         chunk = b""
         chunk_at = at
         while at < limit:
-            if at - chunk_at + _SPAN.size > len(chunk):
+            if at - chunk_at + _SPAN_BYTES > len(chunk):
                 chunk = file.pread(_SCAN_BYTES, at)
                 chunk_at = at
-                if len(chunk) < _SPAN.size:
+                if len(chunk) < _SPAN_BYTES:
                     raise self._corrupt(at, "the file ends inside a batch header")
-            base_offset, length, delta = _SPAN.unpack_from(chunk, at - chunk_at)
-            if length < HEADER_SIZE - LOG_OVERHEAD:
+            base_offset, length, delta = unpack(chunk, at - chunk_at)
+            if length < _LEAST_LENGTH:
                 raise self._corrupt(at, f"a batch claims {length} bytes")
             if at + length + LOG_OVERHEAD > limit:
                 if next_offset < 0 and at > position:

@@ -75,7 +75,8 @@ class FetchPartition:
         self.fetch_offset = requested.fetch_offset
         self.max_bytes = requested.partition_max_bytes
         #: -1 where the fetcher knows none; any other negative number says the same
-        self.current_leader_epoch = max(-1, requested.current_leader_epoch)
+        epoch = requested.current_leader_epoch
+        self.current_leader_epoch = epoch if epoch >= 0 else -1
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.log_start_offset = requested.log_start_offset
 

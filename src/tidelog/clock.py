@@ -6,7 +6,7 @@ stepping wall clock neither expires a session nor deletes a segment early.
 
 from __future__ import annotations
 
-import time
+from time import monotonic_ns, time_ns
 from typing import Protocol
 
 
@@ -20,7 +20,7 @@ class SystemClock:
     __slots__ = ()
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ns() // 1_000_000

@@ -21,7 +21,7 @@ from tidelog.log.log_dir import PendingDeletion
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.compression import GZIP, LZ4, SNAPPY, ZSTD
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.java_hash import java_hash
+from tidelog.wire.java_hash import coordinator_partition
 from tidelog.wire.records import build_batch
 
 MIB = 1 << 20
@@ -424,7 +424,7 @@ def test_of_groups_that_were_made_and_deleted_no_object_is_left(site: Site) -> N
             assert answer.topics[0].partitions[0].error_code == 0
         told = site.ask(42, 2, groups_names=names).results
         assert {result.error_code for result in told} == {0}
-        java_hash.cache_clear()  # bounded, and not what is counted here
+        coordinator_partition.cache_clear()  # bounded, and not what is counted here
         gc.collect()
         return sys.getallocatedblocks()
 

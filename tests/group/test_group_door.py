@@ -38,8 +38,6 @@ from tidelog.group.requests import (
     Membership,
     OffsetDelete,
     OffsetFetch,
-    WantedOffsets,
-    WantedTopic,
 )
 from tidelog.wire import messages
 from tidelog.wire.codec import response_codec
@@ -100,6 +98,12 @@ def test_new_settings_take_effect():
     script = run(PAIR)
     script.groups.configure(GroupConfig(group_max_size=2))
     assert script.do("join c") == "c: GROUP_MAX_SIZE_REACHED"
+
+
+def wanted_offsets(partitions):
+    of = messages.OffsetFetchRequest
+    topic = of.OffsetFetchRequestTopics(name="t", partition_indexes=partitions)
+    return of.OffsetFetchRequestGroup(group_id="g", topics=[topic])
 
 
 NOT_AVAILABLE, NOT_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR
@@ -163,7 +167,7 @@ COMMIT = messages.OffsetCommitRequest(
         ),
         (
             OffsetsFetched([GroupOffsets("g", [])]),
-            lambda o: offset_fetch.answer(o, OffsetFetch([WantedOffsets("g", [])]), 9),
+            lambda o: offset_fetch.answer(o, OffsetFetch([wanted_offsets([])]), 9),
             lambda m: m.groups[0].error_code,
             NOT_COORDINATOR,
         ),
@@ -178,7 +182,7 @@ def test_an_answer_that_cannot_be_given_turns_into_an_error_of_its_api(outcome, 
 def test_offsets_that_cannot_be_told_are_an_error_where_each_version_has_its_place(version):
     committed = CommittedOffset(5, 0, "note", 0, -1, bytes(16), 0)
     fetched = OffsetsFetched([GroupOffsets("g", [FetchedTopic("t", bytes(16), [0], [committed])])])
-    wanted = OffsetFetch([WantedOffsets("g", [WantedTopic("t", bytes(16), [0])])])
+    wanted = OffsetFetch([wanted_offsets([0])])
     message = offset_fetch.answer(Groups.failed(fetched, ErrorCode.REQUEST_TIMED_OUT), wanted, version)
     message, _ = response_codec(9, version).decode(response_codec(9, version).encode(message), 0)
     if version >= 8:
@@ -193,7 +197,7 @@ def test_offsets_that_cannot_be_told_are_an_error_where_each_version_has_its_pla
 @pytest.mark.parametrize("version", range(1, 11))
 def test_a_group_whose_offsets_are_refused_is_told_so_in_every_version(version):
     refused = OffsetsFetched([GroupOffsets("g", [], ErrorCode.NOT_COORDINATOR)])
-    wanted = OffsetFetch([WantedOffsets("g", [WantedTopic("t", bytes(16), [0, 1])])])
+    wanted = OffsetFetch([wanted_offsets([0, 1])])
     message = offset_fetch.answer(refused, wanted, version)
     message, _ = response_codec(9, version).decode(response_codec(9, version).encode(message), 0)
     if version >= 8:

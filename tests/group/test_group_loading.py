@@ -21,13 +21,10 @@ from tidelog.group.requests import (
     Membership,
     OffsetCommit,
     OffsetFetch,
-    OffsetToCommit,
-    TopicToCommit,
     TxnOffsetCommit,
-    WantedOffsets,
-    WantedTopic,
 )
 from tidelog.group.topics_image import ZERO_UUID, Topic
+from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 E = ErrorCode
@@ -173,7 +170,8 @@ class History:
             return
         offset, producer_id = self.random.randrange(1000), self.random.choice([-1, *PRODUCERS])
         nobody = Membership(group, "", None, -1)
-        topics = [TopicToCommit(topic, ZERO_UUID, [OffsetToCommit(partition, offset)])]
+        of_partition = messages.OffsetCommitRequest.OffsetCommitRequestPartition
+        topics = [(topic, ZERO_UUID, [of_partition(partition_index=partition, committed_offset=offset)])]
         if producer_id < 0:
             outcome = self.ask(self.groups.offset_commit, OffsetCommit(nobody, topics))
         else:
@@ -229,8 +227,11 @@ class History:
         if self.read_to is not None or self.disk_full:
             return
         for group in GROUPS:
-            topics = [WantedTopic(name, ZERO_UUID, list(range(PARTITIONS))) for name in self.topics]
-            wanted = OffsetFetch([WantedOffsets(group, topics)], require_stable=True)
+            of = messages.OffsetFetchRequest
+            indexes = list(range(PARTITIONS))
+            topics = [of.OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name in self.topics]
+            group_of = of.OffsetFetchRequestGroup(group_id=group, topics=topics)
+            wanted = OffsetFetch([group_of], require_stable=True)
             (found,) = self.ask(self.groups.offset_fetch, wanted).groups
             assert found.code is E.NONE
             for topic in found.topics:

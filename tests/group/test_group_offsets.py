@@ -7,7 +7,7 @@ from group_script import PAIR, WALL, Ticket, run, topic_id
 
 from tidelog.group.groups import Groups
 from tidelog.group.records import RecordType, decode_value, offset_key
-from tidelog.group.requests import OffsetFetch, WantedOffsets
+from tidelog.group.requests import OffsetFetch
 from tidelog.wire import messages
 from tidelog.wire.java_hash import java_hash
 
@@ -441,7 +441,7 @@ def test_a_group_lives_where_javas_hash_puts_it(group_id, java_hash_code):
 
 def test_a_fetch_waits_for_the_commits_before_it_whether_or_not_offsets_must_be_stable():
     script = run("commit - t-0=5 => log: t-0=5; -: ok")
-    everything = [WantedOffsets("g", None)]
+    everything = [messages.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)]
     for require_stable in (True, False):
         decision = script.groups.offset_fetch(Ticket("-", 9), OffsetFetch(everything, require_stable), 0, 0)
         assert decision.partition == script.groups.partition_for("g")

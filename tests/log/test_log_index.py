@@ -125,8 +125,8 @@ def test_a_full_index_says_so_and_takes_no_more() -> None:
     for n in range(1, 6):
         offsets.append(BASE + n, n)
         times.append(n, BASE + n)
-    assert offsets.is_full and offsets.count == 3
-    assert times.is_full and times.count == 2
+    assert offsets.count == offsets.capacity == 3
+    assert times.count == times.capacity == 2
     times.append(99, BASE + 9, final=True)
     assert times.count == 3 and times.last == (99, BASE + 9)
 

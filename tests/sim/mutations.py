@@ -70,7 +70,7 @@ def acknowledged_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingProduce, "park", park)
 
     def answer(self: Any, timeout_ms: int) -> None:
-        self.end_offset = 0
+        self.info.last_offset = -1
         self.try_complete()
 
     patch.setattr(AwaitedProduce, "park", answer)

@@ -110,6 +110,13 @@ def test_what_is_stored_is_read_back(transaction):
     assert decode(record.key, record.value) == (transaction.transactional_id, transaction)
 
 
+@given(transactions, st.sampled_from([0, 2]))
+def test_what_a_record_is_replayed_from_is_what_is_read_back(transaction, level):
+    record = transaction_record(transaction, level)
+    assert record.meaning is not None or level == 0
+    assert record.meaning in (None, decode(record.key, record.value))
+
+
 def test_a_tombstone_forgets_the_id():
     record = tombstone("x")
     assert record.value is None

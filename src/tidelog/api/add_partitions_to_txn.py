@@ -68,7 +68,7 @@ def answer(results: AdditionResults, version: int) -> messages.AddPartitionsToTx
     response = messages.AddPartitionsToTxnResponse
     if version < FIRST_BATCHED_VERSION:
         (codes,) = results.values()
-        return response(results_by_topic_v3_and_below=_topic_results(codes, version))
+        return response.of(results_by_topic_v3_and_below=_topic_results(codes, version))
     return response(
         results_by_transaction=[
             response.AddPartitionsToTxnResult(
@@ -83,10 +83,10 @@ def _topic_results(codes: Mapping[TopicPartition, ErrorCode], version: int) -> l
     response = messages.AddPartitionsToTxnResponse
     topics: dict[str, TopicResult] = {}
     for at in sorted(codes):
-        topic = topics.setdefault(at.topic, response.AddPartitionsToTxnTopicResult(name=at.topic))
+        topic = topics.setdefault(at.topic, response.AddPartitionsToTxnTopicResult.of(name=at.topic))
         code = understood(codes[at], version, FIRST_VERSION_WITH_FENCED)
         topic.results_by_partition.append(
-            response.AddPartitionsToTxnPartitionResult(partition_index=at.partition, partition_error_code=int(code))
+            response.AddPartitionsToTxnPartitionResult.of(partition_index=at.partition, partition_error_code=int(code))
         )
     return list(topics.values())
 

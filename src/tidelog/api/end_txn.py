@@ -32,5 +32,5 @@ def asked(body: messages.EndTxnRequest, version: int) -> TransactionEnd:
 
 def answer(outcome: ProducerIdentity | ErrorCode, version: int) -> messages.EndTxnResponse:
     if isinstance(outcome, ProducerIdentity):
-        return messages.EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch)
+        return messages.EndTxnResponse.of(producer_id=outcome.producer_id, producer_epoch=outcome.producer_epoch)
     return messages.EndTxnResponse(error_code=int(understood(outcome, version, FIRST_VERSION_WITH_FENCED)))

@@ -176,8 +176,9 @@ class PendingFetch:
         self.remaining = min(self.body.max_bytes, self.request.doors.config.values.fetch_max_bytes)
         self.found = 0
         self.answer_now = False
-        self.now_ms = self.request.doors.host.clock.monotonic_ms()
         self.reads = []
+        if self.follower is not None:
+            self.now_ms = self.request.doors.host.clock.monotonic_ms()
         if self.listed is not None and not self.is_new:
             self.context.partitions = self.listed.due()
 
@@ -231,7 +232,7 @@ class PendingFetch:
                 answer_now = True
                 continue
             reads.append((wanted, partition, read, 0))
-            wanted.is_settled = read.slice is None and not read.is_word and self.context.incremental
+            wanted.is_settled = self.context.incremental and read.slice is None and not read.is_word
             if read.slice is not None:
                 size = read.slice.size_bytes
                 found += size
@@ -314,14 +315,14 @@ class PendingFetch:
             if self.follower is not None and read is not None and read.slice is not None and partition is not None:
                 self.request.doors.data.throttles.sent(partition, read.slice.size_bytes, self.now_ms)
             if current is None or current.topic != wanted.topic or current.topic_id != wanted.topic_id:
-                current = messages.FetchResponse.FetchableTopicResponse(
+                current = messages.FetchResponse.FetchableTopicResponse.of(
                     topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
                 )
                 topics.append(current)
             current.partitions.append(self._partition_data(wanted, partition, read, error))
 
     def told(self, topics: list[TopicAnswer]) -> messages.FetchResponse:
-        response = messages.FetchResponse(session_id=self.context.session_id, responses=topics)
+        response = messages.FetchResponse.of(session_id=self.context.session_id, responses=topics)
         if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS and any(error for *_, error in self.reads):
             response.node_endpoints = self._leader_endpoints()
         return response
@@ -346,12 +347,13 @@ class PendingFetch:
                 if hint is not None:
                     data.current_leader = response.LeaderIdAndEpoch(leader_id=hint[0], leader_epoch=hint[1])
             return data
-        data = response.PartitionData(
+        data = response.PartitionData.of(
             partition_index=wanted.index,
             high_watermark=read.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             aborted_transactions=None,
+            preferred_read_replica=read.preferred_replica,
             records=EMPTY_RECORDS if read.slice is None else read.slice,
         )
         if read.slice is not None and partition is not None:
@@ -362,7 +364,6 @@ class PendingFetch:
         if read.diverging_epoch is not None:
             epoch, end_offset = read.diverging_epoch
             data.diverging_epoch = response.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        data.preferred_read_replica = read.preferred_replica
         if self.isolation_level == READ_COMMITTED and self.follower is None:
             data.aborted_transactions = []
             if read.slice is not None and partition is not None:

@@ -8,13 +8,12 @@ group is one that nobody has heard of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.api.operations import GROUP_OPERATIONS
 from tidelog.api.tickets import AnsweringTicket
-from tidelog.group.requests import OffsetToCommit
 from tidelog.log.producers import NO_GUARD
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -41,13 +40,6 @@ class OfTopics(Protocol[Topic]):
     topics: list[Topic]
 
 
-class OffsetOfPartition(Protocol):
-    partition_index: int
-    committed_offset: int
-    committed_leader_epoch: int
-    committed_metadata: str | None
-
-
 class Described(Protocol):
     group_id: str
     error_code: int
@@ -63,7 +55,7 @@ def client_host(request: Request) -> str:
 
 
 #: a topic's name, those of its partitions that are answered, and a code for each of them (or more) -> their answer
-TopicAnswer = Callable[[str, list[int], Iterable[ErrorCode]], Answer]
+TopicAnswer = Callable[[str, list[int], Iterator[ErrorCode]], Answer]
 
 
 def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswer[Answer]) -> list[Answer]:
@@ -85,13 +77,6 @@ def take_out_unknown(body: OfTopics[Topic], request: Request, answer: TopicAnswe
             kept.append(topic)
     body.topics = kept
     return unknown
-
-
-def to_commit(partitions: Iterable[OffsetOfPartition]) -> list[OffsetToCommit]:
-    return [
-        OffsetToCommit(p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
-        for p in partitions
-    ]
 
 
 def tell_operations(groups: Iterable[Described]) -> None:
@@ -134,7 +119,8 @@ def decide(
     """Asks a method of the group room; `answer` makes the response from its outcome and the version."""
     groups = request.doors.groups
     ticket: AnsweringTicket[Outcome] = AnsweringTicket(request, answer)
-    groups.carry_out(deciding(ticket, asked, *groups.now()), guard)
+    now_ms, wall_ms = groups.now()
+    groups.carry_out(deciding(ticket, asked, now_ms, wall_ms), guard)
     if not request.exchange.answered:
         # A parked join or sync: if the client goes, its place in the group stays and the answer is dropped.
         request.exchange.on_abandoned = lambda: groups.room.cancel(ticket)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.api.grouping import decide
-from tidelog.group.requests import Membership
+from tidelog.group.requests import Membership, membership
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ def handle(body: messages.HeartbeatRequest, request: Request) -> None:
 
 
 def asked(body: messages.HeartbeatRequest) -> Membership:
-    return Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
+    return membership((body.group_id, body.member_id, body.group_instance_id, body.generation_id))
 
 
 def answer(code: ErrorCode, version: int) -> messages.HeartbeatResponse:
-    return messages.HeartbeatResponse(error_code=code)
+    return messages.HeartbeatResponse.of(error_code=code)

@@ -51,7 +51,7 @@ def answer(outcome: Joined | JoinRefusal, version: int) -> messages.JoinGroupRes
     no_name = None if version >= FIRST_VERSION_WITHOUT_NAME else ""
     if isinstance(outcome, JoinRefusal):
         return response(error_code=outcome.code, member_id=outcome.member_id, protocol_name=no_name)
-    return response(
+    return response.of(
         member_id=outcome.member_id,
         generation_id=outcome.generation_id,
         protocol_type=outcome.protocol_type,
@@ -59,7 +59,7 @@ def answer(outcome: Joined | JoinRefusal, version: int) -> messages.JoinGroupRes
         leader=outcome.leader_id,
         skip_assignment=outcome.skip_assignment,
         members=[
-            response.JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            response.JoinGroupResponseMember.of(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
             for member_id, instance_id, metadata in outcome.members
         ],
     )

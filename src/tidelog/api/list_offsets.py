@@ -37,7 +37,7 @@ def handle(body: messages.ListOffsetsRequest, request: Request) -> messages.List
     for topic in body.topics:
         for partition in topic.partitions:
             index = partition.partition_index
-            answer = response.ListOffsetsPartitionResponse(partition_index=index)
+            answer = response.ListOffsetsPartitionResponse.of(partition_index=index)
             try:
                 if asked[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -45,9 +45,9 @@ def handle(body: messages.ListOffsetsRequest, request: Request) -> messages.List
             except CodedError as error:
                 answer.error_code = error.code
             answers.setdefault(topic.name, {})[index] = answer
-    return response(
+    return response.of(
         topics=[
-            response.ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
+            response.ListOffsetsTopicResponse.of(name=name, partitions=list(partitions.values()))
             for name, partitions in answers.items()
         ]
     )

@@ -98,16 +98,16 @@ def _answer(
     # Of a leader that lives, but not on the listener that was asked.
     unheard = ErrorCode.LISTENER_NOT_FOUND if knows_listeners else ErrorCode.LEADER_NOT_AVAILABLE
     errors = dict.fromkeys(doors.cluster.image.brokers.keys() - reachable, unheard)
-    answer = response(
+    answer = response.of(
         brokers=[
-            response.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            response.MetadataResponseBroker.of(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in nodes
         ],
         cluster_id=doors.cluster.cluster_id,
         controller_id=doors.cluster.controller_id,
         topics=[
             *(
-                response.MetadataResponseTopic(
+                response.MetadataResponseTopic.of(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     is_internal=topic.is_internal,
@@ -130,7 +130,7 @@ def _describe(
     """`errors` says what is wrong with leaders that are not reachable, and live."""
     leader = partition.leader
     is_reachable = leader in reachable
-    return messages.MetadataResponse.MetadataResponsePartition(
+    return messages.MetadataResponse.MetadataResponsePartition.of(
         error_code=0 if is_reachable else errors.get(leader, ErrorCode.LEADER_NOT_AVAILABLE),
         partition_index=partition.partition_index,
         leader_id=leader if is_reachable else NO_LEADER,

@@ -9,15 +9,15 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import decide, to_commit
+from tidelog.api.grouping import decide
 from tidelog.api.tickets import add_topics
 from tidelog.deciding.turn import Refusal
-from tidelog.group.requests import Membership, OffsetCommit, TopicToCommit
+from tidelog.group.requests import OffsetCommit, membership, offset_commit
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from tidelog.api.request import Request
     from tidelog.group.outcomes import OffsetsCommitted
@@ -41,17 +41,14 @@ def handle(body: messages.OffsetCommitRequest, request: Request) -> None:
 
 
 def asked(body: messages.OffsetCommitRequest, version: int) -> OffsetCommit:
-    return OffsetCommit(
-        Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch),
-        [TopicToCommit(topic.name, topic.topic_id, to_commit(topic.partitions)) for topic in body.topics],
-        body.retention_time_ms,
-        version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
-    )
+    member = membership((body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch))
+    topics = [(topic.name, topic.topic_id, topic.partitions) for topic in body.topics]
+    return offset_commit((member, topics, body.retention_time_ms, version >= FIRST_VERSION_WITH_MEMBER_EPOCHS))
 
 
 def answer(outcome: OffsetsCommitted | Refusal, body: messages.OffsetCommitRequest) -> messages.OffsetCommitResponse:
     codes = repeat(outcome.code) if isinstance(outcome, Refusal) else iter(outcome.codes)
-    return messages.OffsetCommitResponse(topics=[_answer(topic, topic.partitions, codes) for topic in body.topics])
+    return messages.OffsetCommitResponse.of(topics=[_answer(topic, topic.partitions, codes) for topic in body.topics])
 
 
 def _take_out_unknown(body: messages.OffsetCommitRequest, request: Request) -> list[Answer]:
@@ -83,15 +80,15 @@ def _take_out_unknown(body: messages.OffsetCommitRequest, request: Request) -> l
 def _answer(
     topic: messages.OffsetCommitRequest.OffsetCommitRequestTopic,
     partitions: list[messages.OffsetCommitRequest.OffsetCommitRequestPartition],
-    codes: Iterable[ErrorCode],
+    codes: Iterator[ErrorCode],
 ) -> Answer:
     """`codes` holds one for each of the partitions, and goes on after them."""
     response = messages.OffsetCommitResponse
-    return response.OffsetCommitResponseTopic(
+    return response.OffsetCommitResponseTopic.of(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            response.OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-            for p, code in zip(partitions, codes, strict=False)
+            response.OffsetCommitResponsePartition.of(partition_index=p.partition_index, error_code=next(codes))
+            for p in partitions
         ],
     )

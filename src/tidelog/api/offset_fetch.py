@@ -12,8 +12,7 @@ from tidelog.api.grouping import decide
 from tidelog.api.tickets import GatheringTicket
 from tidelog.group.offset_store import CommittedOffset
 from tidelog.group.outcomes import FetchedTopic, OffsetsFetched
-from tidelog.group.requests import OffsetFetch, WantedOffsets, WantedTopic
-from tidelog.group.topics_image import ZERO_UUID
+from tidelog.group.requests import OffsetFetch, offset_fetch
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from tidelog.api.request import Request
     from tidelog.group.outcomes import GroupOffsets
+    from tidelog.group.requests import WantedOffsets, WantedTopic
 
     Answer = messages.OffsetFetchResponse.OffsetFetchResponseTopics
 
@@ -69,53 +69,46 @@ def _in_order(wanted: Iterable[WantedOffsets], outcomes: Iterable[OffsetsFetched
 
 
 def asked(body: messages.OffsetFetchRequest, version: int) -> OffsetFetch:
-    if version < FIRST_VERSION_WITH_GROUPS:
-        topics = body.topics
-        named = None if topics is None else [WantedTopic(t.name, ZERO_UUID, t.partition_indexes) for t in topics]
-        return OffsetFetch([WantedOffsets(body.group_id, named)], body.require_stable)
-    with_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    return OffsetFetch([_wanted(group, with_ids) for group in body.groups], body.require_stable)
-
-
-def _wanted(group: messages.OffsetFetchRequest.OffsetFetchRequestGroup, with_ids: bool) -> WantedOffsets:
-    topics = group.topics
-    named = (
-        None
-        if topics is None
-        else [WantedTopic(t.name, t.topic_id if with_ids else ZERO_UUID, t.partition_indexes) for t in topics]
-    )
-    return WantedOffsets(group.group_id, named, group.member_id, group.member_epoch)
+    if version >= FIRST_VERSION_WITH_GROUPS:
+        return offset_fetch((body.groups, body.require_stable))
+    # The only group of an older request, as newer ones have it.
+    of_group, of_topic = body.OffsetFetchRequestGroup, body.OffsetFetchRequestTopics
+    topics = body.topics
+    named = None if topics is None else [of_topic(name=t.name, partition_indexes=t.partition_indexes) for t in topics]
+    return OffsetFetch([of_group(group_id=body.group_id, topics=named)], body.require_stable)
 
 
 def answer(outcome: OffsetsFetched, wanted: OffsetFetch, version: int) -> messages.OffsetFetchResponse:
     response = messages.OffsetFetchResponse
     if version >= FIRST_VERSION_WITH_GROUPS:
-        with_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        return response(groups=[_group(group, with_ids) for group in outcome.groups])
+        return response.of(groups=[_group(group) for group in outcome.groups])
     ((_, found, code),) = outcome.groups
     if version < FIRST_VERSION_WITH_ERROR:
         if code and not found:
-            found = _refused(wanted.groups[0].topics or [], code)
+            found = _refused(wanted.groups[0].topics or (), code)
         code = ErrorCode.NONE
     of_topic, of_partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
     topics = [of_topic(name=topic.name, partitions=_partitions(topic, of_partition)) for topic in found]
     return response(topics=topics, error_code=code)
 
 
-def _refused(topics: list[WantedTopic], code: ErrorCode) -> list[FetchedTopic]:
-    return [FetchedTopic(*topic, [code] * len(topic.partitions)) for topic in topics]
+def _refused(topics: Iterable[WantedTopic], code: ErrorCode) -> list[FetchedTopic]:
+    return [
+        FetchedTopic(topic.name, topic.topic_id, topic.partition_indexes, [code] * len(topic.partition_indexes))
+        for topic in topics
+    ]
 
 
-def _group(group: GroupOffsets, with_ids: bool) -> messages.OffsetFetchResponse.OffsetFetchResponseGroup:
+def _group(group: GroupOffsets) -> messages.OffsetFetchResponse.OffsetFetchResponseGroup:
     response = messages.OffsetFetchResponse
-    of_group, of_topic = response.OffsetFetchResponseGroup, response.OffsetFetchResponseTopics
+    of_group, of_topic = response.OffsetFetchResponseGroup.of, response.OffsetFetchResponseTopics.of
     if group.code:
         return of_group(group_id=group.group_id, error_code=group.code)
     topics = [
         of_topic(
             name=topic.name,
-            topic_id=topic.topic_id if with_ids else ZERO_UUID,
-            partitions=_partitions(topic, response.OffsetFetchResponsePartitions),
+            topic_id=topic.topic_id,
+            partitions=_partitions(topic, response.OffsetFetchResponsePartitions.of),
         )
         for topic in group.topics
     ]

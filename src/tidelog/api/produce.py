@@ -30,6 +30,7 @@ from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.log.append import AppendInfo
     from tidelog.replica.partition import Partition
     from tidelog.timer.parking import Parked
     from tidelog.timer.slices import Job, Work
@@ -63,6 +64,8 @@ WITHOUT_LOG_START: Final = frozenset(
     )
 )
 _REPLIES: Final = ProduceReplies()
+#: the lower byte of a batch's attributes
+_FLAGS_AT: Final = ATTRIBUTES_AT + 1
 
 
 def handle(body: messages.ProduceRequest, request: Request) -> None:
@@ -90,13 +93,16 @@ def _append_single(
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     name = doors.cluster.topic_name(topic.topic_id) if by_id else topic.name
     data = topic.partition_data[0]
-    partition = doors.data.replicas.partitions.get((name, data.index))
-    if partition is None or name in INTERNAL_TOPICS or data.records is None:
+    index, records = data.index, data.records
+    partition = doors.data.replicas.partitions.get((name, index))
+    if partition is None or name in INTERNAL_TOPICS or records is None:
         return False
-    if partition.log.config.flush_messages != FOREVER or _is_transactional(data.records):
+    if partition.log.config.flush_messages != FOREVER:
         return False
+    if len(records) >= HEADER_SIZE and records[_FLAGS_AT] & TRANSACTIONAL_FLAG:
+        return False  # as `_is_transactional`, without the call
     try:
-        info = partition.append(data.records, acks, doors.host.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
+        info = partition.append(records, acks, doors.host.clock.wall_ms(), version >= FIRST_VERSION_WITH_ZSTD)
     except TakesLong:
         return False
     except CodedError as error:
@@ -106,36 +112,25 @@ def _append_single(
         produce.append_all()
         return True
     doors.data.appended(partition)
-    offsets = (info.first_offset, info.log_append_time_ms, info.log_start_offset)
     named = topic.topic_id if by_id else name
     if acks == -1 and partition.high_watermark <= info.last_offset:
-        AwaitedProduce(request, partition, info.last_offset + 1, named, offsets).park(body.timeout_ms)
+        AwaitedProduce(request, partition, named, info).park(body.timeout_ms)
     else:
-        request.exchange.reply((_REPLIES.frame(version, named, data.index, request.correlation_id, *offsets),))
+        request.exchange.reply((_REPLIES.frame(version, named, index, request.correlation_id, info),))
     return True
 
 
 class AwaitedProduce:
     """Records of one partition that are appended, and acknowledged as soon as all in the ISR have them."""
 
-    __slots__ = ("end_offset", "named", "offsets", "partition", "request")
+    __slots__ = ("info", "named", "partition", "request")
 
-    def __init__(
-        self,
-        request: Request,
-        partition: Partition,
-        end_offset: int,
-        named: str | bytes,
-        offsets: tuple[int, int, int],
-    ) -> None:
+    def __init__(self, request: Request, partition: Partition, named: str | bytes, info: AppendInfo) -> None:
         self.request = request
         self.partition = partition
-        #: the high watermark that acknowledges them
-        self.end_offset = end_offset
         #: the topic as the client calls it, by name or by id
         self.named = named
-        #: what is told of the append: its first offset, its time, and where the log begins
-        self.offsets = offsets
+        self.info = info
 
     def park(self, timeout_ms: int) -> None:
         doors = self.request.doors
@@ -148,11 +143,11 @@ class AwaitedProduce:
         error = waits_in_vain(self.partition)
         if error is not ErrorCode.NONE:
             self._fail(error)
-        elif self.partition.high_watermark < self.end_offset:
+        elif self.partition.high_watermark <= self.info.last_offset:
             return False
         else:
             request, index = self.request, self.partition.index
-            frame = _REPLIES.frame(request.version, self.named, index, request.correlation_id, *self.offsets)
+            frame = _REPLIES.frame(request.version, self.named, index, request.correlation_id, self.info)
             request.exchange.reply((frame,))
         return True
 
@@ -160,7 +155,9 @@ class AwaitedProduce:
         self._fail(ErrorCode.REQUEST_TIMED_OUT)
 
     def _fail(self, error: ErrorCode) -> None:
-        self.request.reply(single_response(self.named, self.partition.index, *self.offsets, error_code=error))
+        info = self.info
+        offsets = (info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        self.request.reply(single_response(self.named, self.partition.index, *offsets, error_code=error))
 
 
 def waits_in_vain(partition: Partition) -> ErrorCode:
@@ -392,7 +389,7 @@ class PendingProduce:
 
         The records are those that `data` has by then.
         """
-        rules = self.request.doors.data.replicas.partitions[name, data.index].log.rules
+        rules = self.request.doors.data.replicas.partitions[name, data.index].log.config.rules
 
         def check(most_bytes: int = rules.max_unpacked_bytes) -> CheckedBatch:
             assert data.records is not None  # what takes long is there
@@ -551,4 +548,4 @@ class PendingProduce:
 
 
 def _is_transactional(records: memoryview | None) -> bool:
-    return records is not None and len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_FLAG)
+    return records is not None and len(records) >= HEADER_SIZE and bool(records[_FLAGS_AT] & TRANSACTIONAL_FLAG)

@@ -8,11 +8,14 @@ numbers that occur nowhere else. What stands around them is kept as bytes.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
 from tidelog.wire.frame import encode_response
+
+if TYPE_CHECKING:
+    from tidelog.log.append import AppendInfo
 
 #: base offset, log append time and log start offset stand side by side from here on
 FIRST_VERSION: Final = 5
@@ -31,23 +34,14 @@ class ProduceReplies:
         #: (version, topic name or id, partition) -> what stands before, between and behind the numbers
         self._templates: dict[tuple[int, str | bytes, int], tuple[bytes, bytes, bytes]] = {}
 
-    def frame(
-        self,
-        version: int,
-        topic: str | bytes,
-        index: int,
-        correlation_id: int,
-        base_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-    ) -> bytes:
+    def frame(self, version: int, topic: str | bytes, index: int, correlation_id: int, info: AppendInfo) -> bytes:
         """The whole response; `topic` is a name before version 13, an id from then on."""
         key = (version, topic, index)
         found = self._templates.get(key)
         if found is None:
             found = self._add(key)
         head, middle, tail = found
-        offsets = _OFFSETS(base_offset, log_append_time_ms, log_start_offset)
+        offsets = _OFFSETS(info.first_offset, info.log_append_time_ms, info.log_start_offset)
         return _join((head, _CORRELATION(correlation_id), middle, offsets, tail))
 
     def _add(self, key: tuple[int, str | bytes, int]) -> tuple[bytes, bytes, bytes]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.api.grouping import decide
 from tidelog.deciding.turn import Refusal
-from tidelog.group.requests import Membership, Syncing
+from tidelog.group.requests import Syncing, membership
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
@@ -34,7 +34,7 @@ def asked(body: messages.SyncGroupRequest, version: int) -> Syncing:
     if version >= FIRST_VERSION_WITH_PROTOCOL and (body.protocol_type is None or body.protocol_name is None):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return Syncing(
-        Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id),
+        membership((body.group_id, body.member_id, body.group_instance_id, body.generation_id)),
         body.protocol_type,
         body.protocol_name,
         {assigned.member_id: bytes(assigned.assignment) for assigned in body.assignments},
@@ -44,6 +44,6 @@ def asked(body: messages.SyncGroupRequest, version: int) -> Syncing:
 def answer(outcome: Synced | Refusal, version: int) -> messages.SyncGroupResponse:
     if isinstance(outcome, Refusal):
         return messages.SyncGroupResponse(error_code=outcome.code)
-    return messages.SyncGroupResponse(
+    return messages.SyncGroupResponse.of(
         protocol_type=outcome.protocol_type, protocol_name=outcome.protocol_name, assignment=outcome.assignment
     )

@@ -6,15 +6,15 @@ one has sent AddOffsetsToTxn, which is verified. Producers before version 2 know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.grouping import decide, take_out_unknown, to_commit
+from tidelog.api.grouping import decide, take_out_unknown
 from tidelog.api.tickets import add_topics
 from tidelog.coordinator.transactions import producer_error
 from tidelog.deciding.turn import Refusal
-from tidelog.group.requests import Membership, TopicToCommit, TxnOffsetCommit
+from tidelog.group.requests import Membership, TxnOffsetCommit
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
@@ -97,7 +97,7 @@ def asked(body: messages.TxnOffsetCommitRequest) -> TxnOffsetCommit:
         Membership(body.group_id, body.member_id, body.group_instance_id, body.generation_id),
         body.producer_id,
         body.producer_epoch,
-        [TopicToCommit(topic.name, ZERO_UUID, to_commit(topic.partitions)) for topic in body.topics],
+        [(topic.name, ZERO_UUID, topic.partitions) for topic in body.topics],
     )
 
 
@@ -112,19 +112,19 @@ def answer(
     return _response(body, repeat(code))
 
 
-def _response(body: messages.TxnOffsetCommitRequest, codes: Iterable[ErrorCode]) -> messages.TxnOffsetCommitResponse:
-    return messages.TxnOffsetCommitResponse(
+def _response(body: messages.TxnOffsetCommitRequest, codes: Iterator[ErrorCode]) -> messages.TxnOffsetCommitResponse:
+    return messages.TxnOffsetCommitResponse.of(
         topics=[_answer(topic.name, [p.partition_index for p in topic.partitions], codes) for topic in body.topics]
     )
 
 
-def _answer(topic: str, indexes: list[int], codes: Iterable[ErrorCode]) -> Answer:
+def _answer(topic: str, indexes: list[int], codes: Iterator[ErrorCode]) -> Answer:
     """`codes` holds one for each of the partitions, and goes on after them."""
     response = messages.TxnOffsetCommitResponse
-    return response.TxnOffsetCommitResponseTopic(
+    return response.TxnOffsetCommitResponseTopic.of(
         name=topic,
         partitions=[
-            response.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
-            for index, code in zip(indexes, codes, strict=False)
+            response.TxnOffsetCommitResponsePartition.of(partition_index=index, error_code=next(codes))
+            for index in indexes
         ],
     )

@@ -43,6 +43,8 @@ FLUSH_AGAIN_MS: Final = 1_000
 #: of the records that become one batch where they need not be one
 PIECE_BYTES: Final = 1 << 18
 RECORD_OVERHEAD_BYTES: Final = 24
+# A constant, because every commit needs it: Python 3.11 is slow to look up a member of an enum.
+_COORDINATOR: Final = AppendOrigin.COORDINATOR
 
 
 class Coordination(Generic[D]):
@@ -174,18 +176,24 @@ class Coordination(Generic[D]):
             except Exception as broken:
                 self._host.report(f"{self.topic}-{decision.partition} could not be appended to", broken)
                 decision = self._room.append_failed(decision, ErrorCode.UNKNOWN_SERVER_ERROR, *self.now())
-        self._set_timers(decision)
+        if decision.timers:
+            self._set_timers(decision)
         effects = self._effects(decision)
         held = None
         if flush_due or not self._data.is_committed(self.topic, decision.partition):
             held = self._data.held(TopicPartition(self.topic, decision.partition))
-        if flush_due and held is not None:
+        if held is None:
+            # Nothing is to be waited for.
+            _send(decision.replies)
+            if effects is not None:
+                effects()
+        elif flush_due:
             self._conclude_when_flushed(held, decision.replies, effects)
         else:
             self._conclude(held, decision.replies, effects)
 
-    def _conclude(self, held: Held | None, replies: list[Reply], effects: Callable[[], None] | None) -> None:
-        """`held` is what must be committed first; None where there is nothing to wait for."""
+    def _conclude(self, held: Held, replies: list[Reply], effects: Callable[[], None] | None) -> None:
+        """As soon as what is held is committed."""
         if replies:
             self._reply_when_committed(held, replies)
         if effects is not None:
@@ -212,11 +220,8 @@ class Coordination(Generic[D]):
         """What follows from the records once they are committed, beside the replies."""
         return None
 
-    def _when_committed(self, held: Held | None, effects: Callable[[], None]) -> None:
+    def _when_committed(self, held: Held, effects: Callable[[], None]) -> None:
         """However long it takes; if this broker stops leading, the next leader finds the records and does it."""
-        if held is None:
-            effects()
-            return
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
@@ -241,7 +246,7 @@ class Coordination(Generic[D]):
                     producer_epoch=decision.producer_epoch,
                     transactional=producer_id != NO_PRODUCER,
                 )
-                info = partition.append(memoryview(batch), -1, now_ms, origin=AppendOrigin.COORDINATOR, guard=guard)
+                info = partition.append(memoryview(batch), -1, now_ms, origin=_COORDINATOR, guard=guard)
                 for offset, record in enumerate(records, info.first_offset):
                     self._room.replay(decision.partition, record, producer_id, offset)
                 known_offset = partition.log.log_end_offset
@@ -271,12 +276,7 @@ class Coordination(Generic[D]):
 
         return due
 
-    def _reply_when_committed(self, held: Held | None, replies: list[Reply]) -> None:
-        """Answers at once where nothing is to be waited for, else when the followers have it."""
-        if held is None:
-            _send(replies)
-            return
-
+    def _reply_when_committed(self, held: Held, replies: list[Reply]) -> None:
         def settled(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 self._send_failures(replies, error)

@@ -64,7 +64,7 @@ class ParcelDelivery:
         if partition is None:
             told(self._cluster.why_missing(*to))
             return
-        rules, now_ms = partition.log.rules, self._host.clock.wall_ms()
+        rules, now_ms = partition.log.config.rules, self._host.clock.wall_ms()
 
         def checked(result: CheckedBatch | None, error: BaseException | None) -> None:
             if isinstance(error, CodedError):

@@ -8,8 +8,10 @@ committed (at or below the high watermark). If the append fails nothing is repla
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tidelog.wire.quick_tuples import quick
 
 #: what names a timer: coordinator partition, what is due, the id that it concerns or "", member id or ""
 TimerKey: TypeAlias = tuple[int, str, str, str]
@@ -36,6 +38,10 @@ class Reply(NamedTuple):
     message: Any
 
 
+coordinator_record: Final = quick(CoordinatorRecord)
+reply: Final = quick(Reply)
+
+
 @dataclass(slots=True, frozen=True)
 class SetTimer:
     """Call `on_timer(key, now_ms)` at `deadline_ms` (monotonic); replaces a timer with the same key."""
@@ -49,7 +55,6 @@ class CancelTimer:
     key: TimerKey
 
 
-@dataclass(slots=True)
 class Decision:
     """`partition` is the coordinator partition that `records` belong to; -1 where there are none.
 
@@ -58,10 +63,13 @@ class Decision:
     only the first may come to be written: as many tombstones as there are need not fit into one.
     """
 
-    partition: int = -1
-    records: list[CoordinatorRecord] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
-    producer_id: int = -1
-    producer_epoch: int = -1
-    atomic: bool = True
+    __slots__ = ("atomic", "partition", "producer_epoch", "producer_id", "records", "replies", "timers")
+
+    def __init__(self, partition: int = -1, records: list[CoordinatorRecord] | None = None) -> None:
+        self.partition = partition
+        self.records: list[CoordinatorRecord] = [] if records is None else records
+        self.replies: list[Reply] = []
+        self.timers: list[SetTimer | CancelTimer] = []
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.atomic = True

@@ -12,10 +12,9 @@ What happens when the append fails
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tidelog.deciding.decision import CoordinatorRecord, Decision, Reply, Ticket, TimerKey
+from tidelog.deciding.decision import CoordinatorRecord, Decision, Ticket, TimerKey, reply
 from tidelog.wire.errors import CodedError, ErrorCode
 
 
@@ -35,7 +34,6 @@ class Refusal(CodedError):
 Undo: TypeAlias = Callable[["Turn", ErrorCode], None]
 
 
-@dataclass(slots=True)
 class Turn(Decision):
     """`now_ms` is monotonic, `wall_ms` is what records are stamped with.
 
@@ -46,14 +44,18 @@ class Turn(Decision):
     records carry -1.
     """
 
-    now_ms: int = 0
-    wall_ms: int = 0
-    fired: TimerKey | None = None
-    ordered: bool = False
-    undo: list[Undo] = field(default_factory=list)
+    __slots__ = ("fired", "now_ms", "ordered", "undo", "wall_ms")
+
+    def __init__(self, now_ms: int = 0, wall_ms: int = 0, fired: TimerKey | None = None) -> None:
+        super().__init__()
+        self.now_ms = now_ms
+        self.wall_ms = wall_ms
+        self.fired = fired
+        self.ordered = False
+        self.undo: list[Undo] = []
 
     def reply(self, ticket: Ticket, message: Any) -> None:
-        self.replies.append(Reply(ticket, message))
+        self.replies.append(reply((ticket, message)))
 
     def append(self, record: CoordinatorRecord) -> None:
         self.records.append(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from tidelog.deciding.decision import Ticket
 from tidelog.deciding.turn import Refusal, Turn
@@ -20,6 +21,10 @@ from tidelog.group.records import group_metadata_record
 from tidelog.group.requests import MemberIdentity, Membership, Syncing
 from tidelog.group.shard import Shard
 from tidelog.wire.errors import ErrorCode
+
+# Constants, because every heartbeat needs them: Python 3.11 is slow to look up a member of an enum.
+_PREPARING: Final = ClassicState.PREPARING_REBALANCE
+_ALIVE: Final = ErrorCode.NONE
 
 
 def sync(shard: Shard, turn: Turn, group: ClassicGroup, ticket: Ticket, syncing: Syncing) -> None:
@@ -69,9 +74,9 @@ def _store_assignment(shard: Shard, turn: Turn, group: ClassicGroup, given: Mapp
 def heartbeat(shard: Shard, turn: Turn, group: ClassicGroup, claimed: Membership) -> ErrorCode:
     member = _member_of_generation(group, claimed)
     shard.touch_session(turn, group.group_id, member.member_id, member.session_timeout_ms)
-    if group.state is ClassicState.PREPARING_REBALANCE:
+    if group.state is _PREPARING:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+    return _ALIVE
 
 
 def leave(shard: Shard, turn: Turn, group: ClassicGroup, identities: list[MemberIdentity]) -> list[ErrorCode]:

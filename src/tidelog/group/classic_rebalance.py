@@ -8,6 +8,8 @@ ones stay until their session runs out.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidelog.deciding.decision import Ticket
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ABANDONED, ClassicGroup, ClassicMember, ClassicState
@@ -15,6 +17,10 @@ from tidelog.group.outcomes import Joined, JoinedMember, JoinRefusal, Synced
 from tidelog.group.records import group_metadata_record
 from tidelog.group.shard import Shard
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.quick_tuples import quick
+
+_joined_member: Final = quick(JoinedMember)
+_synced: Final = quick(Synced)
 
 # -- answering what waits ----------------------------------------------------------------------------------------
 
@@ -83,7 +89,7 @@ def joined(group: ClassicGroup, member: ClassicMember, skip_assignment: bool = F
         group.protocol_name,
         group.leader_id or "",
         tuple(
-            JoinedMember(m.member_id, m.group_instance_id, m.metadata(group.protocol_name))
+            _joined_member((m.member_id, m.group_instance_id, m.metadata(group.protocol_name)))
             for m in group.members.values()
         )
         if member.member_id == group.leader_id
@@ -93,7 +99,7 @@ def joined(group: ClassicGroup, member: ClassicMember, skip_assignment: bool = F
 
 
 def synced(group: ClassicGroup, assignment: bytes) -> Synced:
-    return Synced(group.protocol_type, group.protocol_name, assignment)
+    return _synced((group.protocol_type, group.protocol_name, assignment))
 
 
 # -- the phases --------------------------------------------------------------------------------------------------

@@ -48,9 +48,9 @@ from tidelog.group.outcomes import (
     GroupsDeleted,
     JoinRefusal,
     MembersLeft,
-    OffsetsFetched,
     Outcome,
     failed,
+    offsets_fetched,
 )
 from tidelog.group.requests import (
     ConsumerHeartbeat,
@@ -118,7 +118,8 @@ class Groups:
         """From now on the partition answers; the members it found are given a full session to show up."""
         shard = self._shards[partition]
         shard.loading = False
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
+        turn = Turn(now_ms, wall_ms)
+        turn.atomic = False
         stale_offsets.loaded(shard, turn)
         for group in list(shard.groups.values()):
             if isinstance(group, ConsumerGroup):
@@ -147,7 +148,8 @@ class Groups:
     def append_failed(self, decision: Decision, error: ErrorCode, now_ms: int, wall_ms: int) -> Decision:
         """What to carry out in place of a decision whose records could not be appended."""
         code = translated(error)
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms, timers=list(decision.timers))
+        turn = Turn(now_ms, wall_ms)
+        turn.timers.extend(decision.timers)
         for reply in decision.replies:
             turn.reply(reply.ticket, failed(reply.message, code))
         shard = self._shards.get(decision.partition)
@@ -215,14 +217,15 @@ class Groups:
         """What each shard has to store, in as many batches as it takes."""
         decisions: list[Decision] = []
         for shard in shards:
-            turn = Turn(now_ms=now_ms, wall_ms=wall_ms, atomic=False)
+            turn = Turn(now_ms, wall_ms)
+            turn.atomic = False
             decide(shard, turn)
             if turn.records:
                 decisions.append(shard.close(turn))
         return decisions
 
     def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms, fired=key)
+        turn = Turn(now_ms, wall_ms, key)
         shard = self._shards.get(key[0])
         if shard is None or shard.loading or not shard.deadlines.fired(turn, key):
             return turn
@@ -254,7 +257,7 @@ class Groups:
     # -- members of groups ---------------------------------------------------------------------------------------
 
     def join(self, ticket: Ticket, joining: Joining, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         config = self._around.config
         try:
             if not joining.group_id:
@@ -275,7 +278,7 @@ class Groups:
             return _refused(turn, ticket, JoinRefusal(refusal.code, joining.member_id))
 
     def sync(self, ticket: Ticket, syncing: Syncing, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             shard, group = self._members_group(syncing.member.group_id)
             if group.is_empty:
@@ -289,7 +292,7 @@ class Groups:
             return _refused(turn, ticket, refusal)
 
     def heartbeat(self, ticket: Ticket, claimed: Membership, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             shard, group = self._members_group(claimed.group_id)
             if isinstance(group, ConsumerGroup):
@@ -303,7 +306,7 @@ class Groups:
         return turn
 
     def leave(self, ticket: Ticket, leaving: Leaving, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             shard, group = self._members_group(leaving.group_id)
             if isinstance(group, ConsumerGroup):
@@ -320,7 +323,7 @@ class Groups:
     def consumer_group_heartbeat(
         self, ticket: Ticket, heartbeat: ConsumerHeartbeat, now_ms: int, wall_ms: int
     ) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             consumer_heartbeat.validate(heartbeat, self._around.config)
             shard = self._shards.of(heartbeat.group_id)
@@ -332,7 +335,7 @@ class Groups:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def offset_commit(self, ticket: Ticket, request: OffsetCommit, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             shard = self._shards.of(request.member.group_id)
             turn.reply(ticket, offset_commit.commit(shard, turn, request))
@@ -342,7 +345,7 @@ class Groups:
 
     def txn_offset_commit(self, ticket: Ticket, request: TxnOffsetCommit, now_ms: int, wall_ms: int) -> Decision:
         """The decision names the producer: its records are appended as part of the producer's transaction."""
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             if not request.member.group_id:
                 raise Refusal(_E.INVALID_GROUP_ID)
@@ -353,13 +356,13 @@ class Groups:
             return _refused(turn, ticket, refusal)
 
     def offset_fetch(self, ticket: Ticket, request: OffsetFetch, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         groups = [fetching.attempt(self._shards.of, turn, wanted, request.require_stable) for wanted in request.groups]
-        turn.reply(ticket, OffsetsFetched(groups))
+        turn.reply(ticket, offsets_fetched((groups,)))
         return turn
 
     def offset_delete(self, ticket: Ticket, request: OffsetDelete, now_ms: int, wall_ms: int) -> Decision:
-        turn = Turn(now_ms=now_ms, wall_ms=wall_ms)
+        turn = Turn(now_ms, wall_ms)
         try:
             if not request.group_id:
                 raise Refusal(_E.INVALID_GROUP_ID)
@@ -395,7 +398,7 @@ class Groups:
         for group_id in dict.fromkeys(group_ids):
             partition = self.partition_for(group_id)
             if partition not in turns:
-                turns[partition] = Turn(now_ms=now_ms, wall_ms=wall_ms), GroupsDeleted([])
+                turns[partition] = Turn(now_ms, wall_ms), GroupsDeleted([])
             turn, deleted = turns[partition]
             try:
                 shard = self._shards.of(group_id)

@@ -14,7 +14,7 @@ from typing import Final
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup, ConsumerMember
-from tidelog.group.outcomes import OffsetsCommitted, OffsetsDeleted
+from tidelog.group.outcomes import OffsetsCommitted, OffsetsDeleted, offsets_committed
 from tidelog.group.records import offset_commit_record, offset_tombstone
 from tidelog.group.requests import OffsetCommit, OffsetDelete, TopicToCommit, TxnOffsetCommit
 from tidelog.group.shard import Shard
@@ -44,22 +44,22 @@ def _store(
     wall_ms, limit = turn.wall_ms, shard.config.offset_metadata_max_bytes
     records, image = turn.records, shard.around.topics
     codes: list[ErrorCode] = []
-    for name, topic_id, offsets in topics:
+    for name, topic_id, partitions in topics:
         if topic_id == ZERO_UUID:
             topic_id = image.topic_id(name)
-        for partition, offset, leader_epoch, metadata in offsets:
+        for p in partitions:
+            index, metadata = p.partition_index, p.committed_metadata or ""
             if len(metadata) > limit:
                 codes.append(_TOO_LARGE)
                 continue
             if check is not None:
-                check(topic_id, partition)
+                check(topic_id, index)
+            offset, epoch = p.committed_offset, p.committed_leader_epoch
             records.append(
-                offset_commit_record(
-                    group_id, name, partition, offset, leader_epoch, metadata, wall_ms, expire_ms, topic_id
-                )
+                offset_commit_record(group_id, name, index, offset, epoch, metadata, wall_ms, expire_ms, topic_id)
             )
             codes.append(_STORED)
-    return OffsetsCommitted(codes)
+    return offsets_committed((codes,))
 
 
 def _validate_commit(shard: Shard, turn: Turn, request: OffsetCommit) -> PartitionCheck:

@@ -10,18 +10,22 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
+from typing import Final
 
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
-from tidelog.group.outcomes import FetchedTopic, GroupOffsets
+from tidelog.group.outcomes import FetchedTopic, GroupOffsets, fetched_topic, group_offsets
 from tidelog.group.records import offset_tombstone
-from tidelog.group.requests import WantedOffsets, WantedTopic
+from tidelog.group.requests import WantedOffsets
 from tidelog.group.shard import Group, Shard
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire.errors import ErrorCode
+
+# A constant, because every fetch needs it: Python 3.11 is slow to look up a member of an enum.
+_NONE: Final = ErrorCode.NONE
 
 
 def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets, require_stable: bool) -> GroupOffsets:
@@ -34,21 +38,24 @@ def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets,
     # What only this broker has is lost with it, and no position may be told that goes back later: the answer waits
     # until the commits that were appended before it are replicated.
     turn.partition = shard.partition
-    return GroupOffsets(wanted.group_id, topics)
+    return group_offsets((wanted.group_id, topics, _NONE))
 
 
 def _fetch(shard: Shard, wanted: WantedOffsets, require_stable: bool) -> list[FetchedTopic]:
     group = shard.groups.get(wanted.group_id)
     if isinstance(group, ConsumerGroup):
         _validate(group, wanted.member_id, wanted.member_epoch)
-    topics = wanted.topics
-    if topics is None:
-        if group is None:
-            return []
-        image = shard.around.topics
-        stored = shard.offsets.offsets.get(wanted.group_id, {})
-        topics = [WantedTopic(name, image.topic_id(name), list(partitions)) for name, partitions in stored.items()]
-    return [_topic(shard, wanted.group_id, topic, require_stable) for topic in topics]
+    stored = shard.offsets.offsets.get(wanted.group_id, {})
+    unstable = shard.offsets.open.get(wanted.group_id) if require_stable else None
+    if wanted.topics is not None:
+        return [
+            _topic(topic.name, topic.topic_id, topic.partition_indexes, stored.get(topic.name, {}), unstable)
+            for topic in wanted.topics
+        ]
+    if group is None:
+        return []
+    image = shard.around.topics
+    return [_topic(name, image.topic_id(name), list(of), of, unstable) for name, of in stored.items()]
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -60,10 +67,13 @@ def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
         raise Refusal(code)
 
 
-def _topic(shard: Shard, group_id: str, topic: WantedTopic, require_stable: bool) -> FetchedTopic:
-    name, topic_id, partitions = topic
-    stored = shard.offsets.offsets.get(group_id, {}).get(name, {})
-    unstable = shard.offsets.open.get(group_id) if require_stable else None
+def _topic(
+    name: str,
+    topic_id: bytes,
+    partitions: list[int],
+    stored: Mapping[int, CommittedOffset],
+    unstable: Container[tuple[str, int]] | None,
+) -> FetchedTopic:
     offsets: list[CommittedOffset | ErrorCode | None] = []
     for partition in partitions:
         committed = stored.get(partition)
@@ -73,7 +83,7 @@ def _topic(shard: Shard, group_id: str, topic: WantedTopic, require_stable: bool
             offsets.append(None)
         else:
             offsets.append(committed)
-    return FetchedTopic(name, topic_id, partitions, offsets)
+    return fetched_topic((name, topic_id, partitions, offsets))
 
 
 def _of_another_topic(committed: CommittedOffset, topic_id: bytes) -> bool:

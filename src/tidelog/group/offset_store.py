@@ -11,9 +11,10 @@ Everything here changes only by replaying records and markers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.group.topics_image import Topic
+from tidelog.wire.quick_tuples import quick
 
 
 class CommittedOffset(NamedTuple):
@@ -27,6 +28,8 @@ class CommittedOffset(NamedTuple):
     # Where the record stands in the log.
     record_offset: int
 
+
+committed_offset: Final = quick(CommittedOffset)
 
 # topic -> partition -> what was committed
 ByTopic = dict[str, dict[int, CommittedOffset]]

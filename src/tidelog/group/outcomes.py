@@ -7,11 +7,12 @@ could not be stored, `failed` makes the outcome that tells so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tidelog.deciding.turn import Refusal
 from tidelog.group.offset_store import CommittedOffset
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.quick_tuples import quick
 
 _E = ErrorCode
 
@@ -76,6 +77,9 @@ class OffsetsCommitted(NamedTuple):
     codes: list[ErrorCode]
 
 
+offsets_committed: Final = quick(OffsetsCommitted)
+
+
 class OffsetsDeleted(NamedTuple):
     """One code for each partition that was named, in that order."""
 
@@ -98,6 +102,11 @@ class GroupOffsets(NamedTuple):
 
 class OffsetsFetched(NamedTuple):
     groups: list[GroupOffsets]
+
+
+fetched_topic: Final = quick(FetchedTopic)
+group_offsets: Final = quick(GroupOffsets)
+offsets_fetched: Final = quick(OffsetsFetched)
 
 
 # -- administration ----------------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
+from typing import Final
 
-from tidelog.deciding.decision import CoordinatorRecord
+from tidelog.deciding.decision import CoordinatorRecord, coordinator_record
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
@@ -50,6 +51,9 @@ class RecordType(IntEnum):
     CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
     CONSUMER_GROUP_REGULAR_EXPRESSION = 16
 
+
+# A constant, because every commit needs it: Python 3.11 is slow to look up a member of an enum.
+_OFFSET_COMMIT: Final = RecordType.OFFSET_COMMIT
 
 VALUE_OF = {
     RecordType.LEGACY_OFFSET_COMMIT: "OffsetCommitValue",
@@ -140,7 +144,7 @@ def stated(value: messages.OffsetCommitValue) -> Stated:
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     group, name = group_id.encode(), topic.encode()
-    return _TWO_INT16(RecordType.OFFSET_COMMIT, len(group)) + group + _length(len(name)) + name + _index(partition)
+    return _TWO_INT16(_OFFSET_COMMIT, len(group)) + group + _length(len(name)) + name + _index(partition)
 
 
 def offset_commit_record(
@@ -156,11 +160,11 @@ def offset_commit_record(
 ) -> CoordinatorRecord:
     key = offset_key(group_id, topic, partition)
     said = (offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
-    meaning: Meaning = (RecordType.OFFSET_COMMIT, group_id, topic, partition, said)
+    meaning: Meaning = (_OFFSET_COMMIT, group_id, topic, partition, said)
     if expire_timestamp_ms == -1 and not metadata and topic_id != ZERO_UUID:
         # What nearly every commit is, without the way through the codec, which would write the same.
         encoded = _PLAIN_OFFSET(4, offset, leader_epoch, 1, commit_timestamp_ms, 1, 0, 16, topic_id)
-        return CoordinatorRecord(key, encoded, meaning)
+        return coordinator_record((key, encoded, meaning))
     value = messages.OffsetCommitValue(
         offset=offset,
         leader_epoch=leader_epoch,
@@ -188,14 +192,14 @@ def group_metadata_record(
     """`since_ms`: when the state that this record makes began, where it is not the state the group is in."""
     of_value = messages.GroupMetadataValue
     since = group.state_since_ms if since_ms is None else since_ms
-    value = of_value(
+    value = of_value.of(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
         protocol=group.protocol_name,
         leader=group.leader_id,
         current_state_timestamp=-1 if since is None else since,
         members=[
-            of_value.MemberMetadata(
+            of_value.MemberMetadata.of(
                 member_id=m.member_id,
                 group_instance_id=m.group_instance_id,
                 client_id=m.client_id,
@@ -208,9 +212,9 @@ def group_metadata_record(
             for m in group.members.values()
         ],
     )
-    return CoordinatorRecord(
-        encode_key(RecordType.GROUP_METADATA, group.group_id), encode_value("GroupMetadataValue", 3, value)
-    )
+    kind = RecordType.GROUP_METADATA
+    meaning: Meaning = (kind, group.group_id, "", -1, value)
+    return CoordinatorRecord(encode_key(kind, group.group_id), encode_value("GroupMetadataValue", 3, value), meaning)
 
 
 def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.consumer_group import LEAVE_EPOCH, NOTHING, ConsumerGroup, ConsumerMember, ResolvedRegex
 from tidelog.group.consumer_records import target_of, with_current, with_metadata
-from tidelog.group.offset_store import CommittedOffset
+from tidelog.group.offset_store import CommittedOffset, committed_offset
 from tidelog.group.records import Meaning, RecordType, decode_key, decode_value, stated
 from tidelog.group.shard import Shard
 from tidelog.wire import messages
@@ -37,7 +37,7 @@ def replay(shard: Shard, meaning: Meaning | None, producer_id: int, offset: int)
         return
     kind, group_id, second, partition, value = meaning
     if isinstance(value, tuple):
-        _offset(shard, group_id, second, partition, CommittedOffset(*value, offset), producer_id)
+        _offset(shard, group_id, second, partition, committed_offset((*value, offset)), producer_id)
     elif value is not None:
         _learn(shard, group_id, second, value)
     elif kind <= RecordType.OFFSET_COMMIT:

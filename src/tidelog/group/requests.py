@@ -2,12 +2,16 @@
 
 `api` makes these values from requests. What an older client cannot be told is a flag that starts with `knows_`; fields
 that its version leaves out are filled in. Groups, members and topics go by their names and ids as in Kafka's protocol.
+Offsets that are committed or asked for are the exception: there are too many of them to copy each, so the structs of
+the requests come here as they are, and a `Protocol` says what is read from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from tidelog.wire.quick_tuples import quick
 
 #: what a member says it owns: partitions by topic id; None where a heartbeat does not say
 Reported = Mapping[bytes, set[int]] | None
@@ -20,6 +24,9 @@ class Membership(NamedTuple):
     member_id: str
     group_instance_id: str | None
     generation_id: int
+
+
+membership: Final = quick(Membership)
 
 
 class MemberIdentity(NamedTuple):
@@ -88,18 +95,15 @@ class ConsumerHeartbeat(NamedTuple):
 # -- offsets -----------------------------------------------------------------------------------------------------
 
 
-class OffsetToCommit(NamedTuple):
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
+class OffsetToCommit(Protocol):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
 
 
-class TopicToCommit(NamedTuple):
-    name: str
-    #: zeros: that of the topic that has the name now
-    topic_id: bytes
-    offsets: list[OffsetToCommit]
+#: name, id (zeros: that of the topic that has the name now), offsets
+TopicToCommit: TypeAlias = tuple[str, bytes, Sequence[OffsetToCommit]]
 
 
 class OffsetCommit(NamedTuple):
@@ -110,6 +114,9 @@ class OffsetCommit(NamedTuple):
     knows_member_epochs: bool = True
 
 
+offset_commit: Final = quick(OffsetCommit)
+
+
 class TxnOffsetCommit(NamedTuple):
     member: Membership
     producer_id: int
@@ -117,25 +124,35 @@ class TxnOffsetCommit(NamedTuple):
     topics: list[TopicToCommit]
 
 
-class WantedTopic(NamedTuple):
+class WantedTopic(Protocol):
     name: str
     #: zeros: whatever topic has or had the name
     topic_id: bytes
-    partitions: list[int]
+    partition_indexes: list[int]
 
 
-class WantedOffsets(NamedTuple):
+class WantedOffsets(Protocol):
     """Of one group; `topics` None: all that it has committed."""
 
-    group_id: str
-    topics: list[WantedTopic] | None
-    member_id: str | None = None
-    member_epoch: int = -1
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def topics(self) -> Sequence[WantedTopic] | None: ...
+
+    @property
+    def member_id(self) -> str | None: ...
+
+    @property
+    def member_epoch(self) -> int: ...
 
 
 class OffsetFetch(NamedTuple):
-    groups: list[WantedOffsets]
+    groups: Sequence[WantedOffsets]
     require_stable: bool = False
+
+
+offset_fetch: Final = quick(OffsetFetch)
 
 
 class OffsetDelete(NamedTuple):

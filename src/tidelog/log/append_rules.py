@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tidelog.log.config import LOG_APPEND_TIME, LogConfig
 from tidelog.wire.check import AppendRules
 from tidelog.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+
+if TYPE_CHECKING:
+    from tidelog.log.config import LogConfig
 
 #: `compression.type`; "producer" is not here: it names no codec
 _CODECS: Final = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
@@ -26,7 +28,7 @@ def rules_of(config: LogConfig) -> AppendRules:
     return AppendRules(
         max_message_bytes=config.max_message_bytes,
         compacted=config.compact,
-        log_append_time=config.message_timestamp_type == LOG_APPEND_TIME,
+        log_append_time=config.stamps_append_time,
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         codec=codec,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog.log.append_rules import rules_of
+from tidelog.wire.check import AppendRules
 from tidelog.wire.compression import DEFAULT_LIMIT_BYTES
 
 #: Kafka's "never": Long.MAX_VALUE
@@ -66,11 +68,18 @@ class LogConfig:
     tidelog_half_undecided_topic: str = ""
     #: when a segment must roll: compaction may not wait longer than its maximum lag; asked for on every append
     max_segment_ms: int = field(init=False, repr=False, compare=False)
+    #: what is asked of every batch that is appended
+    rules: AppendRules = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         bounded = self.compact and self.max_compaction_lag_ms > 0
         most = min(self.max_compaction_lag_ms, self.segment_ms) if bounded else self.segment_ms
         object.__setattr__(self, "max_segment_ms", most)
+        object.__setattr__(self, "rules", rules_of(self))
+
+    @property
+    def stamps_append_time(self) -> bool:
+        return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
     def waits_for(self) -> str:

@@ -28,6 +28,7 @@ from tidelog.log.index import (
     OffsetIndex,
     TimeIndex,
     TimestampOffset,
+    timestamp_offset,
 )
 from tidelog.log.segment import (
     DELETED,
@@ -41,10 +42,12 @@ from tidelog.log.segment import (
     offset_name,
 )
 from tidelog.log.txn_index import TxnIndex
-from tidelog.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_matches
+from tidelog.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_matches, read_header
 
 #: base offset, batch length, last offset delta: the start of a header, as far as a scan for an offset needs it
 _SPAN: Final = struct.Struct(">qi11xi")
+_SPAN_BYTES: Final = _SPAN.size
+_LEAST_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
 #: what a scan reads at once; the default distance of index entries and a header
 _SCAN_BYTES: Final = 4096 + HEADER_SIZE
 _WALK_BYTES: Final = 1 << 20
@@ -231,7 +234,7 @@ class FileSegment:
         self.dirty = True
         largest = self._max or self.largest
         if max_timestamp > largest[0]:
-            largest = self._max = TimestampOffset(max_timestamp, last_offset)
+            largest = self._max = timestamp_offset((max_timestamp, last_offset))
         if self.first_timestamp is None and position == 0:
             self.first_timestamp = max_timestamp
         if self._bytes_since_index > self._index_interval_bytes:
@@ -253,20 +256,19 @@ class FileSegment:
         size = self.size
         if size == 0:
             return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        return (
-            size + size_bytes > config.segment_bytes
-            or self.waited_ms(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or self.offset_index.is_full
-            or self.time_index.is_full
-        )
-
-    def waited_ms(self, now_ms: int, max_timestamp: int) -> int:
-        """The age by the records' own time; by the wall clock where they carry none."""
         first = self.first_timestamp
         if first is None:
-            first = self.first_timestamp = self._first_timestamp()
-        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+            first = self.begins_ms()
+        # The age by the records' own time; by the wall clock where they carry none.
+        waited_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        offsets, times = self.offset_index, self.time_index
+        return (
+            size + size_bytes > config.segment_bytes
+            or waited_ms > config.max_segment_ms - self.roll_jitter_ms
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or offsets.count >= offsets.capacity
+            or times.count >= times.capacity
+        )
 
     def begins_ms(self) -> int:
         """The time of the first batch, -1 where it has none."""
@@ -335,15 +337,15 @@ class FileSegment:
         chunk_at = position
         while position < end:
             at = position - chunk_at
-            if at + _SPAN.size > len(chunk):
+            if at + _SPAN_BYTES > len(chunk):
                 chunk = file.pread(_SCAN_BYTES, position)
                 chunk_at = position
                 at = 0
-                if len(chunk) < _SPAN.size:
+                if len(chunk) < _SPAN_BYTES:
                     raise self._corrupt(position, "the file ends inside a batch header")
             base_offset, length, delta = unpack(chunk, at)
             last_offset = base_offset + delta
-            if length < HEADER_SIZE - LOG_OVERHEAD:
+            if length < _LEAST_LENGTH:
                 raise self._corrupt(position, f"a batch claims {length} bytes")
             if last_offset >= offset:
                 return BatchSpan(base_offset, last_offset, position, length + LOG_OVERHEAD)
@@ -367,16 +369,17 @@ class FileSegment:
         at = max(position, self.offset_index.position_up_to(limit - 1))
         next_offset = -1
         file = self._file or self.file
+        unpack = _SPAN.unpack_from
         chunk = b""
         chunk_at = at
         while at < limit:
-            if at - chunk_at + _SPAN.size > len(chunk):
+            if at - chunk_at + _SPAN_BYTES > len(chunk):
                 chunk = file.pread(_SCAN_BYTES, at)
                 chunk_at = at
-                if len(chunk) < _SPAN.size:
+                if len(chunk) < _SPAN_BYTES:
                     raise self._corrupt(at, "the file ends inside a batch header")
-            base_offset, length, delta = _SPAN.unpack_from(chunk, at - chunk_at)
-            if length < HEADER_SIZE - LOG_OVERHEAD:
+            base_offset, length, delta = unpack(chunk, at - chunk_at)
+            if length < _LEAST_LENGTH:
                 raise self._corrupt(at, f"a batch claims {length} bytes")
             if at + length + LOG_OVERHEAD > limit:
                 if next_offset < 0 and at > position:
@@ -542,7 +545,7 @@ def _header_at(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
     """None where what stands there cannot be a batch of format v2."""
     if at + HEADER_SIZE > len(chunk):
         return None
-    header = BatchHeader._make(HEADER.unpack_from(chunk, at))
+    header = read_header(chunk, at)
     if header.length < HEADER_SIZE - LOG_OVERHEAD or header.magic != MAGIC:
         return None
     if header.last_offset_delta < 0 or header.base_offset < 0:

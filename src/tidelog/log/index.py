@@ -21,6 +21,7 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk
+from tidelog.wire.quick_tuples import quick
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
@@ -40,19 +41,23 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
+timestamp_offset: Final = quick(TimestampOffset)
+
+
 class Entries:
     """A file of fixed-size entries, and the newest of them that are not written yet."""
 
-    __slots__ = ("_disk", "_tail", "_view", "_written", "base_offset", "count", "entry_size", "max_entries", "path")
+    __slots__ = ("_disk", "_tail", "_view", "_written", "base_offset", "capacity", "count", "entry_size", "path")
 
     def __init__(
-        self, disk: Disk, path: str, base_offset: int, entry_size: int, max_bytes: int, file_bytes: int
+        self, disk: Disk, path: str, base_offset: int, entry_size: int, capacity: int, file_bytes: int
     ) -> None:
         self._disk = disk
         self.path = path
         self.base_offset = base_offset
         self.entry_size = entry_size
-        self.max_entries = max_bytes // entry_size
+        #: the number of entries with which it is full
+        self.capacity = capacity
         #: all entries: those in the file, then those in `_tail`
         self.count = max(file_bytes, 0) // entry_size
         self._written = self.count
@@ -145,7 +150,7 @@ class OffsetIndex(Entries):
     __slots__ = ()
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int, file_bytes: int = 0) -> None:
-        super().__init__(disk, path, base_offset, OFFSET_ENTRY_SIZE, max_bytes, file_bytes)
+        super().__init__(disk, path, base_offset, OFFSET_ENTRY_SIZE, max_bytes // OFFSET_ENTRY_SIZE, file_bytes)
 
     def load(self, log_bytes: int) -> int | None:
         """The position of the last entry of a file from an earlier life, 0 if it has none.
@@ -168,17 +173,13 @@ class OffsetIndex(Entries):
             return self._position_of(self.count)
         return self.load(log_bytes)
 
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self.max_entries
-
     def entry(self, n: int) -> tuple[int, int]:
         relative, position = _OFFSET_ENTRY.unpack_from(*self._place(n))
         return self.base_offset + relative, position
 
     def append(self, offset: int, position: int) -> None:
         """A full index takes no more: what it lacks only makes a scan longer."""
-        if self.count < self.max_entries:
+        if self.count < self.capacity:
             self._add(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
 
     def lookup(self, offset: int) -> int:
@@ -209,7 +210,8 @@ class TimeIndex(Entries):
     __slots__ = ("last",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int, file_bytes: int = 0) -> None:
-        super().__init__(disk, path, base_offset, TIME_ENTRY_SIZE, max_bytes, file_bytes)
+        # The slot of the final entry does not count.
+        super().__init__(disk, path, base_offset, TIME_ENTRY_SIZE, max_bytes // TIME_ENTRY_SIZE - 1, file_bytes)
         #: the last entry, (-1, base offset) where there is none; of a file from an earlier life only after `load`
         self.last = TimestampOffset(-1, base_offset)
 
@@ -221,11 +223,6 @@ class TimeIndex(Entries):
         self.last = TimestampOffset(last[0], self.base_offset + last[1])
         return bool(0 <= first[1] <= last[1] and first[0] <= last[0] and (self.count == 1 or first != last))
 
-    @property
-    def is_full(self) -> bool:
-        """The slot of the final entry does not count."""
-        return self.count >= self.max_entries - 1
-
     def entry(self, n: int) -> TimestampOffset:
         timestamp, relative = _TIME_ENTRY.unpack_from(*self._place(n))
         return TimestampOffset(timestamp, self.base_offset + relative)
@@ -235,7 +232,7 @@ class TimeIndex(Entries):
 
         The last slot is kept for the `final` entry, which a seal writes.
         """
-        if timestamp > self.last[0] and self.count < self.max_entries - (not final):
+        if timestamp > self.last[0] and self.count < self.capacity + final:
             self._add(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
             self.last = TimestampOffset(timestamp, offset)
 

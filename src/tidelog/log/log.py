@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
-from tidelog.log.append_rules import roll_jitter_ms, rules_of
+from tidelog.log.append_rules import roll_jitter_ms
 from tidelog.log.checkpoints import PARTITION_METADATA, PARTITION_NOTES, PartitionNotes, format_partition_metadata
 from tidelog.log.cleaned_segment import CleanedSegment
 from tidelog.log.config import LogConfig
@@ -40,23 +40,24 @@ from tidelog.log.segments import Segments
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
 from tidelog.log.txn_index import AbortedTxn, CorruptIndex
-from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, InvalidBatch, patch_place
-from tidelog.wire.check import SHORT_BYTES, AppendRules, CheckedBatch, check_built, check_produced, check_replicated
+from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, InvalidBatch, batch_header, patch_place
+from tidelog.wire.check import SHORT_BYTES, CheckedBatch, check_built, check_produced, check_replicated
 from tidelog.wire.compression import ZSTD
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
 
 _ANY_EPOCH: Final = (1 << 31) - 1
+# A constant, because every append needs it: Python 3.11 is slow to look up a member of an enum.
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
 class Log:
     __slots__ = (
-        "_config",
         "_dirty_since_ms",
         "_disk",
-        "_rules",
         "cleaned_offset",
+        "config",
         "directory",
         "key",
         "leader_epochs",
@@ -106,15 +107,6 @@ class Log:
         self.config = config
 
     @property
-    def config(self) -> LogConfig:
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
-        self._rules = rules_of(config)
-
-    @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
@@ -139,10 +131,6 @@ class Log:
 
     # --- appending
 
-    @property
-    def rules(self) -> AppendRules:
-        return self._rules
-
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """This broker leads from here on: the epoch begins at the log's end, even if nothing is written in it."""
         self.leader_epochs.assign(leader_epoch, self.log_end_offset)
@@ -164,22 +152,24 @@ class Log:
         Raises InvalidBatch or ProducerRefused for what may not be stored, LogError for what cannot be. `guard` is what
         the verification of a transaction gave, `transaction_version` that of the request that brought a marker. Where
         checking a client's batch would take long, it raises TakesLong: `checked` is what came of that elsewhere, by
-        these `rules`.
+        the `rules` of this log's `config`.
         """
         if self.directory.failure is not None:
             raise self.directory.offline()
+        config = self.config
         if checked is None:
-            if origin is AppendOrigin.CLIENT:
-                checked = check_produced(records, self._rules, now_ms, most_bytes=SHORT_BYTES)
+            if origin is _CLIENT:
+                checked = check_produced(records, config.rules, now_ms, most_bytes=SHORT_BYTES)
             else:
-                checked = check_built(records, self._rules, now_ms)
+                checked = check_built(records, config.rules, now_ms)
         batch, header = checked.batch, checked.header
         if header.attributes & CODEC_MASK == ZSTD and not zstd_allowed:
             raise InvalidBatch(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs a newer version of the produce request"
             )
-        if len(batch) > self._config.segment_bytes:
-            raise RecordListTooLarge(f"{len(batch)} bytes exceed segment.bytes = {self._config.segment_bytes}")
+        size_bytes = len(batch)
+        if size_bytes > config.segment_bytes:
+            raise RecordListTooLarge(f"{size_bytes} bytes exceed segment.bytes = {config.segment_bytes}")
         marker = None
         if header.producer_id >= 0:
             if header.attributes & CONTROL_FLAG:
@@ -196,12 +186,12 @@ class Log:
             assert leader_epoch > self.leader_epochs.latest, f"{self.name} goes back to leader epoch {leader_epoch}"
             self.leader_epochs.assign(leader_epoch, first_offset)
         patch_place(batch, 0, first_offset, header.length, leader_epoch)
-        info = AppendInfo(first_offset, last_offset, header.max_timestamp, len(batch))
-        if self._rules.log_append_time:
+        info = AppendInfo(first_offset, last_offset, header.max_timestamp, size_bytes)
+        if config.rules.log_append_time:
             info.log_append_time_ms = now_ms
         self._write(batch, first_offset, info, now_ms, None)
         if header.producer_id >= 0:
-            self._note_producer(BatchHeader._make((first_offset, *header[1:])), marker, now_ms)
+            self._note_producer(batch_header((first_offset, *header[1:])), marker, now_ms)
         else:
             self.producers.end_offset = last_offset + 1
         return info
@@ -211,7 +201,7 @@ class Log:
         info.duplicate = True
         info.log_append_time_ms = known.timestamp
         info.log_start_offset = self.log_start_offset
-        if known.last_offset >= self.recovery_point and self.unflushed_messages >= self._config.flush_messages:
+        if known.last_offset >= self.recovery_point and self.unflushed_messages >= self.config.flush_messages:
             # It is no more acknowledged before its flush than the first attempt is.
             info.flush_due = True
         return info
@@ -262,7 +252,7 @@ class Log:
             except OSError as error:
                 raise self.directory.refuse(error, self.name) from error
         start = 0
-        for run in runs_of(placed, self._config.segment_bytes):
+        for run in runs_of(placed, self.config.segment_bytes):
             stop = run[-1][0] + run[-1][1].size_bytes
             self._append_run(records[start:stop], [header for _, header in run], info, now_ms)
             for position, header in run:
@@ -295,7 +285,7 @@ class Log:
     ) -> None:
         """One write; then the log end, and whatever reader waits for it, may know."""
         segment = self.segments.active
-        config = self._config
+        config = self.config
         last_offset = info.last_offset
         try:
             if segment.should_roll(len(records), last_offset, info.max_timestamp, now_ms, config):
@@ -337,14 +327,14 @@ class Log:
 
     def _begin_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = self.new_segment(base_offset, now_ms)
-        segment.roll_jitter_ms = roll_jitter_ms(self._config, self.name, base_offset)
+        segment.roll_jitter_ms = roll_jitter_ms(self.config, self.name, base_offset)
         self.segments.add(segment)
         self.producers.end_offset = base_offset
         return segment
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:
         """An empty one, which is to become the last of this log. May raise OSError."""
-        return FileSegment.create(self._disk, self.path, base_offset, self._config, now_ms)
+        return FileSegment.create(self._disk, self.path, base_offset, self.config, now_ms)
 
     # --- reading
 
@@ -476,7 +466,7 @@ class Log:
         cleaned.rename_to_swap()
         self._discard(old)
         cleaned.rename_to_log()
-        self.segments.replace(old, cleaned.segment(self._config))
+        self.segments.replace(old, cleaned.segment(self.config))
         self.named_anew()
         self.directory.flushes.add(self)
         for segment in old[1:]:
@@ -487,7 +477,7 @@ class Log:
         """Gives the files of segments that left the log to a deletion after `file.delete.delay.ms`."""
         paths = [path for segment in segments for path in segment.rename_deleted()]
         if paths:
-            deletion = PendingDeletion(self._disk, paths, self._config.file_delete_delay_ms)
+            deletion = PendingDeletion(self._disk, paths, self.config.file_delete_delay_ms)
             self.directory.deletions.append(deletion)
 
     # --- cutting at the start
@@ -533,7 +523,7 @@ class Log:
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether something has waited for `flush.ms`."""
-        return 0 <= self._dirty_since_ms <= now_ms - self._config.flush_ms
+        return 0 <= self._dirty_since_ms <= now_ms - self.config.flush_ms
 
     def flush_work(self) -> FlushWork | None:
         """What must be synced for the whole log to be on the device; None if it is already. Raises where a sync failed:

@@ -53,6 +53,7 @@ from tidelog.wire.batch import (
     BatchHeader,
 )
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.quick_tuples import quick
 from tidelog.wire.records import ABORT, EndTxnMarker
 
 RETAINED_BATCHES: Final = 5
@@ -87,6 +88,9 @@ class BatchMetadata(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+
+
+_batch_metadata: Final = quick(BatchMetadata)
 
 
 class CompletedTxn(NamedTuple):
@@ -414,6 +418,8 @@ class Producers:
 
     def first_unstable_offset(self) -> int | None:
         """The lowest offset of a transaction that is undecided, or decided by a marker that may yet be lost."""
+        if not self._open and not self._unreplicated:
+            return None  # every fetch asks, and few partitions are written to in transactions
         undecided = self.first_undecided_offset()
         if not self._unreplicated:
             return undecided
@@ -497,7 +503,9 @@ class Producers:
 def _metadata(header: BatchHeader) -> BatchMetadata:
     first_offset = header.base_offset
     last_offset = first_offset + header.last_offset_delta
-    return BatchMetadata(header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
+    return _batch_metadata(
+        (header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
+    )
 
 
 def _last_batch(entry: ProducerSnapshotEntry) -> BatchMetadata:

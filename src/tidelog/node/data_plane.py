@@ -248,7 +248,10 @@ class DataPlane:
     def is_committed(self, topic: str, index: int) -> bool:
         """Nothing is to be waited for: all that this broker leads there is committed, or there is no such partition."""
         partition = self.replicas.partitions.get((topic, index))
-        return partition is None or (partition.is_leader and partition.high_watermark >= partition.log.log_end_offset)
+        if partition is None:
+            return True
+        # Its leader, and not by way of `is_leader`: every request to a coordinator comes here.
+        return partition.leader_id == partition.local_id and partition.high_watermark >= partition.log.log_end_offset
 
     def held(self, key: TopicPartition) -> Held | None:
         """What a partition holds now, for `when_committed`; None where there is no such partition."""

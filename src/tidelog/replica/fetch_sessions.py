@@ -50,7 +50,6 @@ class FetchPartition:
         "index",
         "is_forgotten",
         "is_settled",
-        "known_high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
@@ -76,11 +75,10 @@ class FetchPartition:
         self.fetch_offset = requested.fetch_offset
         self.max_bytes = requested.partition_max_bytes
         #: -1 where the fetcher knows none; any other negative number says the same
-        self.current_leader_epoch = max(-1, requested.current_leader_epoch)
+        epoch = requested.current_leader_epoch
+        self.current_leader_epoch = epoch if epoch >= 0 else -1
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.log_start_offset = requested.log_start_offset
-        #: the follower's high watermark as of its request (Fetch v18); only followers send it
-        self.known_high_watermark = requested.high_watermark
 
     def must_tell(self, high_watermark: int, log_start_offset: int, has_news: bool) -> bool:
         """Whether an incremental response has to carry this partition: it `has_news` (records, an error, a

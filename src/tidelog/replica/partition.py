@@ -253,7 +253,8 @@ class Partition:
         if self.leader_id != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if acks == -1 and not self.has_enough_in_sync:
+        is_alone = len(self.replicas) == 1  # and then enough, whatever the minimum
+        if acks == -1 and not (is_alone or self.has_enough_in_sync):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         # Before the write: a log that was written to is not left half known.
         assert self.high_watermark <= log.log_end_offset, f"{self!r} has promised more than is in its log"
@@ -267,7 +268,7 @@ class Partition:
             transaction_version=transaction_version,
             checked=checked,
         )
-        if not self.in_sync.holding and (len(self.replicas) == 1 or self.has_enough_in_sync):
+        if not self.in_sync.holding and (is_alone or self.has_enough_in_sync):
             self.set_high_watermark(log.log_end_offset)
         traffic = self.traffic
         traffic.produces += 1

@@ -41,10 +41,10 @@ def transaction_record(transaction: Transaction, transaction_version: int) -> Co
     bumps = transaction.client_version >= EPOCH_BUMP_VERSION
     version = 1 if transaction_version >= 1 or rotates or bumps else 0
     partitions = [
-        of_value.PartitionsSchema(topic=topic, partition_ids=indexes)
+        of_value.PartitionsSchema.of(topic=topic, partition_ids=indexes)
         for topic, indexes in by_topic(transaction.partitions).items()
     ]
-    value = of_value(
+    value = of_value.of(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id if version else NO_PRODUCER_ID,
         next_producer_id=transaction.next_producer_id,
@@ -56,7 +56,9 @@ def transaction_record(transaction: Transaction, transaction_version: int) -> Co
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
     )
-    return CoordinatorRecord(transaction_key(transaction.transactional_id), encode_versioned(value, version))
+    key, encoded = transaction_key(transaction.transactional_id), encode_versioned(value, version)
+    # Version 0 does not keep all of it: what it keeps is only known from its bytes.
+    return CoordinatorRecord(key, encoded, (transaction.transactional_id, transaction) if version else None)
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:

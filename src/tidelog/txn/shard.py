@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from tidelog.deciding import shards as deciding
-from tidelog.deciding.decision import TimerKey
+from tidelog.deciding.decision import CoordinatorRecord, TimerKey
 from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
@@ -104,8 +104,8 @@ class Shard(deciding.Shard):
                 found[transactional_id] = before
         return found
 
-    def replay(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
-        decoded = decode(key, value)
+    def replay(self, record: CoordinatorRecord, offset: int = -1) -> None:
+        decoded = record.meaning or decode(record.key, record.value)
         if decoded is None:
             return
         transactional_id, transaction = decoded

@@ -65,7 +65,7 @@ class Transactions:
         return dropped
 
     def replay(self, partition: int, record: CoordinatorRecord, producer_id: int = -1, offset: int = -1) -> None:
-        self._shards[partition].replay(record.key, record.value, offset)
+        self._shards[partition].replay(record, offset)
 
     def committed(self, partition: int, high_watermark: int) -> None:
         """Operators are shown what is committed; without this it would never be."""
@@ -80,7 +80,8 @@ class Transactions:
         """From now on the partition answers. What the coordinator before left prepared is finished."""
         shard = self._shards[partition]
         shard.loading = False
-        turn = TxnDecision(partition, now_ms=now_ms, wall_ms=wall_ms)
+        turn = TxnDecision(now_ms, wall_ms)
+        turn.partition = partition
         for transactional_id, transaction in shard.transactions.items():
             if transaction.state is TransactionState.ONGOING:
                 completion.set_timeout(shard, turn, transaction, transaction.remaining_ms(wall_ms))
@@ -100,7 +101,7 @@ class Transactions:
 
     def append_failed(self, decision: TxnDecision, error: ErrorCode, now_ms: int, wall_ms: int) -> TxnDecision:
         """What to carry out in place of a decision whose records could not be appended."""
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
+        turn = TxnDecision(now_ms, wall_ms)
         for reply in decision.replies:
             turn.reply(reply.ticket, failure.failed(reply.message, error))
         if decision.fired is not None and decision.partition in self._shards:
@@ -117,7 +118,7 @@ class Transactions:
     def markers_written(
         self, markers: TxnMarkers, results: Mapping[TopicPartition, ErrorCode], now_ms: int, wall_ms: int
     ) -> TxnDecision:
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
+        turn = TxnDecision(now_ms, wall_ms)
         shard = self._shards.get(self.partition_for(markers.transactional_id))
         if shard is None or shard.loading or shard.coordinator_epoch != markers.coordinator_epoch:
             return turn
@@ -125,7 +126,7 @@ class Transactions:
         return shard.close(turn)
 
     def on_timer(self, key: TimerKey, now_ms: int, wall_ms: int) -> TxnDecision:
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms, fired=key)
+        turn = TxnDecision(now_ms, wall_ms, key)
         partition, kind, transactional_id, _ = key
         shard = self._shards.get(partition)
         if shard is None or shard.loading:
@@ -152,7 +153,7 @@ class Transactions:
 
     def initialise(self, ticket: Ticket, wanted: Initialisation, now_ms: int, wall_ms: int) -> TxnDecision:
         """The ticket is told the identity that the producer has from now on, or why it gets none."""
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
+        turn = TxnDecision(now_ms, wall_ms)
         try:
             expected = wanted.expected
             if wanted.transactional_id is None:
@@ -179,7 +180,7 @@ class Transactions:
         results: dict[int, AdditionResults] = {}
         for wanted in additions:
             at = self.partition_for(wanted.transactional_id)
-            turn = turns.setdefault(at, TxnDecision(now_ms=now_ms, wall_ms=wall_ms))
+            turn = turns.setdefault(at, TxnDecision(now_ms, wall_ms))
             try:
                 codes = self._add(turn, wanted)
             except Refusal as refusal:
@@ -202,7 +203,7 @@ class Transactions:
 
     def end(self, ticket: Ticket, wanted: TransactionEnd, now_ms: int, wall_ms: int) -> TxnDecision:
         """The ticket is told the identity that the producer has from now on, or why this is no end."""
-        turn = TxnDecision(now_ms=now_ms, wall_ms=wall_ms)
+        turn = TxnDecision(now_ms, wall_ms)
         try:
             if not wanted.transactional_id:
                 raise Refusal(_E.INVALID_REQUEST)

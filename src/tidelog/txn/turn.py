@@ -15,9 +15,9 @@ that the records would have made, so it needs no `undo`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidelog.deciding.decision import TimerKey
 from tidelog.deciding.turn import Turn
 from tidelog.wire.partitions import TopicPartition
 
@@ -37,9 +37,12 @@ class TxnMarkers(NamedTuple):
     token: int
 
 
-@dataclass(slots=True)
 class TxnDecision(Turn):
-    markers: list[TxnMarkers] = field(default_factory=list)
+    __slots__ = ("markers",)
+
+    def __init__(self, now_ms: int = 0, wall_ms: int = 0, fired: TimerKey | None = None) -> None:
+        super().__init__(now_ms, wall_ms, fired)
+        self.markers: list[TxnMarkers] = []
 
     def mark(self, markers: TxnMarkers) -> None:
         """Has markers written once everything that the partition holds by now is committed."""

@@ -28,12 +28,13 @@ batch in `records.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from fastcrc.crc32 import iscsi as _crc32c
 
 from tidelog.wire.errors import CodedError, ErrorCode
+from tidelog.wire.quick_tuples import quick
 
 HEADER_SIZE: Final = 61
 #: base offset + batch length: what must be read to know where a batch ends
@@ -94,7 +95,7 @@ class NotOneBatch(InvalidBatch):
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch, as `HEADER` unpacks it: `BatchHeader._make(HEADER.unpack_from(view, pos))`."""
+    """The fixed part of a batch, as `HEADER` unpacks it: `batch_header(HEADER.unpack_from(view, pos))`."""
 
     base_offset: int
     length: int
@@ -150,9 +151,13 @@ def advance_sequence(sequence: int, steps: int) -> int:
     return (sequence + steps) & MAX_SEQUENCE
 
 
+#: from the values that `HEADER` unpacks
+batch_header: Final = quick(BatchHeader)
+
+
 def read_header(view: Buffer, pos: int = 0) -> BatchHeader:
     """The header at `pos`; the caller has made sure that `HEADER_SIZE` bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(view, pos))
+    return batch_header(HEADER.unpack_from(view, pos))
 
 
 def next_header(view: Buffer, pos: int, end: int) -> BatchHeader | None:
@@ -178,7 +183,7 @@ def next_header(view: Buffer, pos: int, end: int) -> BatchHeader | None:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"message format v{magic} is no longer supported, only v2 is")
     if length < HEADER_SIZE - LOG_OVERHEAD:
         raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is below the size of a header")
-    return BatchHeader._make(HEADER.unpack_from(view, pos))
+    return batch_header(HEADER.unpack_from(view, pos))
 
 
 def iter_headers(view: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
@@ -189,25 +194,21 @@ def iter_headers(view: Buffer, pos: int = 0, end: int | None = None) -> Iterator
         pos += LOG_OVERHEAD + header.length
 
 
-def crc32c(data: Buffer) -> int:
-    crc: int = _crc32c(data)
-    return crc
+crc32c: Final[Callable[[Buffer], int]] = _crc32c
 
 
 def computed_crc(view: Buffer, pos: int, end: int) -> int:
     """CRC-32C of the batch in `view[pos:end]`, from its attributes to its end. Pass a memoryview: no copy is made."""
-    crc: int = _crc32c(view[pos + ATTRIBUTES_AT : end])
-    return crc
+    return crc32c(view[pos + ATTRIBUTES_AT : end])
 
 
 def crc_matches(view: Buffer, pos: int, header: BatchHeader) -> bool:
-    crc: int = _crc32c(view[pos + ATTRIBUTES_AT : pos + LOG_OVERHEAD + header.length])
-    return crc == header.crc
+    return crc32c(view[pos + ATTRIBUTES_AT : pos + LOG_OVERHEAD + header.length]) == header.crc
 
 
-def patch_place(view: bytearray | memoryview, pos: int, base_offset: int, length: int, leader_epoch: int) -> None:
-    """Gives the batch at `pos` its base offset and leader epoch; neither is in the CRC. `length` stays as it is."""
-    _PLACE.pack_into(view, pos, base_offset, length, leader_epoch)
+#: `patch_place(view, pos, base_offset, length, leader_epoch)` gives the batch at `pos` its base offset and its leader
+#: epoch; neither is in the CRC. `length` stays as it is.
+patch_place: Final[Callable[[bytearray | memoryview, int, int, int, int], None]] = _PLACE.pack_into
 
 
 def patch_timestamps(view: memoryview, pos: int, header: BatchHeader, attributes: int, max_timestamp: int) -> None:
@@ -236,5 +237,5 @@ def write_header(batch: bytearray, base_offset: int, leader_epoch: int, *rest: i
     """
     _COVERED.pack_into(batch, ATTRIBUTES_AT, *rest)
     with memoryview(batch) as view:
-        crc = _crc32c(view[ATTRIBUTES_AT:])
+        crc = crc32c(view[ATTRIBUTES_AT:])
     _UNCOVERED.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch, MAGIC, crc)

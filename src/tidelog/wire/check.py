@@ -46,6 +46,7 @@ from tidelog.wire.batch import (
     Buffer,
     InvalidBatch,
     NotOneBatch,
+    batch_header,
     computed_crc,
     crc32c,
     crc_matches,
@@ -243,7 +244,7 @@ def _plain_batch(records: memoryview, rules: AppendRules, now_ms: int) -> Checke
         or max_timestamp - now_ms > rules.timestamp_after_max_ms
     ):
         return None
-    return CheckedBatch(records, BatchHeader._make(fields))
+    return CheckedBatch(records, batch_header(fields))
 
 
 def unpack(batch: memoryview, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Buffer:

@@ -11,6 +11,8 @@ broker's versions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
@@ -86,18 +88,26 @@ def decode_request_header(frame: BytesLike) -> RequestHeader:
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Part]:
     """The whole frame: size, header and body."""
-    codec = response_codec(api_key, version)
+    write, prefix, header_bytes = _response_writer(api_key, version)
     out: list[Any] = []
-    tagged = codec.flexible and api_key != _API_VERSIONS
-    apart = codec.write(message, out)
+    apart = write(message, out)
     if apart:
         parts, size = _gather(out, apart)
-        parts[0] = (_TAGGED(size + 5, correlation_id) if tagged else _PLAIN(size + 4, correlation_id)) + parts[0]
+        parts[0] = prefix(size + header_bytes, correlation_id) + parts[0]
         return parts
     body = b"".join(out)
-    if tagged:
-        return [_TAGGED(len(body) + 5, correlation_id) + body]
-    return [_PLAIN(len(body) + 4, correlation_id) + body]
+    return [prefix(len(body) + header_bytes, correlation_id) + body]
+
+
+@cache
+def _response_writer(
+    api_key: int, version: int
+) -> tuple[Callable[[Message, list[Any]], list[int] | None], Callable[[int, int], bytes], int]:
+    """What writes the body, what writes size and header, and how many bytes of the header the size counts."""
+    codec = response_codec(api_key, version)
+    if codec.flexible and api_key != _API_VERSIONS:
+        return codec.write, _TAGGED, 5
+    return codec.write, _PLAIN, 4
 
 
 def encode_request(

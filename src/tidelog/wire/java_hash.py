@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 
-@lru_cache(maxsize=1_024)
 def java_hash(text: str) -> int:
     """String.hashCode of Java: over UTF-16 units, as a signed 32-bit number."""
     code = 0
@@ -15,6 +14,7 @@ def java_hash(text: str) -> int:
     return code - 0x1_0000_0000 if code & 0x8000_0000 else code
 
 
+@lru_cache(maxsize=1_024)
 def coordinator_partition(key: str, partitions: int) -> int:
     code = java_hash(key)
     return (0 if code == -(2**31) else abs(code)) % partitions

@@ -50,6 +50,7 @@ COMMIT: Final = 1
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_TXN_VALUE: Final = struct.Struct(">hi")
+_SEQUENCES: Final = (list, tuple)
 
 Headers = Sequence[tuple[str | bytes, bytes | None]]
 #: (timestamp, key, value, headers): what a batch is built of
@@ -181,7 +182,8 @@ def build_batch(
 
     `log_append_time_ms`, where given, stamps the whole batch; the records keep their own times beneath it.
     """
-    records = records if isinstance(records, list | tuple) else list(records)
+    if not isinstance(records, _SEQUENCES):
+        records = list(records)
     if not records:
         raise ValueError("a batch must have records")
     base_timestamp = records[0][0]

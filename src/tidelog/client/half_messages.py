@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 HALF_ID: Final = "tidelog-half-id"
 HALF_END: Final = "tidelog-half-end"
-_MOST_LISTED: Final = 10_000
+#: of one partition
+MOST_LISTED: Final = 10_000
 
 
 class HalfMessage(NamedTuple):
@@ -31,17 +32,19 @@ class HalfMessages:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def prepared(self, topic: str, partitions: Iterable[int] | None = None) -> list[HalfMessage]:
-        """Half messages without an end, the oldest of each partition first."""
+    def prepared(
+        self, topic: str, partitions: Iterable[int] | None = None, half_id: str | None = None
+    ) -> list[HalfMessage]:
+        """Half messages without an end: the oldest 10,000 of each partition, or the one with this id."""
         return [
             HalfMessage(record.half_id, record.partition, record.offset, record.due_ms or 0, record.state)
-            for partition in self._client.delays.describe(topic, partitions, _MOST_LISTED)
+            for partition in self._client.delays.describe(topic, partitions, MOST_LISTED, half_id)
             for record in partition.records
             if record.half_id is not None
         ]
 
     def find(self, topic: str, half_id: str) -> HalfMessage:
-        for half in self.prepared(topic):
+        for half in self.prepared(topic, half_id=half_id):
             if half.half_id == half_id:
                 return half
         raise NotFound(f"no half message {half_id} is prepared in {topic}", hint="it was ended, or never prepared")

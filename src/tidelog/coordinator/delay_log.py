@@ -48,7 +48,8 @@ class Indexed(NamedTuple):
 
     keys: list[Key]
     malformed: list[tuple[int, str]]
-    cancellations: list[CoordinatorRecord]
+    #: with the offset of each
+    cancellations: list[tuple[int, CoordinatorRecord]]
 
 
 class HalfIndexed(NamedTuple):
@@ -104,7 +105,8 @@ def index(data: bytes, least_offset: int, aborted: Sequence[AbortedTxn], delays:
         if header.is_control:
             if header.producer_id < 0:
                 controls = _controls(view, at, header)
-                found.cancellations.extend(each for each in controls if kind_of(each.key) == CANCELLATION)
+                cancellations = (each for each in controls if kind_of(each.key) == CANCELLATION)
+                found.cancellations.extend((header.base_offset, each) for each in cancellations)
         elif not (header.is_transactional and _is_aborted(header, aborted)):
             _index_batch(RecordIndex(_checked(view, at, header)), least_offset, delays, found)
     return found
@@ -249,7 +251,7 @@ def build_parcel(
     """The same bytes for the same parcel, whenever they are built."""
     place = [(ORIGIN_TOPIC, topic.encode()), (ORIGIN_PARTITION, b"%d" % index)]
     rows: list[NewRecord] = []
-    for _, offset in parcel.keys:
+    for _, offset in parcel.sent_keys:
         record = records[offset]
         origin = [*place, (ORIGIN_OFFSET, b"%d" % offset), (ORIGIN_TIMESTAMP, b"%d" % record.timestamp)]
         rows.append((parcel.decided_ms, record.key, record.value, [*record.headers, *origin]))

@@ -31,6 +31,7 @@ from tidelog.deciding.decision import Decision
 from tidelog.deliver.delivery_picture import RecordParcel
 from tidelog.deliver.schedule import Schedule
 from tidelog.deliver.wheels import Key, Scratch
+from tidelog.log.append import AppendInfo
 from tidelog.log.errors import LogError
 from tidelog.log.producers import AppendOrigin
 from tidelog.log.scratch import ScratchFiles
@@ -115,6 +116,10 @@ class WaitingPartition(ABC):
         scratch.remove_all("waiting-")
         self.schedule = self._new_schedule(scratch)
         self._records = RecordReader()
+        #: what was read to be weighed, and is sent next if its parcel is decided
+        self._weighed: dict[int, StoredRecord] = {}
+        #: what is decided from there on is decided here
+        self._leads_from = self.log.log_end_offset
         #: where the picture lies that counts
         self._picture_offset = self.log.log_start_offset
         self.is_loaded = False
@@ -236,6 +241,8 @@ class WaitingPartition(ABC):
             self._write(decision, self.go_on)
         elif schedule.parcel is not None and may_try:
             self._pack(schedule.parcel)
+        elif schedule.must_settle and may_try:
+            self._write(schedule.settle(), self.go_on)
         elif schedule.parcel is None and may_try and (self._may_choose(wall_ms) or self._may_retry()):
             self._choose()
         elif schedule.owes_a_picture and may_try and not self._is_due(wall_ms):
@@ -413,6 +420,7 @@ class WaitingPartition(ABC):
         def weigh(records: dict[int, StoredRecord]) -> None:
             weights = [None if offset not in records else records[offset].size_bytes for _, offset in keys]
             decision = schedule.decide(weights, target, most_bytes, producer_id, self._host.clock.wall_ms())
+            self._weighed = records
             self._write(decision, self.go_on)
 
         self._read_records(keys, weigh)
@@ -441,8 +449,9 @@ class WaitingPartition(ABC):
         producer_id, topic, index_ = self.schedule.picture.producer_id, self.partition.topic, self.partition.index
 
         def pack(records: dict[int, StoredRecord]) -> None:
-            if any(offset not in records for _, offset in parcel.keys):
-                self._write(self.schedule.void(), self.go_on)  # somebody deleted records that were on their way
+            left = [key for key in parcel.keys if key[1] in records]
+            if len(left) < len(parcel.keys):
+                self._write(self.schedule.cut(left), self.go_on)  # somebody deleted records that were on their way
                 return
             self._host.workers.in_worker(lambda: build_parcel(parcel, producer_id, topic, index_, records), packed)
 
@@ -454,7 +463,12 @@ class WaitingPartition(ABC):
                 return
             self._delivery.deliver(TopicPartition(parcel.target, index_), batch, self._told)
 
-        self._read_records(parcel.keys, pack)
+        weighed, self._weighed = self._weighed, {}
+        if all(offset in weighed for _, offset in parcel.keys):
+            self._is_busy = True
+            pack(weighed)
+        else:
+            self._read_records(parcel.keys, pack)
 
     def _told(self, code: ErrorCode) -> None:
         if self._is_closed:
@@ -469,6 +483,8 @@ class WaitingPartition(ABC):
         elif code in _FINAL:
             self._refusing_config = self._cluster.log_config(parcel.target)
             self._write(schedule.refused(f"{parcel.target} refuses it: {code.message}"), self.go_on)
+        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and parcel.is_cut:
+            self._write(schedule.was_whole(), self.go_on)
         elif code in _UNKNOWN_PRODUCER:
             producer_id = self._producer_ids.take()
             if producer_id is None:
@@ -476,6 +492,7 @@ class WaitingPartition(ABC):
             else:
                 self._write(schedule.renew(producer_id), self.go_on)
         else:
+            schedule.unanswered()
             self._stall(f"{parcel.target} cannot be written to: {code.message}")
 
     # --- writing ------------------------------------------------------------------------------------
@@ -483,18 +500,13 @@ class WaitingPartition(ABC):
     def _write(self, decision: Decision, then: Callable[[], None]) -> None:
         """Appends what was decided, and goes on when it is committed."""
         self._is_busy = True
-        wall_ms = self._host.clock.wall_ms()
-        batch = build_batch([(wall_ms, key, value, None) for key, value, _ in decision.records], control=True)
         try:
-            info = self.partition.append(memoryview(batch), -1, wall_ms, origin=AppendOrigin.COORDINATOR)
+            info, held = self._append(decision)
         except CodedError as error:
             self.schedule.put_back()
             self._stall(f"{self.log.name} itself cannot be written to: {error}")
             return
-        for record in decision.records:
-            self.schedule.replay(record)
         self._picture_offset = info.first_offset
-        held = Held.now(self.partition)
         self._data.appended(self.partition)
 
         def safe() -> None:
@@ -505,6 +517,15 @@ class WaitingPartition(ABC):
             self._flush(held, safe)
         else:
             self._when_committed(held, safe)
+
+    def _append(self, decision: Decision) -> tuple[AppendInfo, Held]:
+        """As control records, which consumers pass over. Nobody is told of them yet."""
+        wall_ms = self._host.clock.wall_ms()
+        batch = build_batch([(wall_ms, key, value, None) for key, value, _ in decision.records], control=True)
+        info = self.partition.append(memoryview(batch), -1, wall_ms, origin=AppendOrigin.COORDINATOR)
+        for record in decision.records:
+            self.schedule.replay(record)
+        return info, Held.now(self.partition)
 
     def _flush(self, held: Held, then: Callable[[], None]) -> None:
         def flushed(error: ErrorCode) -> None:

@@ -56,10 +56,18 @@ class RecordParcel:
     sequence: int
     #: in order of due time
     keys: tuple[Key, ...]
-    #: what is settled once the parcel is delivered
+    #: what is settled once all of them are delivered
     after: Frontier
     #: its records were stopped before
     from_stopped: bool = False
+    #: It may have arrived with more records in it: where the target says that its sequence is over, it has
+    is_cut: bool = False
+    #: only the first of its keys is sent, and the others wait again when that has arrived
+    is_alone: bool = False
+
+    @property
+    def sent_keys(self) -> tuple[Key, ...]:
+        return self.keys[:1] if self.is_alone else self.keys
 
 
 @dataclass(slots=True, frozen=True)
@@ -92,6 +100,8 @@ def picture_record(picture: Picture) -> CoordinatorRecord:
                 horizon=parcel.after.horizon,
                 offsets=[offset for _, offset in parcel.keys],
                 due_times_ms=[due_ms for due_ms, _ in parcel.keys],
+                is_cut=parcel.is_cut,
+                is_alone=parcel.is_alone,
             )
         ]
     value = of(
@@ -135,6 +145,8 @@ def read_picture(value: bytes) -> Picture:
             keys=tuple(zip(each.due_times_ms, each.offsets, strict=True)),
             after=Frontier(each.settled_due_ms, each.settled_offset, each.horizon),
             from_stopped=each.from_stopped,
+            is_cut=each.is_cut,
+            is_alone=each.is_alone,
         )
     return Picture(
         producer_id=stored.producer_id,

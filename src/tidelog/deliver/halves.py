@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from tidelog.deliver.delivery_picture import Picture
 from tidelog.deliver.schedule import Schedule
-from tidelog.deliver.wheels import Scratch
+from tidelog.deliver.wheels import Key, Scratch
 
 HALF_ID: Final = b"tidelog-half-id"
 HALF_END: Final = b"tidelog-half-end"
@@ -102,6 +102,9 @@ class HalfSchedule(Schedule):
         del self.prepared[record.half_id]
         if record.commits:
             self.found(record.offset, known.offset)
+
+    def _was_read(self, key: Key) -> bool:
+        return key[0] < self.position
 
     def _floor(self, picture: Picture) -> int:
         floor = super()._floor(picture)

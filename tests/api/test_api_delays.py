@@ -388,6 +388,23 @@ def test_listing_what_waits_is_done_by_a_worker_and_tells_of_what_waited_when_it
     assert result.waiting_count == len(order)
 
 
+def test_what_waits_is_not_told_before_it_was_read_again_after_a_restart(site: Site) -> None:
+    put(site, b"far", tidelog_delay=60_000)
+    pass_seconds(site, 1)
+    site.stop()
+    site.start(Workers(idle=True))
+    asked = [{"name": "later", "partition_indexes": [0]}]
+    codes = []
+    for _ in range(12):
+        site.workers.step()
+        sent = site.send(10002, 0, topics=asked, max_records=0)
+        site.workers.step()
+        result = sent.answer.topics[0].partitions[0]
+        codes.append(ErrorCode(result.error_code))
+        assert result.waiting_count == (codes[-1] is ErrorCode.NONE)
+    assert codes[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and codes[-1] is ErrorCode.NONE
+
+
 def test_many_records_are_cancelled_with_one_request(site: Site) -> None:
     offsets = [put(site, b"%d" % at, tidelog_delay=5_000) for at in range(1_000)]
     pass_seconds(site, 1)

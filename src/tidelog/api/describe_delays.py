@@ -42,6 +42,8 @@ def _answer(body: messages.DescribeDelaysRequest, request: Request) -> Job:
             most = min(max(body.max_records, 0), room)
             try:
                 known = waiting_partition(request, topic.name, index)
+                if not known.has_read and known.stalled is None:
+                    raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
                 schedule = known.schedule
                 if isinstance(schedule, HalfSchedule):
                     waiting = _prepared(schedule, most, body.half_id)

@@ -123,6 +123,7 @@ class WaitingPartition(ABC):
         #: where the picture lies that counts
         self._picture_offset = self.log.log_start_offset
         self.is_loaded = False
+        self._has_read = False
         self._is_closed = False
         self._is_busy = False
         self._is_turning = False
@@ -180,6 +181,14 @@ class WaitingPartition(ABC):
             self.schedule.close()
         except OSError as error:
             self._host.report(f"the scratch of {self.log.name} could not be removed", error)
+
+    @property
+    def has_read(self) -> bool:
+        """What was there when this broker began to lead was read, or enough of it to be busy: it can tell what waits."""
+        if not self._has_read:
+            was_read = self.schedule.position >= min(self._leads_from, self._end())
+            self._has_read = self.is_loaded and (was_read or self._has_enough())
+        return self._has_read
 
     def held_from(self) -> int:
         """Nothing from this offset on may be deleted."""

@@ -117,13 +117,15 @@ class World:
         self.maybe_die()
 
     def read_all(self) -> None:
+        keys: list[Key] = []
         for offset in range(max(self.schedule.position, self.begin), len(self.log)):
             entry = self.log[offset]
             if isinstance(entry, CoordinatorRecord):
                 if kind_of(entry.key) == 10002:
                     self.schedule.replay(entry._replace(meaning=None))
             else:
-                self.schedule.found(entry[0], offset)
+                keys.append((entry[0], offset))
+        self.schedule.found_all(keys)
         self.schedule.position = len(self.log)
 
     def work(self) -> None:

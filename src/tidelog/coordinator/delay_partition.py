@@ -38,8 +38,7 @@ class DelayPartition(WaitingPartition):
             return lambda: take_in(found)
 
         def take_in(found: Indexed) -> None:
-            for due_ms, at in found.keys:
-                schedule.found(due_ms, at)
+            schedule.found_all(found.keys)
             for at, reason in found.malformed:
                 schedule.found_malformed(at, reason)
             for at, record in found.cancellations:

@@ -184,7 +184,7 @@ class WaitingPartition(ABC):
 
     @property
     def has_read(self) -> bool:
-        """What was there when this broker began to lead was read, or enough of it to be busy: it can tell what waits."""
+        """What was there when this broker began to lead was read, or enough to be busy with: it can tell what waits."""
         if not self._has_read:
             was_read = self.schedule.position >= min(self._leads_from, self._end())
             self._has_read = self.is_loaded and (was_read or self._has_enough())

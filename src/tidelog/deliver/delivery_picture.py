@@ -8,7 +8,7 @@ the picture before it; it is read again as long as the records that it names cou
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -37,6 +37,10 @@ class Frontier(NamedTuple):
 
     def settles(self, due_ms: int, offset: int) -> bool:
         return offset < self.horizon and (due_ms, offset) <= self.last
+
+    def settles_all(self, keys: Sequence[Key]) -> bool:
+        """Of one or more."""
+        return max(keys) <= self.last and max([offset for _, offset in keys]) < self.horizon
 
 
 NOTHING: Final = Frontier()

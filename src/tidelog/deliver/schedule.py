@@ -99,6 +99,16 @@ class Schedule:
         else:
             self.waiting.add(due_ms, offset)
 
+    def found_all(self, keys: Sequence[Key]) -> None:
+        """As `found`; most of them lie ahead of everything that is settled."""
+        last, stopped = self._reached.last, self.picture.stopped
+        ahead = [key for key in keys if key > last and key[1] not in stopped]
+        self.waiting.add_all(ahead)
+        if len(ahead) < len(keys):
+            for key in keys:
+                if key <= last:
+                    self.found(*key)
+
     def found_malformed(self, offset: int, reason: str) -> None:
         self.malformed_count += 1
         if len(self.malformed) < MOST_NAMED:
@@ -120,7 +130,8 @@ class Schedule:
             open_keys = [*before.keys, *open_keys]
         self._has_arrived = False
         reached = self._reached
-        self._return([key for key in open_keys if self._was_read(key) and not reached.settles(*key)])
+        if not open_keys or not reached.settles_all(open_keys):
+            self._return([key for key in open_keys if self._was_read(key) and not reached.settles(*key)])
 
     def _was_read(self, key: Key) -> bool:
         """Otherwise it is yet to be found, again: a parcel is sent before all that the log holds was read."""

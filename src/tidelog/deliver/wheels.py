@@ -16,7 +16,7 @@ Whoever wants to know what waits looks at a `WaitingView`, on another thread: th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from heapq import heappop, heappush, nsmallest
 from typing import Final, Protocol, TypeAlias
 
@@ -143,26 +143,34 @@ class Wheels:
             self._tick = tick
 
     def add(self, due_ms: int, offset: int) -> None:
-        self._count += 1
-        self._place(due_ms, offset)
+        self.add_all(((due_ms, offset),))
 
-    def _place(self, due_ms: int, offset: int) -> None:
-        tick = due_ms >> TICK_BITS
-        if tick <= self._tick:
-            heappush(self._near, (due_ms, offset))
-            if offset < self._near_least:
-                self._near_least = offset
-            return
-        level = ((tick ^ self._tick).bit_length() - 1) // DIGIT_BITS
-        key = (level, tick >> (DIGIT_BITS * level))
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = _Bucket()
-        bucket.pairs.append(due_ms)
-        bucket.pairs.append(offset)
-        if offset < bucket.least_offset:
-            bucket.least_offset = offset
-        self._in_memory += 1
+    def add_all(self, keys: Sequence[Key]) -> None:
+        self._count += len(keys)
+        self._place(keys)
+
+    def _place(self, keys: Iterable[Key]) -> None:
+        present, buckets = self._tick, self._buckets
+        placed = 0
+        for due_ms, offset in keys:
+            tick = due_ms >> TICK_BITS
+            if tick <= present:
+                heappush(self._near, (due_ms, offset))
+                if offset < self._near_least:
+                    self._near_least = offset
+                continue
+            level = ((tick ^ present).bit_length() - 1) // DIGIT_BITS
+            key = (level, tick >> (DIGIT_BITS * level))
+            bucket = buckets.get(key)
+            if bucket is None:
+                bucket = buckets[key] = _Bucket()
+            pairs = bucket.pairs
+            pairs.append(due_ms)
+            pairs.append(offset)
+            if offset < bucket.least_offset:
+                bucket.least_offset = offset
+            placed += 1
+        self._in_memory += placed
         if self._in_memory > self._most_in_memory:
             self._spill()
 
@@ -243,8 +251,7 @@ class Wheels:
         assert content is not None, "nothing is poured"
         pairs = content.piece(self._poured_at)
         self._poured_at += len(pairs) // 2
-        for at in range(0, len(pairs), 2):
-            self._place(pairs[at], pairs[at + 1])
+        self._place(zip(pairs[::2], pairs[1::2], strict=True))
         if self._poured_at == len(content):
             self._poured = None
             first = self._first()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.errors import NotFound
-from tidelog.client.producer import Message
 
 if TYPE_CHECKING:
     from tidelog.client.client import Client
@@ -51,5 +50,14 @@ class HalfMessages:
 
     def end(self, topic: str, partition: int, half_id: str, commit: bool) -> None:
         """Ends a half message; done when the broker has it in writing. Saying it again changes nothing."""
-        headers = [(HALF_ID, half_id.encode()), (HALF_END, b"commit" if commit else b"rollback")]
-        self._client.produce(topic, [Message(None, half_id.encode(), headers)], partition=partition)
+        self.end_all(topic, {(partition, half_id): commit})
+
+    def end_all(self, topic: str, ends: Mapping[tuple[int, str], bool]) -> None:
+        """As `end`, for many: partition and id -> whether to commit."""
+        if not ends:
+            return
+        producer = self._client.producer()
+        for (partition, half_id), commit in ends.items():
+            headers = [(HALF_ID, half_id.encode()), (HALF_END, b"commit" if commit else b"rollback")]
+            producer.send(topic, None, half_id.encode(), headers, partition=partition)
+        producer.flush()

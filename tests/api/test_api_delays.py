@@ -405,6 +405,22 @@ def test_what_waits_is_not_told_before_it_was_read_again_after_a_restart(site: S
     assert codes[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and codes[-1] is ErrorCode.NONE
 
 
+def test_what_was_cancelled_is_not_delivered_after_a_restart_however_much_is_overdue(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is read in many pieces, and there is enough to deliver before the cancellation is read."""
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.CHUNK_BYTES", 1)
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.ENOUGH", 3)
+    first, *_ = [put(site, b"%d" % at, tidelog_delay=5_000) for at in range(10)]
+    pass_seconds(site, 1)
+    assert cancel(site, first) == {first: None}
+    site.stop(clean=False)
+    site.clock.now_ms += 60_000
+    site.start()
+    pass_seconds(site, 2)
+    assert values(site) == [b"%d" % at for at in range(1, 10)]
+
+
 def test_many_records_are_cancelled_with_one_request(site: Site) -> None:
     offsets = [put(site, b"%d" % at, tidelog_delay=5_000) for at in range(1_000)]
     pass_seconds(site, 1)
@@ -481,6 +497,23 @@ def test_a_stopped_record_can_be_cancelled(new_site: Callable[..., Site]) -> Non
     assert cancel(site, large) == {large: None}
     restart(site)
     pass_seconds(site, 1)
+    assert describe(site).records == []
+
+
+def test_a_stopped_record_that_was_cancelled_is_not_tried_again_after_a_restart(
+    new_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.CHUNK_BYTES", 1)
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    large = put(site, b"x" * 2000, tidelog_delay=10)
+    pass_seconds(site, 1)
+    assert cancel(site, large) == {large: None}
+    alter(site, "orders", "max.message.bytes", "100000")
+    restart(site, clean=False)
+    pass_seconds(site, 1)
+    assert values(site) == []
     assert describe(site).records == []
 
 

@@ -184,10 +184,9 @@ class WaitingPartition(ABC):
 
     @property
     def has_read(self) -> bool:
-        """What was there when this broker began to lead was read, or enough to be busy with: it can tell what waits."""
+        """What was there when this broker began to lead was read: it knows what waits, and what others cancelled."""
         if not self._has_read:
-            was_read = self.schedule.position >= min(self._leads_from, self._end())
-            self._has_read = self.is_loaded and (was_read or self._has_enough())
+            self._has_read = self.is_loaded and self.schedule.position >= min(self._leads_from, self._end())
         return self._has_read
 
     def held_from(self) -> int:
@@ -265,7 +264,7 @@ class WaitingPartition(ABC):
         return self.partition.last_stable_offset
 
     def _has_enough(self) -> bool:
-        return self.schedule.backlog >= ENOUGH and self.schedule.is_caught_up
+        return self.schedule.backlog >= ENOUGH and self.schedule.is_caught_up and self.has_read
 
     def _is_due(self, wall_ms: int) -> bool:
         next_ms = self.schedule.next_ms()
@@ -273,7 +272,7 @@ class WaitingPartition(ABC):
 
     def _may_retry(self) -> bool:
         """Records are stopped, and the target is no longer as it was when it refused them."""
-        if not self.schedule.picture.stopped or not self.schedule.is_caught_up:
+        if not self.schedule.picture.stopped or not self.schedule.is_caught_up or not self.has_read:
             return False
         return self._cluster.log_config(self.target) != self._refusing_config
 

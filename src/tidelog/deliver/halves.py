@@ -147,6 +147,10 @@ class HalfSchedule(Schedule):
             known.silent_since_ms = since_ms
             heappush(self._silent, (since_ms, known.offset, half_id))
 
+    def deleted(self, half_id: bytes) -> None:
+        """The message is no longer in the log."""
+        self.prepared.pop(half_id, None)
+
     def undecided(self, half_id: bytes) -> None:
         """Nobody is asked any more."""
         known = self.prepared.get(half_id)

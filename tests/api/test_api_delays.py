@@ -150,6 +150,36 @@ def test_a_delivery_that_was_not_noted_before_a_crash_is_not_repeated(new_site: 
     assert values(site) == [b"%d" % step for step in range(16)]
 
 
+@pytest.mark.parametrize("crashes", range(1, 9))
+def test_a_delivery_of_which_records_were_deleted_before_it_was_noted_is_not_repeated(
+    new_site: Callable[..., Site], crashes: int
+) -> None:
+    """The broker dies some steps after three records fell due, and the first of them is deleted."""
+    site = new_site()
+    site.topic("orders", flush_messages="1")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    put(site, b"before")
+    pass_seconds(site, 1)
+    first, *_ = [put(site, value, tidelog_delay=100) for value in (b"a", b"b", b"c")]
+    site.workers._held = []
+    for _ in range(4):
+        site.pass_time(50)
+    for _ in range(crashes):
+        site.workers.step()
+    site.stop(clean=False)
+    site.start(Workers(idle=True))
+    asked = [{"name": "later", "partitions": [{"partition_index": 0, "offset": first + 1}]}]
+    answer = site.ask(21, 2, topics=asked, timeout_ms=1000)
+    assert answer.topics[0].partitions[0].error_code == 0
+    held, site.workers._held = site.workers._held or [], None
+    for work, done in held:
+        site.workers.in_worker(work, done)
+    pass_seconds(site, 2)
+    put(site, b"next", tidelog_delay=100)
+    pass_seconds(site, 1)
+    assert values(site) in ([b"before", b"b", b"c", b"next"], [b"before", b"a", b"b", b"c", b"next"])
+
+
 def test_only_committed_records_of_transactions_are_delivered(site: Site) -> None:
     def begin(name: str) -> tuple[int, int]:
         site.ask(10, 4, key_type=1, coordinator_keys=[name])
@@ -337,6 +367,69 @@ def test_what_waits_is_listed_in_order_of_due_time(site: Site) -> None:
     assert describe(site, most=0).records == []
 
 
+def test_listing_what_waits_is_done_by_a_worker_and_tells_of_what_waited_when_it_was_asked(site: Site) -> None:
+    (delayed,) = site.broker.delays.partitions.values()
+    delayed.schedule.waiting._most_in_memory = 8
+    delays = {put(site, b"%d" % at, tidelog_delay=5_000 + 7_919 * at % 997 * 1_000): at for at in range(50)}
+    pass_seconds(site, 1)
+    assert any(bucket.spilled for bucket in delayed.schedule.waiting._buckets.values())
+    cancelled = list(delays)[7]
+    assert cancel(site, cancelled) == {cancelled: None}
+    order = [
+        offset for offset in sorted(delays, key=lambda offset: 7_919 * delays[offset] % 997) if offset != cancelled
+    ]
+    with site.workers.held():
+        asked = [{"name": "later", "partition_indexes": [0]}]
+        sent = site.send(10002, 0, topics=asked, max_records=20)
+        assert not sent.exchange.answered
+        pass_seconds(site, 20)
+    result = sent.answer.topics[0].partitions[0]
+    assert [each.offset for each in result.records] == order[:20]
+    assert result.waiting_count == len(order)
+
+
+def test_what_waits_is_not_told_before_it_was_read_again_after_a_restart(site: Site) -> None:
+    put(site, b"far", tidelog_delay=60_000)
+    pass_seconds(site, 1)
+    site.stop()
+    site.start(Workers(idle=True))
+    asked = [{"name": "later", "partition_indexes": [0]}]
+    codes = []
+    for _ in range(12):
+        site.workers.step()
+        sent = site.send(10002, 0, topics=asked, max_records=0)
+        site.workers.step()
+        result = sent.answer.topics[0].partitions[0]
+        codes.append(ErrorCode(result.error_code))
+        assert result.waiting_count == (codes[-1] is ErrorCode.NONE)
+    assert codes[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and codes[-1] is ErrorCode.NONE
+
+
+def test_what_was_cancelled_is_not_delivered_after_a_restart_however_much_is_overdue(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is read in many pieces, and there is enough to deliver before the cancellation is read."""
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.CHUNK_BYTES", 1)
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.ENOUGH", 3)
+    first, *_ = [put(site, b"%d" % at, tidelog_delay=5_000) for at in range(10)]
+    pass_seconds(site, 1)
+    assert cancel(site, first) == {first: None}
+    site.stop(clean=False)
+    site.clock.now_ms += 60_000
+    site.start()
+    pass_seconds(site, 2)
+    assert values(site) == [b"%d" % at for at in range(1, 10)]
+
+
+def test_many_records_are_cancelled_with_one_request(site: Site) -> None:
+    offsets = [put(site, b"%d" % at, tidelog_delay=5_000) for at in range(1_000)]
+    pass_seconds(site, 1)
+    said = cancel(site, *offsets, *offsets[:5], 12_345)
+    assert said == {**dict.fromkeys(offsets), 12_345: "nothing waits there"}
+    pass_seconds(site, 6)
+    assert values(site) == []
+
+
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_cancelled_record_is_not_delivered(site: Site, restarts: bool) -> None:
     first, second = put(site, b"a", tidelog_delay=2000), put(site, b"b", tidelog_delay=2000)
@@ -349,6 +442,41 @@ def test_a_cancelled_record_is_not_delivered(site: Site, restarts: bool) -> None
     pass_seconds(site, 3)
     assert values(site) == [b"b"]
     assert describe(site).waiting_count == 0
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the first", "one that says it again"])
+def test_a_cancel_is_not_acknowledged_before_it_is_flushed(new_site: Callable[..., Site], again: bool) -> None:
+    site = new_site()
+    site.topic("orders")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    offset = put(site, b"a", tidelog_delay=2000)
+    pass_seconds(site, 1)
+    log = site.broker.data.partition("later", 0).log
+    with site.workers.held():
+        asked = [
+            site.send(10003, 0, topic="later", partition_index=0, offsets=[offset]) for _ in range(2 if again else 1)
+        ]
+        site.workers.step()  # the records were read
+        assert log.recovery_point < log.log_end_offset
+        assert not any(each.exchange.answered for each in asked)
+    assert log.recovery_point == log.log_end_offset
+    refusals = [each.answer.results[0].refusal for each in asked]
+    assert refusals == [None, "it was cancelled before"][: len(asked)]
+
+
+def test_a_cancel_that_cannot_be_flushed_is_answered_as_not_certain(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    offset = put(site, b"a", tidelog_delay=2000)
+    pass_seconds(site, 1)
+    with site.workers.held():
+        asked = site.send(10003, 0, topic="later", partition_index=0, offsets=[offset])
+        site.workers.step()
+        site.disk.fail("sync")
+    assert "not certain" in asked.answer.results[0].refusal
+    assert site.reports
+    site.reports.clear()
 
 
 def test_what_was_delivered_or_never_waited_cannot_be_cancelled(site: Site) -> None:
@@ -369,6 +497,23 @@ def test_a_stopped_record_can_be_cancelled(new_site: Callable[..., Site]) -> Non
     assert cancel(site, large) == {large: None}
     restart(site)
     pass_seconds(site, 1)
+    assert describe(site).records == []
+
+
+def test_a_stopped_record_that_was_cancelled_is_not_tried_again_after_a_restart(
+    new_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.CHUNK_BYTES", 1)
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    large = put(site, b"x" * 2000, tidelog_delay=10)
+    pass_seconds(site, 1)
+    assert cancel(site, large) == {large: None}
+    alter(site, "orders", "max.message.bytes", "100000")
+    restart(site, clean=False)
+    pass_seconds(site, 1)
+    assert values(site) == []
     assert describe(site).records == []
 
 

@@ -121,6 +121,28 @@ def test_a_message_whose_sender_never_answers_is_undecided_until_somebody_ends_i
     assert listed(site) == []
 
 
+def test_nobody_is_asked_about_a_message_that_was_deleted(site: Site) -> None:
+    put(site, b"one", "1")
+    two = put(site, b"two", "2")
+    pass_seconds(site, 0.5)
+    asked = [{"name": "halves", "partitions": [{"partition_index": 0, "offset": two}]}]
+    assert site.ask(21, 2, topics=asked, timeout_ms=1000).topics[0].partitions[0].error_code == 0
+    pass_seconds(site, 1)
+    assert values(site, "questions") == [b"two"]
+    assert listed(site) == [("2", "prepared")]
+
+
+def test_a_half_message_is_found_by_its_id_among_any_number(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.api.describe_delays.MOST_RECORDS", 3)
+    offsets = [put(site, b"%d" % at, str(at)) for at in range(6)]
+    pass_seconds(site, 0.5)
+    asked = [{"name": "halves", "partition_indexes": [0]}]
+    (found,) = site.ask(10002, 0, topics=asked, max_records=100, half_id="5").topics[0].partitions[0].records
+    assert (found.half_id, found.offset) == ("5", offsets[5])
+    assert site.ask(10002, 0, topics=asked, max_records=100, half_id="x").topics[0].partitions[0].records == []
+    assert [half_id for half_id, _ in listed(site)] == ["0", "1", "2"]
+
+
 def test_records_that_mean_nothing_stop_no_other(site: Site) -> None:
     site.produce("halves", bytes(build_batch([(site.clock.wall_ms(), None, b"plain", None)])))
     put(site, b"one", "1")

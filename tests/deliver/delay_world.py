@@ -21,6 +21,14 @@ TOO_LARGE = 1000
 REFUSED = 999
 
 
+class ScratchBytes:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        return self._data[position : position + size_bytes]
+
+
 class MemoryScratch:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -28,8 +36,8 @@ class MemoryScratch:
     def write(self, name: str, data: bytes, position: int) -> None:
         self.files[name] = self.files.get(name, b"")[:position] + data
 
-    def read(self, name: str, size_bytes: int) -> bytes:
-        return self.files[name][:size_bytes]
+    def open(self, name: str) -> ScratchBytes:
+        return ScratchBytes(self.files[name])
 
     def remove(self, name: str) -> None:
         self.files.pop(name, None)
@@ -40,9 +48,11 @@ class Died(Exception):
 
 
 class World:
-    def __init__(self, seed: int, deaths: float) -> None:
+    def __init__(self, seed: int, deaths: float, disturbed: bool = False) -> None:
+        """`disturbed`: at each death, records may be deleted, and the target may change what it takes."""
         self.random = Random(seed)
         self.deaths = deaths
+        self.disturbed = disturbed
         self.now_ms = 1_000_000
         #: due time and weight of a record, or a control record
         self.log: list[tuple[int, int] | CoordinatorRecord] = []
@@ -53,6 +63,10 @@ class World:
         #: records that were there before they were due
         self.in_time: set[int] = set()
         self.next_producer_id = 0
+        #: where the log begins: what is before was deleted
+        self.begin = 0
+        #: records of a batch, beyond which the target refuses it
+        self.most_taken = 100
         self.lives = 0
         self.start()
 
@@ -67,6 +81,8 @@ class World:
     def accept(self, producer_id: int, sequence: int, offsets: list[int]) -> str:
         """As a partition's leader does; `delivered` is what its consumers see."""
         if any(self.log[offset] and self.log[offset][1] == REFUSED for offset in offsets):
+            return "refused"
+        if len(offsets) > self.most_taken:
             return "refused"
         batches = self.known.setdefault(producer_id, [])
         if (sequence, len(offsets)) in batches[-RETAINED:]:
@@ -83,10 +99,11 @@ class World:
         self.lives += 1
         self.schedule = Schedule(0, MemoryScratch())
         self.schedule.waiting = Wheels(MemoryScratch(), most_in_memory=8)
-        pictures = [each for each in self.log if isinstance(each, CoordinatorRecord) and kind_of(each.key) == 10001]
+        left = self.log[self.begin :]
+        pictures = [each for each in left if isinstance(each, CoordinatorRecord) and kind_of(each.key) == 10001]
         if pictures:
             self.schedule.replay(pictures[-1]._replace(meaning=None))
-        self.schedule.begin(self.schedule.picture.floor, self.now_ms)
+        self.schedule.begin(max(self.schedule.picture.floor, self.begin), self.now_ms)
 
     def maybe_die(self) -> None:
         if self.random.random() < self.deaths:
@@ -100,21 +117,25 @@ class World:
         self.maybe_die()
 
     def read_all(self) -> None:
-        for offset in range(self.schedule.position, len(self.log)):
+        keys: list[Key] = []
+        for offset in range(max(self.schedule.position, self.begin), len(self.log)):
             entry = self.log[offset]
             if isinstance(entry, CoordinatorRecord):
                 if kind_of(entry.key) == 10002:
                     self.schedule.replay(entry._replace(meaning=None))
             else:
-                self.schedule.found(entry[0], offset)
+                keys.append((entry[0], offset))
+        self.schedule.found_all(keys)
         self.schedule.position = len(self.log)
 
     def work(self) -> None:
-        """Delivers all that is due."""
+        """Delivers all that is due. What is under way is sent before anything is read."""
+        while self.schedule.parcel is not None or self.schedule.must_settle:
+            self.send()
         self.read_all()
-        schedule = self.schedule
         while True:
-            if schedule.parcel is not None:
+            schedule = self.schedule
+            if schedule.parcel is not None or schedule.must_settle:
                 self.send()
                 continue
             chosen = schedule.choose(self.now_ms, self.random.randint(1, 7))
@@ -123,7 +144,7 @@ class World:
                     continue
                 break
             self.maybe_die()
-            weights = [self.log[offset][1] for _, offset in chosen]
+            weights = [self.log[offset][1] if offset >= self.begin else None for _, offset in chosen]
             producer_id = schedule.picture.producer_id
             if producer_id < 0:
                 producer_id = self.new_producer_id()
@@ -140,12 +161,20 @@ class World:
     def send(self) -> None:
         schedule = self.schedule
         parcel = schedule.parcel
-        assert parcel is not None
+        if parcel is None:
+            self.write(schedule.settle())
+            return
+        left = [key for key in parcel.keys if key[1] >= self.begin]
+        if len(left) < len(parcel.keys):
+            self.write(schedule.cut(left))
+            return
         self.maybe_die()
-        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, [offset for _, offset in parcel.keys])
+        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, [offset for _, offset in parcel.sent_keys])
         self.maybe_die()
         if outcome == "refused":
             self.write(schedule.refused("it is odd"))
+        elif outcome == "out of order" and parcel.is_cut:
+            self.write(schedule.was_whole())
         elif outcome == "out of order":
             self.write(schedule.renew(self.new_producer_id()))
         else:
@@ -168,7 +197,14 @@ class World:
                 self.work()
                 return
             except Died:
+                if self.disturbed:
+                    self.disturb()
                 self.start()
+
+    def disturb(self) -> None:
+        if self.random.random() < 0.3:
+            self.begin = max(self.begin, self.random.randint(0, len(self.log)))
+        self.most_taken = self.random.choice([100, 100, 2, 1])
 
     # --- what must hold ---------------------------------------------------------------------------
 
@@ -184,9 +220,11 @@ class World:
             for due_ms, offset in self.waiting_keys()
             if due_ms <= self.now_ms and self.log[offset][1] < REFUSED and offset not in self.cancelled
         }
-        assert due == set(seen), f"missing {due - set(seen)}, too many {set(seen) - due}"
+        lost = {offset for offset in due - set(seen) if offset >= self.begin}
+        assert not lost and set(seen) <= due, f"missing {lost}, too many {set(seen) - due}"
         odd = {at for due_ms, at in self.waiting_keys() if due_ms <= self.now_ms and self.log[at][1] >= REFUSED}
-        assert stopped == odd - self.cancelled
+        gone = {at for at in odd if at < self.begin}
+        assert odd - self.cancelled - gone <= stopped <= odd - self.cancelled
         in_order = [(self.log[offset][0], offset) for offset in seen if offset in self.in_time]
         assert in_order == sorted(in_order), "delivered out of order"
         for offset, when_ms in self.delivered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from delay_world import REFUSED, TOO_LARGE, Died, World
 
@@ -136,11 +138,57 @@ def test_a_picture_is_read_as_it_was_written() -> None:
         parcel=RecordParcel("orders", 99, 9, ((6, 7), (6, 8)), Frontier(6, 8, 9)),
     )
     assert read_picture(picture_record(picture).value or b"") == picture
+    cut = replace(picture, parcel=replace(picture.parcel, is_cut=True, is_alone=True))  # type: ignore[type-var]
+    assert read_picture(picture_record(cut).value or b"") == cut
+
+
+def under_way(world: World, records: int) -> RecordParcel:
+    """A parcel of so many records, which was decided and not sent."""
+    for _ in range(records):
+        world.produce(1)
+    world.read_all()
+    schedule = world.schedule
+    chosen = schedule.choose(world.now_ms, 10)
+    world.write(schedule.decide([10] * len(chosen), "orders", 100, world.new_producer_id(), world.now_ms))
+    parcel = schedule.parcel
+    assert parcel is not None and len(parcel.keys) == records
+    return parcel
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+@pytest.mark.parametrize("deleted", [2, 4])
+def test_records_of_a_parcel_whose_neighbours_were_deleted_arrive_once(has_arrived: bool, deleted: int) -> None:
+    world = World(seed=1, deaths=0)
+    parcel = under_way(world, 4)
+    if has_arrived:
+        world.accept(1, parcel.sequence, [offset for _, offset in parcel.keys])
+    world.start()
+    world.begin = deleted
+    after = world.produce(2)
+    world.work()
+    assert offsets(world) == [*range(0 if has_arrived else deleted, 4), after]
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_records_of_a_parcel_that_the_target_has_come_to_refuse_arrive_once(has_arrived: bool) -> None:
+    world = World(seed=1, deaths=0)
+    parcel = under_way(world, 4)
+    if has_arrived:
+        world.accept(1, parcel.sequence, [offset for _, offset in parcel.keys])
+    world.start()
+    world.most_taken = 1
+    late = world.produce(0)
+    world.work()
+    assert sorted(offsets(world)) == [0, 1, 2, 3, late]
+    world.start()
+    world.work()
+    assert len(offsets(world)) == 5
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies(seed: int) -> None:
-    world = World(seed, deaths=(seed % 4) * 0.06)
+@pytest.mark.parametrize("disturbed", [False, True], ids=["", "beside deletions and changes of the target"])
+def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies(seed: int, disturbed: bool) -> None:
+    world = World(seed, deaths=(seed % 4) * 0.06, disturbed=disturbed)
     random = world.random
     for _ in range(25):
         for _ in range(random.randint(0, 6)):

@@ -31,14 +31,18 @@ def test_what_waits_comes_back_in_order_at_its_time(seed: int, monkeypatch: pyte
             offset += 1
         model.sort()
         least = min((at for _, at in model), default=None)
-        assert waiting.first(5) == model[:5]
+        assert waiting.view().first(5) == model[:5]
+        gone = {at for _, at in model[1::2]}
+        assert waiting.view().first(5, gone) == model[::2][:5]
         assert least is None or waiting.least_offset() <= least
         now_ms += random.choice([0, 100, 2000, 50_000, 4_000_000, 90_000_000])
         most = random.choice([1, 3, 1000])
+        view, before = waiting.view(), model[:7]
         while (due_now := waiting.take(now_ms, most)) or waiting.is_pouring:
             assert due_now == model[: len(due_now)]
             del model[: len(due_now)]
         assert not model or model[0][0] > now_ms
+        assert view.first(7) == before, "what has moved since is seen where it was"
         assert len(waiting) == len(model)
         next_ms = waiting.next_ms()
         assert (next_ms is None) == (not model)

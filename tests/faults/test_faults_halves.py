@@ -7,8 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from half_sender import QUESTIONS, SOURCE, STEPS, TARGET, is_paid, open_database
-from tests.faults.delay_soak import Plan, run_alone
+from tests.faults.delay_soak import Plan, run_alone, run_cluster
 from tests.faults.half_soak import HALVES
 
 from tidelog.client import Client
@@ -58,4 +59,10 @@ def test_a_message_is_delivered_once_if_and_only_if_its_local_transaction_was_co
 def test_half_messages_are_delivered_as_they_were_ended_through_kills() -> None:
     verdict = run_alone(Plan(records=1_000, kills=2, most_delay_ms=1_000, per_second=1_000), HALVES)
     assert verdict.sent >= 500
+    assert verdict.in_time > verdict.sent // 3
+
+
+@pytest.mark.long
+def test_half_messages_are_delivered_as_they_were_ended_through_changes_of_leader() -> None:
+    verdict = run_cluster(Plan(records=20_000, kills=6, per_second=2_000, brokers=3), HALVES)
     assert verdict.in_time > verdict.sent // 3

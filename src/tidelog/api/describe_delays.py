@@ -5,35 +5,59 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from tidelog.deliver.halves import HalfSchedule
+from tidelog.deliver.halves import HalfSchedule, PreparedHalf
 from tidelog.wire import messages
 from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidelog.api.request import Request
     from tidelog.coordinator.waiting_partition import WaitingPartition
+    from tidelog.deliver.wheels import Key
+    from tidelog.timer.slices import Job
 
+    Described = messages.DescribeDelaysResponse.DelayedRecord
     Result = messages.DescribeDelaysResponse.DelayPartitionResult
 
+#: of one answer
 MOST_RECORDS: Final = 10_000
 
 
-def handle(body: messages.DescribeDelaysRequest, request: Request) -> messages.DescribeDelaysResponse:
+def handle(body: messages.DescribeDelaysRequest, request: Request) -> None:
+    request.doors.slices.add(_answer(body, request))
+
+
+def _answer(body: messages.DescribeDelaysRequest, request: Request) -> Job:
+    """What waits may be a million records: they are looked through on a worker."""
     response = messages.DescribeDelaysResponse
-    most = min(max(body.max_records, 0), MOST_RECORDS)
     topics = []
+    room = MOST_RECORDS
     for topic in body.topics:
         results = []
         for index in topic.partition_indexes:
             result = response.DelayPartitionResult(partition_index=index)
+            results.append(result)
+            most = min(max(body.max_records, 0), room)
             try:
-                _describe(waiting_partition(request, topic.name, index), most, result)
+                known = waiting_partition(request, topic.name, index)
+                if not known.has_read and known.stalled is None:
+                    raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                schedule = known.schedule
+                if isinstance(schedule, HalfSchedule):
+                    waiting = _prepared(schedule, most, body.half_id)
+                else:
+                    keys: list[Key] = (yield schedule.first(most)) if most else []
+                    waiting = [_waiting(*key) for key in keys]
+                _describe(known, waiting, most, result)
+                room -= len(result.records)
             except CodedError as error:
                 result.error_code, result.error_message = error.code, str(error)
-            results.append(result)
+            except OSError as error:
+                result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         topics.append(response.DelayTopicResult(name=topic.name, partitions=results))
-    return response(topics=topics)
+    request.reply_with_many(response(topics=topics), MOST_RECORDS - room)
 
 
 def waiting_partition(request: Request, topic: str, index: int) -> WaitingPartition:
@@ -50,7 +74,28 @@ def waiting_partition(request: Request, topic: str, index: int) -> WaitingPartit
     return known
 
 
-def _describe(known: WaitingPartition, most: int, result: Result) -> None:
+def _waiting(due_ms: int, offset: int) -> Described:
+    return messages.DescribeDelaysResponse.DelayedRecord(offset=offset, due_ms=due_ms, state="waiting")
+
+
+def _prepared(schedule: HalfSchedule, most: int, half_id: str | None) -> list[Described]:
+    """The first that were prepared, or the one with this id."""
+    found: Iterable[tuple[bytes, PreparedHalf]] = islice(schedule.prepared.items(), most)
+    if half_id is not None:
+        one = schedule.prepared.get(half_id.encode())
+        found = [] if one is None else [(half_id.encode(), one)]
+    return [
+        messages.DescribeDelaysResponse.DelayedRecord(
+            offset=each.offset,
+            due_ms=each.timestamp,
+            state="undecided" if each.is_undecided else "prepared",
+            half_id=name.decode("utf-8", "replace"),
+        )
+        for name, each in found
+    ]
+
+
+def _describe(known: WaitingPartition, waiting: list[Described], most: int, result: Result) -> None:
     record = messages.DescribeDelaysResponse.DelayedRecord
     schedule = known.schedule
     result.target = known.target
@@ -58,6 +103,8 @@ def _describe(known: WaitingPartition, most: int, result: Result) -> None:
     result.delivered_count = schedule.delivered_count
     result.malformed_count = schedule.malformed_count
     result.stalled = known.stalled
+    if isinstance(schedule, HalfSchedule):
+        result.waiting_count += len(schedule.prepared)
     parcel = schedule.parcel
     sent = [] if parcel is None else [record(offset=at, due_ms=due, state="sent") for due, at in parcel.keys]
     stopped = [
@@ -65,17 +112,6 @@ def _describe(known: WaitingPartition, most: int, result: Result) -> None:
         for at, why in schedule.picture.stopped.items()
     ]
     malformed = [record(offset=at, due_ms=-1, state="malformed", reason=why) for at, why in schedule.malformed.items()]
-    if isinstance(schedule, HalfSchedule):
-        result.waiting_count += len(schedule.prepared)
-        waiting = [
-            record(
-                offset=each.offset,
-                due_ms=each.timestamp,
-                state="undecided" if each.is_undecided else "prepared",
-                half_id=half_id.decode("utf-8", "replace"),
-            )
-            for half_id, each in islice(schedule.prepared.items(), most)
-        ]
-    else:
-        waiting = [record(offset=at, due_ms=due, state="waiting") for due, at in schedule.first(most)]
-    result.records = [*stopped, *malformed, *sent, *waiting][:most]
+    others = [*stopped, *malformed, *sent]
+    told = {each.offset for each in others}  # it may have gone on its way since it was seen waiting
+    result.records = [*others, *(each for each in waiting if each.offset not in told)][:most]

@@ -42,6 +42,7 @@ _CUT: Final = frozenset(
         ApiKey.DESCRIBE_PRODUCERS,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.CANCEL_DELAYS,
     )
 )
 
@@ -54,6 +55,8 @@ def parts_of(api_key: int, body: Message) -> list[Message]:
         elif isinstance(body, messages.DeleteGroupsRequest):
             # A group that is named twice is deleted once, and answered once.
             body.groups_names = list(dict.fromkeys(body.groups_names))
+        elif isinstance(body, messages.CancelDelaysRequest):
+            body.offsets = list(dict.fromkeys(body.offsets))
         for echo in ECHOES[api_key]:
             items: list[object] = getattr(body, echo.asked)
             if items:

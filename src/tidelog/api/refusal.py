@@ -157,6 +157,7 @@ ECHOES: Final[dict[int, tuple[Echo, ...]]] = {
     69: (_GROUP_IDS,),
     75: (Echo("topics", "topics", _same("name")),),
     10002: (_PARTITION_INDEXES,),
+    10003: (Echo("offsets", "results", ((ITSELF, "offset"),)),),
 }
 
 

@@ -8,7 +8,7 @@ import click
 
 from tidelog.cli.complete import complete_topic
 from tidelog.cli.options import connected, examples, noun, output_option, partitions_option, topic_of
-from tidelog.cli.output import Column, show, show_done, tell, warn
+from tidelog.cli.output import Column, plural, show, show_done, tell, warn
 from tidelog.cli.places import iso
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ command = noun("Show half messages that were not ended, and commit or roll them 
 @connected
 def list_halves(client: Client, topic: str, partitions: list[int] | None, output: str) -> None:
     """List the half messages of a topic that are neither committed nor rolled back."""
+    from tidelog.client.half_messages import MOST_LISTED
+
     topic_of(client, topic)
     rows = [
         {
@@ -38,8 +40,11 @@ def list_halves(client: Client, topic: str, partitions: list[int] | None, output
         for half in client.halves.prepared(topic, partitions)
     ]
     for partition in client.delays.describe(topic, partitions, max_records=0):
+        where = f"{topic}-{partition.partition}"
         if partition.stalled is not None:
-            warn(f"{topic}-{partition.partition}: {partition.stalled}")
+            warn(f"{where}: {partition.stalled}")
+        if partition.waiting > MOST_LISTED:
+            warn(f"{where}: {plural(partition.waiting, 'half message')}, of which the oldest {MOST_LISTED} are listed")
     if not rows and output in ("table", "wide"):
         tell("no half messages")
         return

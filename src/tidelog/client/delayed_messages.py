@@ -43,15 +43,21 @@ class DelayedMessages:
         self._cluster = cluster
 
     def describe(
-        self, topic: str, partitions: Iterable[int] | None = None, max_records: int = 100
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        max_records: int = 100,
+        half_id: str | None = None,
     ) -> list[DelayedPartition]:
-        """What waits in the partitions of a delay topic; all of them for None."""
+        """What waits in the partitions of a delay topic; all of them for None. Of half messages, only the one with
+        `half_id` where that is given."""
         wanted = self._cluster.topic(topic).partitions if partitions is None else partitions
-        return [self._describe(topic, partition, max_records) for partition in sorted(wanted)]
+        return [self._describe(topic, partition, max_records, half_id) for partition in sorted(wanted)]
 
-    def _describe(self, topic: str, partition: int, max_records: int) -> DelayedPartition:
+    def _describe(self, topic: str, partition: int, max_records: int, half_id: str | None) -> DelayedPartition:
         asked = messages.DescribeDelaysRequest
-        request = asked(topics=[asked.DelayTopic(name=topic, partition_indexes=[partition])], max_records=max_records)
+        asked_of = [asked.DelayTopic(name=topic, partition_indexes=[partition])]
+        request = asked(topics=asked_of, max_records=max_records, half_id=half_id)
 
         def attempt() -> DelayedPartition:
             result = (

@@ -12,7 +12,8 @@ again. If the sender dies in between, whoever answers next says how the message 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.client.errors import NotFound
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 ORIGIN_TOPIC: Final = "tidelog-origin-topic"
 ORIGIN_PARTITION: Final = "tidelog-origin-partition"
+#: with one request for each partition
+_MOST_ANSWERED: Final = 1_000
 CHECK_TOPIC_SETTING: Final = "tidelog.half.check.topic"
 
 #: how a half message ends: True for commit, False for rollback, None where that is not known
@@ -70,8 +73,9 @@ class HalfSender:
             position = known.get(place)
             begin = "earliest" if position is None else position.offset
             if position is None or position.offset < end.offset:
-                for record in self._client.read(topic, partition, from_offset=begin, until_offset=end.offset):
-                    answered += self._answer(record)
+                asked = self._client.read(topic, partition, from_offset=begin, until_offset=end.offset)
+                while some := list(islice(asked, _MOST_ANSWERED)):
+                    answered += self._answer(some)
                 self._client.groups.commit(self._group_id, {place: end.offset})
         return answered
 
@@ -81,14 +85,19 @@ class HalfSender:
             raise NotFound(f"{self._topic} has no {CHECK_TOPIC_SETTING}", hint="set it, so that senders can be asked")
         return str(entry.value)
 
-    def _answer(self, record: Record) -> bool:
-        headers = dict(record.headers)
-        if (headers.get(ORIGIN_TOPIC) or b"").decode() != self._topic:
-            return False
-        half_id = (headers.get(HALF_ID) or b"").decode()
-        outcome = self._check(half_id)
-        if outcome is None:
-            return False
-        partition = int(headers.get(ORIGIN_PARTITION) or b"0")
-        self._client.halves.end(self._topic, partition, half_id, outcome)
-        return True
+    def _answer(self, questions: Iterable[Record]) -> int:
+        """Each message once, however often it was asked about."""
+        ends: dict[tuple[int, str], bool] = {}
+        unknown: set[tuple[int, str]] = set()
+        for record in questions:
+            headers = dict(record.headers)
+            place = int(headers.get(ORIGIN_PARTITION) or b"0"), (headers.get(HALF_ID) or b"").decode()
+            if (headers.get(ORIGIN_TOPIC) or b"").decode() != self._topic or place in ends or place in unknown:
+                continue
+            outcome = self._check(place[1])
+            if outcome is None:
+                unknown.add(place)
+            else:
+                ends[place] = outcome
+        self._client.halves.end_all(self._topic, ends)
+        return len(ends)

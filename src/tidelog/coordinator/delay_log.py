@@ -48,7 +48,8 @@ class Indexed(NamedTuple):
 
     keys: list[Key]
     malformed: list[tuple[int, str]]
-    cancellations: list[CoordinatorRecord]
+    #: with the offset of each
+    cancellations: list[tuple[int, CoordinatorRecord]]
 
 
 class HalfIndexed(NamedTuple):
@@ -104,7 +105,8 @@ def index(data: bytes, least_offset: int, aborted: Sequence[AbortedTxn], delays:
         if header.is_control:
             if header.producer_id < 0:
                 controls = _controls(view, at, header)
-                found.cancellations.extend(each for each in controls if kind_of(each.key) == CANCELLATION)
+                cancellations = (each for each in controls if kind_of(each.key) == CANCELLATION)
+                found.cancellations.extend((header.base_offset, each) for each in cancellations)
         elif not (header.is_transactional and _is_aborted(header, aborted)):
             _index_batch(RecordIndex(_checked(view, at, header)), least_offset, delays, found)
     return found
@@ -211,19 +213,21 @@ class RecordReader:
         found: dict[int, StoredRecord],
     ) -> None:
         records, payload = self._unpacked(view, position, header)
-        deltas = records.column(0)
         stamped = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
+        base_offset, base_timestamp = header.base_offset, header.base_timestamp
         columns = [records.column(which) for which in range(kernel.COLUMNS)]
+        deltas, timestamps, keys_at, key_lengths, values_at, value_lengths, headers_at, ends = columns
         for offset in wanted:
-            at = bisect_left(deltas, offset - header.base_offset)
-            if at == len(deltas) or deltas[at] != offset - header.base_offset:
+            at = bisect_left(deltas, offset - base_offset)
+            if at == len(deltas) or deltas[at] != offset - base_offset:
                 continue
-            _, timestamp, key_at, key_length, value_at, value_length, headers_at, end = (each[at] for each in columns)
+            key_at, key_length, value_at, value_length = keys_at[at], key_lengths[at], values_at[at], value_lengths[at]
+            first_header = headers_at[at]
             found[offset] = StoredRecord(
-                header.base_timestamp + timestamp if stamped is None else stamped,
+                base_timestamp + timestamps[at] if stamped is None else stamped,
                 payload[key_at : key_at + key_length] if key_length >= 0 else None,
                 payload[value_at : value_at + value_length] if value_length >= 0 else None,
-                [] if payload[headers_at] == 0 else _headers(payload, headers_at, end),
+                [] if payload[first_header] == 0 else _headers(payload, first_header, ends[at]),
             )
 
     def _unpacked(self, view: memoryview, position: int, header: BatchHeader) -> tuple[RecordIndex, bytes]:
@@ -249,7 +253,7 @@ def build_parcel(
     """The same bytes for the same parcel, whenever they are built."""
     place = [(ORIGIN_TOPIC, topic.encode()), (ORIGIN_PARTITION, b"%d" % index)]
     rows: list[NewRecord] = []
-    for _, offset in parcel.keys:
+    for _, offset in parcel.sent_keys:
         record = records[offset]
         origin = [*place, (ORIGIN_OFFSET, b"%d" % offset), (ORIGIN_TIMESTAMP, b"%d" % record.timestamp)]
         rows.append((parcel.decided_ms, record.key, record.value, [*record.headers, *origin]))

@@ -99,6 +99,9 @@ class HalfPartition(WaitingPartition):
         wall_ms = self._host.clock.wall_ms()
 
         def build(records: dict[int, StoredRecord]) -> None:
+            for half_id, prepared in known.items():
+                if prepared.offset not in records:
+                    self.schedule.deleted(half_id)
             found = [
                 (half_id, prepared.offset, prepared.asked + 1, records[prepared.offset])
                 for half_id, prepared in known.items()

@@ -116,9 +116,14 @@ class WaitingPartition(ABC):
         scratch.remove_all("waiting-")
         self.schedule = self._new_schedule(scratch)
         self._records = RecordReader()
+        #: what was read to be weighed, and is sent next if its parcel is decided
+        self._weighed: dict[int, StoredRecord] = {}
+        #: what is decided from there on is decided here
+        self._leads_from = self.log.log_end_offset
         #: where the picture lies that counts
         self._picture_offset = self.log.log_start_offset
         self.is_loaded = False
+        self._has_read = False
         self._is_closed = False
         self._is_busy = False
         self._is_turning = False
@@ -176,6 +181,13 @@ class WaitingPartition(ABC):
             self.schedule.close()
         except OSError as error:
             self._host.report(f"the scratch of {self.log.name} could not be removed", error)
+
+    @property
+    def has_read(self) -> bool:
+        """What was there when this broker began to lead was read: it knows what waits, and what others cancelled."""
+        if not self._has_read:
+            self._has_read = self.is_loaded and self.schedule.position >= min(self._leads_from, self._end())
+        return self._has_read
 
     def held_from(self) -> int:
         """Nothing from this offset on may be deleted."""
@@ -237,6 +249,8 @@ class WaitingPartition(ABC):
             self._write(decision, self.go_on)
         elif schedule.parcel is not None and may_try:
             self._pack(schedule.parcel)
+        elif schedule.must_settle and may_try:
+            self._write(schedule.settle(), self.go_on)
         elif schedule.parcel is None and may_try and (self._may_choose(wall_ms) or self._may_retry()):
             self._choose()
         elif schedule.owes_a_picture and may_try and not self._is_due(wall_ms):
@@ -250,7 +264,7 @@ class WaitingPartition(ABC):
         return self.partition.last_stable_offset
 
     def _has_enough(self) -> bool:
-        return self.schedule.backlog >= ENOUGH and self.schedule.is_caught_up
+        return self.schedule.backlog >= ENOUGH and self.schedule.is_caught_up and self.has_read
 
     def _is_due(self, wall_ms: int) -> bool:
         next_ms = self.schedule.next_ms()
@@ -258,7 +272,7 @@ class WaitingPartition(ABC):
 
     def _may_retry(self) -> bool:
         """Records are stopped, and the target is no longer as it was when it refused them."""
-        if not self.schedule.picture.stopped or not self.schedule.is_caught_up:
+        if not self.schedule.picture.stopped or not self.schedule.is_caught_up or not self.has_read:
             return False
         return self._cluster.log_config(self.target) != self._refusing_config
 
@@ -414,6 +428,7 @@ class WaitingPartition(ABC):
         def weigh(records: dict[int, StoredRecord]) -> None:
             weights = [None if offset not in records else records[offset].size_bytes for _, offset in keys]
             decision = schedule.decide(weights, target, most_bytes, producer_id, self._host.clock.wall_ms())
+            self._weighed = records
             self._write(decision, self.go_on)
 
         self._read_records(keys, weigh)
@@ -442,8 +457,9 @@ class WaitingPartition(ABC):
         producer_id, topic, index_ = self.schedule.picture.producer_id, self.partition.topic, self.partition.index
 
         def pack(records: dict[int, StoredRecord]) -> None:
-            if any(offset not in records for _, offset in parcel.keys):
-                self._write(self.schedule.void(), self.go_on)  # somebody deleted records that were on their way
+            left = [key for key in parcel.keys if key[1] in records]
+            if len(left) < len(parcel.keys):
+                self._write(self.schedule.cut(left), self.go_on)  # somebody deleted records that were on their way
                 return
             self._host.workers.in_worker(lambda: build_parcel(parcel, producer_id, topic, index_, records), packed)
 
@@ -455,7 +471,12 @@ class WaitingPartition(ABC):
                 return
             self._delivery.deliver(TopicPartition(parcel.target, index_), batch, self._told)
 
-        self._read_records(parcel.keys, pack)
+        weighed, self._weighed = self._weighed, {}
+        if all(offset in weighed for _, offset in parcel.keys):
+            self._is_busy = True
+            pack(weighed)
+        else:
+            self._read_records(parcel.keys, pack)
 
     def _told(self, code: ErrorCode) -> None:
         if self._is_closed:
@@ -470,6 +491,8 @@ class WaitingPartition(ABC):
         elif code in _FINAL:
             self._refusing_config = self._cluster.log_config(parcel.target)
             self._write(schedule.refused(f"{parcel.target} refuses it: {code.message}"), self.go_on)
+        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and parcel.is_cut:
+            self._write(schedule.was_whole(), self.go_on)
         elif code in _UNKNOWN_PRODUCER:
             producer_id = self._producer_ids.take()
             if producer_id is None:
@@ -477,6 +500,7 @@ class WaitingPartition(ABC):
             else:
                 self._write(schedule.renew(producer_id), self.go_on)
         else:
+            schedule.unanswered()
             self._stall(f"{parcel.target} cannot be written to: {code.message}")
 
     # --- writing ------------------------------------------------------------------------------------

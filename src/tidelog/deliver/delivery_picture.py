@@ -8,7 +8,7 @@ the picture before it; it is read again as long as the records that it names cou
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -38,6 +38,10 @@ class Frontier(NamedTuple):
     def settles(self, due_ms: int, offset: int) -> bool:
         return offset < self.horizon and (due_ms, offset) <= self.last
 
+    def settles_all(self, keys: Sequence[Key]) -> bool:
+        """Of one or more."""
+        return max(keys) <= self.last and max([offset for _, offset in keys]) < self.horizon
+
 
 NOTHING: Final = Frontier()
 
@@ -56,10 +60,18 @@ class RecordParcel:
     sequence: int
     #: in order of due time
     keys: tuple[Key, ...]
-    #: what is settled once the parcel is delivered
+    #: what is settled once all of them are delivered
     after: Frontier
     #: its records were stopped before
     from_stopped: bool = False
+    #: It may have arrived with more records in it: where the target says that its sequence is over, it has
+    is_cut: bool = False
+    #: only the first of its keys is sent, and the others wait again when that has arrived
+    is_alone: bool = False
+
+    @property
+    def sent_keys(self) -> tuple[Key, ...]:
+        return self.keys[:1] if self.is_alone else self.keys
 
 
 @dataclass(slots=True, frozen=True)
@@ -92,6 +104,8 @@ def picture_record(picture: Picture) -> CoordinatorRecord:
                 horizon=parcel.after.horizon,
                 offsets=[offset for _, offset in parcel.keys],
                 due_times_ms=[due_ms for due_ms, _ in parcel.keys],
+                is_cut=parcel.is_cut,
+                is_alone=parcel.is_alone,
             )
         ]
     value = of(
@@ -135,6 +149,8 @@ def read_picture(value: bytes) -> Picture:
             keys=tuple(zip(each.due_times_ms, each.offsets, strict=True)),
             after=Frontier(each.settled_due_ms, each.settled_offset, each.horizon),
             from_stopped=each.from_stopped,
+            is_cut=each.is_cut,
+            is_alone=each.is_alone,
         )
     return Picture(
         producer_id=stored.producer_id,

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from tidelog.deliver.delivery_picture import Picture
 from tidelog.deliver.schedule import Schedule
-from tidelog.deliver.wheels import Scratch
+from tidelog.deliver.wheels import Key, Scratch
 
 HALF_ID: Final = b"tidelog-half-id"
 HALF_END: Final = b"tidelog-half-end"
@@ -103,6 +103,9 @@ class HalfSchedule(Schedule):
         if record.commits:
             self.found(record.offset, known.offset)
 
+    def _was_read(self, key: Key) -> bool:
+        return key[0] < self.position
+
     def _floor(self, picture: Picture) -> int:
         floor = super()._floor(picture)
         first = next(iter(self.prepared.values()), None)
@@ -143,6 +146,10 @@ class HalfSchedule(Schedule):
             known.asked += counts
             known.silent_since_ms = since_ms
             heappush(self._silent, (since_ms, known.offset, half_id))
+
+    def deleted(self, half_id: bytes) -> None:
+        """The message is no longer in the log."""
+        self.prepared.pop(half_id, None)
 
     def undecided(self, half_id: bytes) -> None:
         """Nobody is asked any more."""

@@ -2,8 +2,8 @@
 
     read ──found──▶ waiting ──choose──▶ chosen ──decide──▶ parcel ──delivered──▶ settled
                       ▲ │                  │ too large, unreadable   │ refused
-                      │ └──cancel──▶ gone  └──────▶ stopped ◀────────┘
-                      └────────────────── void ──────────────────────┘
+                      │ └──cancel──▶ gone  └──────▶ stopped ◀────────┤
+                      └───────────── void, or what is cut off ───────┘
 
 One parcel is under way at a time. Records are taken in order of (due time, offset), so that what is settled is told by
 a `Frontier`. A record that is read when later ones are already on their way comes *late*: late ones are taken in the
@@ -17,13 +17,15 @@ that waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Final
 
 from tidelog.deciding.decision import CoordinatorRecord, Decision
 from tidelog.deliver.delivery_picture import (
     CANCELLATION,
+    NO_PRODUCER,
     PICTURE,
     Frontier,
     Picture,
@@ -44,6 +46,7 @@ MOST_STOPPED: Final = 1000
 PARCEL_BYTES: Final = 1 << 19
 #: of the records with headers that say nothing, so many are named
 MOST_NAMED: Final = 100
+CANCELLED_BEFORE: Final = "it was cancelled before"
 
 
 class Schedule:
@@ -51,8 +54,9 @@ class Schedule:
         self._partition = partition
         self.picture = Picture()
         self.waiting = Wheels(scratch)
-        #: everything below it was read
+        #: everything below it was read, from `_begin` on
         self.position = 0
+        self._begin = 0
         #: in the order of their offsets
         self._late: deque[Key] = deque()
         self._cancelled: set[int] = set()
@@ -61,6 +65,8 @@ class Schedule:
         self._to_retry: deque[int] = deque()
         #: the parcel under way has arrived
         self._has_arrived = False
+        #: it was sent, perhaps by the leader before, and nobody knows what became of it
+        self._may_have_arrived = False
         #: so many of those that come next are to travel alone, for the target has refused them together
         self._alone = 0
         #: records with headers that say nothing of use: the first ones, and how many there are
@@ -72,7 +78,8 @@ class Schedule:
 
     def begin(self, offset: int, wall_ms: int) -> None:
         """The last picture was replayed, or there is none: the partition is read from this offset on."""
-        self.position = offset
+        self.position = self._begin = offset
+        self._may_have_arrived = self.picture.parcel is not None
         settled_ms = self.picture.settled.due_ms
         self.waiting.follow(min(settled_ms, wall_ms) if settled_ms >= 0 else wall_ms)
 
@@ -85,12 +92,22 @@ class Schedule:
     def found(self, due_ms: int, offset: int) -> None:
         """A record that was read, in the order of offsets."""
         reached = self._reached
-        if reached.settles(due_ms, offset):
+        if reached.settles(due_ms, offset) or offset in self.picture.stopped:
             return
         if (due_ms, offset) <= reached.last:
             self._late.append((due_ms, offset))
         else:
             self.waiting.add(due_ms, offset)
+
+    def found_all(self, keys: Sequence[Key]) -> None:
+        """As `found`; most of them lie ahead of everything that is settled."""
+        last, stopped = self._reached.last, self.picture.stopped
+        ahead = [key for key in keys if key > last and key[1] not in stopped]
+        self.waiting.add_all(ahead)
+        if len(ahead) < len(keys):
+            for key in keys:
+                if key <= last:
+                    self.found(*key)
 
     def found_malformed(self, offset: int, reason: str) -> None:
         self.malformed_count += 1
@@ -113,13 +130,19 @@ class Schedule:
             open_keys = [*before.keys, *open_keys]
         self._has_arrived = False
         reached = self._reached
-        self._return([key for key in open_keys if not reached.settles(*key)])
+        if not open_keys or not reached.settles_all(open_keys):
+            self._return([key for key in open_keys if self._was_read(key) and not reached.settles(*key)])
+
+    def _was_read(self, key: Key) -> bool:
+        """Otherwise it is yet to be found, again: a parcel is sent before all that the log holds was read."""
+        return key[1] < self.position
 
     def _replay_cancellation(self, keys: Iterable[Key]) -> None:
         reached = self._reached
         stopped = dict(self.picture.stopped)
         for due_ms, offset in keys:
-            if stopped.pop(offset, None) is None and not reached.settles(due_ms, offset):
+            is_stopped = stopped.pop(offset, None) is not None
+            if not is_stopped and offset >= self._begin and not reached.settles(due_ms, offset):
                 self._cancelled.add(offset)
         if len(stopped) != len(self.picture.stopped):
             self.picture = replace(self.picture, stopped=stopped)
@@ -154,7 +177,7 @@ class Schedule:
 
     def choose(self, until_ms: int, most: int) -> list[Key]:
         """The next to be delivered of those that are due by then: to be handed to `decide`, or to `put_back`."""
-        assert self.parcel is None and not self._chosen, "one parcel at a time"
+        assert self.parcel is None and not self._chosen and not self.must_settle, "one parcel at a time"
         while self._to_retry:
             offset = self._to_retry.popleft()
             why = self.picture.stopped.get(offset)
@@ -221,6 +244,7 @@ class Schedule:
             self._alone = max(0, self._alone - used)
         if not travelling:
             return self._decision(replace(base, settled=after, stopped=stopped))
+        self._may_have_arrived = False
         parcel = RecordParcel(target, wall_ms, base.sequence, tuple(sorted(travelling)), after, is_retry)
         return self._decision(replace(base, stopped=stopped, parcel=parcel))
 
@@ -236,37 +260,77 @@ class Schedule:
         parcel = self.picture.parcel
         assert parcel is not None and not self._has_arrived, "nothing was sent"
         self._has_arrived = True
-        self.delivered_count += len(parcel.keys)
+        self.delivered_count += len(parcel.sent_keys)
 
     @property
     def owes_a_picture(self) -> bool:
         """The last one tells of a parcel that has arrived."""
         return self._has_arrived
 
+    @property
+    def must_settle(self) -> bool:
+        """Nothing may be chosen before the next picture: with it, the others of the parcel wait again."""
+        parcel = self.picture.parcel
+        return self._has_arrived and parcel is not None and parcel.is_alone
+
     def settle(self) -> Decision:
         """Nothing follows the parcel that has arrived: a picture without it."""
         return self._decision(self._base())
+
+    def unanswered(self) -> None:
+        """The parcel was sent, and may have arrived."""
+        self._may_have_arrived = True
 
     def refused(self, reason: str) -> Decision:
         """The target will never take the parcel: each of its records is tried alone, and one that was alone stops."""
         parcel = self.picture.parcel
         assert parcel is not None and not self._has_arrived, "nothing was sent"
-        if len(parcel.keys) > 1:
+        if len(parcel.sent_keys) > 1:
             self._alone = len(parcel.keys)
-            return self.void()
-        due_ms, offset = parcel.keys[0]
+            return self._first_alone(parcel) if self._may_have_arrived else self.void()
+        (due_ms, offset), *others = parcel.keys
         stopped = {**self.picture.stopped, offset: Stopped(due_ms, reason)}
+        if others:  # whether it has arrived is still not known
+            return self._decision(replace(self.picture, stopped=stopped, parcel=replace(parcel, keys=tuple(others))))
         return self._decision(replace(self.picture, settled=parcel.after, stopped=stopped, parcel=None))
+
+    def _first_alone(self, parcel: RecordParcel) -> Decision:
+        """Those that came late are settled in the order of their offsets."""
+        keys = parcel.keys
+        if keys[0] <= self.picture.settled.last:
+            keys = tuple(sorted(keys, key=lambda key: key[1]))
+        return self._decision(replace(self.picture, parcel=replace(parcel, keys=keys, is_cut=True, is_alone=True)))
 
     def void(self) -> Decision:
         """The parcel has not arrived and never will: its records wait again."""
         return self._decision(replace(self.picture, parcel=None))
 
+    def cut(self, keys: Sequence[Key]) -> Decision:
+        """Only these records of the parcel are left in the log."""
+        parcel = self.picture.parcel
+        assert parcel is not None and not self._has_arrived, "nothing is on its way"
+        if not self._may_have_arrived:
+            return self.void()
+        if not keys:
+            return self.was_whole()
+        return self._decision(replace(self.picture, parcel=replace(parcel, keys=tuple(keys), is_cut=True)))
+
+    def was_whole(self) -> Decision:
+        """The target had the parcel before it was cut, or nothing is left of it. How far its producer was is not known:
+        another goes on."""
+        picture, parcel = self.picture, self.picture.parcel
+        assert parcel is not None, "nothing is on its way"
+        stopped = without(picture.stopped, parcel) if parcel.from_stopped else picture.stopped
+        return self._decision(
+            replace(picture, producer_id=NO_PRODUCER, sequence=0, settled=parcel.after, stopped=stopped, parcel=None)
+        )
+
     def renew(self, producer_id: int) -> Decision:
         """The target does not know how far the producer was, and does not have the parcel: another begins with it."""
         parcel = self.picture.parcel
         assert parcel is not None and not self._has_arrived, "nothing was sent"
-        parcel = replace(parcel, sequence=0)
+        self._may_have_arrived = False
+        parcel = replace(parcel, sequence=0, is_cut=False)
         return self._decision(replace(self.picture, producer_id=producer_id, sequence=0, parcel=parcel))
 
     def _base(self) -> Picture:
@@ -277,10 +341,14 @@ class Schedule:
         assert self._has_arrived, "one parcel at a time"
         stopped = picture.stopped
         if parcel.from_stopped:
-            gone = {offset for _, offset in parcel.keys}
-            stopped = {offset: why for offset, why in stopped.items() if offset not in gone}
-        sequence = (parcel.sequence + len(parcel.keys)) & MAX_SEQUENCE
-        return replace(picture, sequence=sequence, settled=parcel.after, stopped=stopped, parcel=None)
+            stopped = without(stopped, parcel)
+        sequence = (parcel.sequence + len(parcel.sent_keys)) & MAX_SEQUENCE
+        settled = parcel.after
+        if parcel.is_alone and parcel.keys[0] <= picture.settled.last:
+            settled = picture.settled._replace(horizon=max(picture.settled.horizon, parcel.keys[0][1] + 1))
+        elif parcel.is_alone:
+            settled = Frontier(*parcel.keys[0], parcel.after.horizon)
+        return replace(picture, sequence=sequence, settled=settled, stopped=stopped, parcel=None)
 
     def _decision(self, picture: Picture) -> Decision:
         floor = self._floor(picture)
@@ -305,7 +373,7 @@ class Schedule:
             return None
         if self._reached.settles(due_ms, offset) or (due_ms, offset) in self._chosen:
             return "it was delivered, or is being delivered"
-        return "it was cancelled before" if offset in self._cancelled else None
+        return CANCELLED_BEFORE if offset in self._cancelled else None
 
     def cancel(self, keys: Iterable[Key]) -> Decision:
         return Decision(self._partition, [cancellation_record(keys)])
@@ -314,12 +382,16 @@ class Schedule:
         """How many wait."""
         return len(self.waiting) + len(self._late) + len(self._chosen) - len(self._cancelled)
 
-    def first(self, most: int) -> list[Key]:
-        """Those that are due first, in order."""
-        if most <= 0:
-            return []
-        found = [*self._chosen, *self._late, *self.waiting.first(most + len(self._cancelled))]
-        return [key for key in sorted(found) if key[1] not in self._cancelled][:most]
+    def first(self, most: int) -> Callable[[], list[Key]]:
+        """What finds those that are due first, in order. It takes long where many wait, and may run on any thread."""
+        beside, view = [*self._chosen, *self._late], self.waiting.view()
+        cancelled = self._cancelled  # not a copy, for there may be many: it is only asked for one or the other
+
+        def find() -> list[Key]:
+            left = [key for key in beside if key[1] not in cancelled]
+            return nsmallest(most, [*left, *view.first(most, cancelled)])
+
+        return find
 
     def floor(self) -> int:
         """No record below it is needed any more."""
@@ -340,3 +412,8 @@ class Schedule:
 
     def close(self) -> None:
         self.waiting.clear()
+
+
+def without(stopped: Mapping[int, Stopped], parcel: RecordParcel) -> dict[int, Stopped]:
+    gone = {offset for _, offset in parcel.keys}
+    return {offset: why for offset, why in stopped.items() if offset not in gone}

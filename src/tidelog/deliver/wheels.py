@@ -9,12 +9,14 @@ stop, what is overdue comes second by second as well.
     present tick 0 ── level 0: ticks 1 to 63 ── level 1: 64 to 4095, in buckets of 64 ── level 2: in buckets of 4096 …
 
 Buckets are arrays of sixteen bytes a pair. If all of them together grow too large, the largest go to `Scratch`, and are
-read when their time comes. Scratch does not outlive the process: the log tells everything again.
+read piece by piece when their time comes. Scratch does not outlive the process: the log tells everything again.
+Whoever wants to know what waits looks at a `WaitingView`, on another thread: there may be millions.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Container, Iterable, Sequence
 from heapq import heappop, heappush, nsmallest
 from typing import Final, Protocol, TypeAlias
 
@@ -31,12 +33,18 @@ PAIR_BYTES: Final = 16
 _NONE_WAITS: Final = (1 << 63) - 1
 
 
+class ScratchFile(Protocol):
+    """It can be read when it was removed, too."""
+
+    def pread(self, size_bytes: int, position: int) -> bytes: ...
+
+
 class Scratch(Protocol):
     """Room on disk that nobody needs after the process has ended. All of it may raise OSError."""
 
     def write(self, name: str, data: bytes, position: int) -> None: ...
 
-    def read(self, name: str, size_bytes: int) -> bytes: ...
+    def open(self, name: str) -> ScratchFile: ...
 
     def remove(self, name: str) -> None: ...
 
@@ -51,6 +59,56 @@ class _Bucket:
         self.least_offset = _NONE_WAITS
 
 
+class _Content:
+    """What a bucket holds at some moment: pairs in scratch, then pairs in memory."""
+
+    __slots__ = ("_file", "_name", "_pairs", "_spilled")
+
+    def __init__(self, bucket: _Bucket, name: str, scratch: Scratch) -> None:
+        self._name = name
+        self._spilled = bucket.spilled
+        self._file = scratch.open(name) if bucket.spilled else None
+        self._pairs = bucket.pairs[:]
+
+    def __len__(self) -> int:
+        return self._spilled + len(self._pairs) // 2
+
+    def piece(self, at: int) -> array[int]:
+        """Some pairs, from this one on."""
+        if self._file is None or at >= self._spilled:
+            first = 2 * (at - self._spilled)
+            return self._pairs[first : first + 2 * MOST_POURED]
+        count = min(MOST_POURED, self._spilled - at)
+        pairs = array("q")
+        pairs.frombytes(self._file.pread(PAIR_BYTES * count, PAIR_BYTES * at))
+        assert len(pairs) == 2 * count, f"{self._name} holds {at + len(pairs) // 2} of {self._spilled} pairs"
+        return pairs
+
+
+class WaitingView:
+    """What waits at some moment, to be looked at on any thread."""
+
+    def __init__(self, near: Sequence[Key], contents: Sequence[tuple[int, _Content, int]]) -> None:
+        """`contents`: the earliest due time, what holds it, and from which pair on; in the order of the first."""
+        self._near = near
+        self._contents = contents
+
+    def first(self, most: int, left_out: Container[int] = ()) -> list[Key]:
+        """The first that are due, in order, without those of these offsets."""
+        found = nsmallest(most, (key for key in self._near if key[1] not in left_out))
+        for start_ms, content, at in self._contents:
+            if len(found) >= most and found[-1][0] < start_ms:
+                break
+            while at < len(content):
+                pairs = content.piece(at)
+                at += len(pairs) // 2
+                keys = zip(pairs[::2], pairs[1::2], strict=True)
+                last = found[-1] if len(found) >= most else (_NONE_WAITS, 0)
+                found += [key for key in keys if key < last and key[1] not in left_out]
+                found = nsmallest(most, found)
+        return found
+
+
 class Wheels:
     def __init__(self, scratch: Scratch, most_in_memory: int = MOST_IN_MEMORY) -> None:
         self._scratch = scratch
@@ -63,8 +121,9 @@ class Wheels:
         #: at or below the least offset in `_near`
         self._near_least = _NONE_WAITS
         self._taken = 0
-        #: what is left of a bucket whose time has come, and an offset at or below all of it
-        self._poured: array[int] | None = None
+        #: a bucket whose time has come, how many of its pairs have moved on, and an offset at or below all of it
+        self._poured: _Content | None = None
+        self._poured_at = 0
         self._poured_least = _NONE_WAITS
         self._count = 0
 
@@ -84,26 +143,34 @@ class Wheels:
             self._tick = tick
 
     def add(self, due_ms: int, offset: int) -> None:
-        self._count += 1
-        self._place(due_ms, offset)
+        self.add_all(((due_ms, offset),))
 
-    def _place(self, due_ms: int, offset: int) -> None:
-        tick = due_ms >> TICK_BITS
-        if tick <= self._tick:
-            heappush(self._near, (due_ms, offset))
-            if offset < self._near_least:
-                self._near_least = offset
-            return
-        level = ((tick ^ self._tick).bit_length() - 1) // DIGIT_BITS
-        key = (level, tick >> (DIGIT_BITS * level))
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = _Bucket()
-        bucket.pairs.append(due_ms)
-        bucket.pairs.append(offset)
-        if offset < bucket.least_offset:
-            bucket.least_offset = offset
-        self._in_memory += 1
+    def add_all(self, keys: Sequence[Key]) -> None:
+        self._count += len(keys)
+        self._place(keys)
+
+    def _place(self, keys: Iterable[Key]) -> None:
+        present, buckets = self._tick, self._buckets
+        placed = 0
+        for due_ms, offset in keys:
+            tick = due_ms >> TICK_BITS
+            if tick <= present:
+                heappush(self._near, (due_ms, offset))
+                if offset < self._near_least:
+                    self._near_least = offset
+                continue
+            level = ((tick ^ present).bit_length() - 1) // DIGIT_BITS
+            key = (level, tick >> (DIGIT_BITS * level))
+            bucket = buckets.get(key)
+            if bucket is None:
+                bucket = buckets[key] = _Bucket()
+            pairs = bucket.pairs
+            pairs.append(due_ms)
+            pairs.append(offset)
+            if offset < bucket.least_offset:
+                bucket.least_offset = offset
+            placed += 1
+        self._in_memory += placed
         if self._in_memory > self._most_in_memory:
             self._spill()
 
@@ -172,24 +239,21 @@ class Wheels:
         self._tick = max(self._tick, _start(key))
         bucket = self._buckets.pop(key)
         self._in_memory -= len(bucket.pairs) // 2
-        pairs = bucket.pairs
-        if bucket.spilled:
-            pairs = array("q")
-            pairs.frombytes(self._scratch.read(_name(key), PAIR_BYTES * bucket.spilled))
-            assert len(pairs) == 2 * bucket.spilled, f"{_name(key)} holds {len(pairs) // 2} of {bucket.spilled} pairs"
-            pairs.extend(bucket.pairs)
-            self._scratch.remove(_name(key))
-        self._poured = pairs
+        self._poured = _Content(bucket, _name(key), self._scratch)
+        self._poured_at = 0
         self._poured_least = bucket.least_offset
+        if bucket.spilled:
+            self._scratch.remove(_name(key))
 
     def _pour(self) -> bool:
         """Moves pairs of a bucket whose time has come to lower levels, some at a time; whether there are more."""
-        pairs = self._poured
-        assert pairs is not None, "nothing is poured"
-        self._poured = pairs[2 * MOST_POURED :] or None
-        for at in range(0, min(len(pairs), 2 * MOST_POURED), 2):
-            self._place(pairs[at], pairs[at + 1])
-        if self._poured is None:
+        content = self._poured
+        assert content is not None, "nothing is poured"
+        pairs = content.piece(self._poured_at)
+        self._poured_at += len(pairs) // 2
+        self._place(zip(pairs[::2], pairs[1::2], strict=True))
+        if self._poured_at == len(content):
+            self._poured = None
             first = self._first()
             if first is not None and _start(first) <= self._tick:
                 self._begin_to_pour(first)  # the same tick, put there when the present was another
@@ -204,20 +268,13 @@ class Wheels:
         least = min(least, self._poured_least) if self._poured is not None else least
         return None if least == _NONE_WAITS else least
 
-    def first(self, most: int) -> list[Key]:
-        """The first that are due, in order; they go on waiting."""
-        poured = self._poured or array("q")
-        found = nsmallest(most, [*self._near, *zip(poured[::2], poured[1::2], strict=True)])
-        for key in sorted(self._buckets, key=_start):
-            start_ms = _start(key) << TICK_BITS
-            if len(found) >= most and found[-1][0] < start_ms:
-                break
-            bucket = self._buckets[key]
-            pairs = array("q", bucket.pairs)
-            if bucket.spilled:
-                pairs.frombytes(self._scratch.read(_name(key), PAIR_BYTES * bucket.spilled))
-            found = nsmallest(most, [*found, *zip(pairs[::2], pairs[1::2], strict=True)])
-        return found
+    def view(self) -> WaitingView:
+        poured = [] if self._poured is None else [(0, self._poured, self._poured_at)]
+        contents = [
+            (_start(key) << TICK_BITS, _Content(self._buckets[key], _name(key), self._scratch), 0)
+            for key in sorted(self._buckets, key=_start)
+        ]
+        return WaitingView(self._near[:], [*poured, *contents])
 
     def clear(self) -> None:
         """Gives the scratch back."""

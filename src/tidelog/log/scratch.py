@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.log.disk import Disk
+from tidelog.log.disk import Disk, File
 from tidelog.log.log import Log
 
 _SUFFIX = ".tmp"
@@ -21,8 +21,8 @@ class ScratchFiles:
     def write(self, name: str, data: bytes, position: int) -> None:
         self._disk.open(self._path(name), create=True).write(data, position)
 
-    def read(self, name: str, size_bytes: int) -> bytes:
-        return self._disk.open(self._path(name)).pread(size_bytes, 0)
+    def open(self, name: str) -> File:
+        return self._disk.open(self._path(name))
 
     def remove(self, name: str) -> None:
         self._disk.remove(self._path(name))

@@ -29,6 +29,8 @@ DelayPicture 0 flexible 0+
         horizon          int64
         offsets          []int64
         due_times_ms     []int64
+        is_cut           bool  0+  tag 0
+        is_alone         bool  0+  tag 1
 
 DelayCancellation 0 flexible 0+
     records              []CancelledRecord

@@ -1,5 +1,6 @@
 """DescribeDelays (10002): what waits in partitions of delay and half topics. Tidelog's own, answered by their
-leaders. `half_id` is null for what is no half message."""
+leaders. An answer tells of 10,000 records at most. `half_id` is null for what is no half message; in a request it names
+the only half message that is asked for, and null means all."""
 
 TABLE = """
 DescribeDelaysRequest 0 flexible 0+
@@ -7,6 +8,7 @@ DescribeDelaysRequest 0 flexible 0+
         name              string
         partition_indexes []int32
     max_records           int32
+    half_id               string?  0+  tag 0 = null
 
 DescribeDelaysResponse 0 flexible 0+
     throttle_time_ms      int32

@@ -55,6 +55,7 @@ def _delete(topic: str, index: int, offset: int, request: Request) -> Partition:
     if not partition.log.config.delete and partition.log.config.compact:
         # A compacted topic keeps its newest value per key: cutting it from the start would lose them.
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    doors.delays.check_deletion(partition, offset)
     partition.delete_records(offset)
     doors.data.tell_followers(partition)
     return partition

@@ -170,9 +170,9 @@ class Leadership:
         after = None
         if partition.partition_epoch != NO_STATE:
             emptied, may_lead = self._emptied(partition), self.may_lead(partition)
-            # One that has lost everything leads where an operator wants it, and nobody else can.
+            # One that has lost everything leads where an operator allows for losses, and nobody else can.
             after = change_partition(partition, lambda r: may_lead(r) and r not in emptied, election)
-            if after is None or after.leader == NO_LEADER:
+            if kind is ElectionType.UNCLEAN and (after is None or after.leader == NO_LEADER):
                 after = change_partition(partition, may_lead, election)
         if after is None:
             return otherwise

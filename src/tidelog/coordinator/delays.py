@@ -19,6 +19,7 @@ from tidelog.node.data_plane import DataPlane
 from tidelog.peers.requester import Requester
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
+from tidelog.wire.errors import ErrorCode, KafkaError
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -89,6 +90,12 @@ class Delays:
         if known is None or not partition.is_leader:
             return partition.log.log_start_offset
         return min(known.held_from(), partition.high_watermark)
+
+    def check_deletion(self, partition: Partition, offset: int) -> None:
+        """Raises where somebody wants to delete what is being delivered: a moment later it can be done."""
+        known = self.partitions.get(partition.key)
+        if known is not None and known.may_be_sending(partition.high_watermark if offset < 0 else offset):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"records of {partition.log.name} are being delivered")
 
     def close(self) -> None:
         for key in list(self.partitions):

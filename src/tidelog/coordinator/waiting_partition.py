@@ -118,6 +118,7 @@ class WaitingPartition(ABC):
         #: where the picture lies that counts
         self._picture_offset = self.log.log_start_offset
         self.is_loaded = False
+        self._has_given_up = False
         self._is_closed = False
         self._is_busy = False
         self._is_turning = False
@@ -130,6 +131,8 @@ class WaitingPartition(ABC):
         self.stalled: str | None = None
         self._retry_at_ms = 0
         self._retry_ms = RETRY_MS
+        #: the log could not be read, and is not tried before
+        self._read_at_ms = 0
         #: the target's settings when it last refused something
         self._refusing_config: object = None
 
@@ -182,8 +185,20 @@ class WaitingPartition(ABC):
             return self.log.log_start_offset
         return min(self.schedule.floor(), self._picture_offset)
 
+    def may_be_sending(self, end_offset: int) -> bool:
+        """Whether records below it are on their way. One that is sent again must be the same, or nobody can tell
+        whether the target has it: they have to be kept until it is known."""
+        if not self.is_loaded:
+            return not self._has_given_up
+        parcel = self.schedule.picture.parcel
+        return parcel is not None and any(offset < end_offset for _, offset in parcel.keys)
+
     def _found(self, found: FoundPicture | None, error: BaseException | None) -> None:
         if self._is_closed:
+            return
+        if isinstance(error, OSError | LogError):
+            self._cannot_read(error)
+            self._host.timer.add(self._read_at_ms, self._search_again)
             return
         if error is not None:
             self._give_up("its log cannot be read", error)
@@ -197,13 +212,17 @@ class WaitingPartition(ABC):
         # The last picture may be one that nobody else has yet.
         self._when_committed(Held.now(self.partition), self._loaded)
 
+    def _search_again(self) -> None:
+        if not self._is_closed:
+            self.start()
+
     def _loaded(self) -> None:
         self.is_loaded = True
         self.go_on()
 
     def _give_up(self, what: str, error: BaseException) -> None:
         self.stalled = f"{what} ({error}): restore the partition, and restart the broker"
-        self._is_busy = True
+        self._is_busy = self._has_given_up = True
         self._host.notice(f"nothing is delivered from {self.log.name}: {self.stalled}")
 
     # --- turns --------------------------------------------------------------------------------------
@@ -240,7 +259,7 @@ class WaitingPartition(ABC):
             self._choose()
         elif schedule.owes_a_picture and may_try and not self._is_due(wall_ms):
             self._write(schedule.settle(), self.go_on)
-        elif schedule.position < self._end() and not self._has_enough():
+        elif schedule.position < self._end() and not self._has_enough() and self._may_read():
             self._read_on()
         elif not self._beside():
             self._wait(wall_ms)
@@ -274,6 +293,8 @@ class WaitingPartition(ABC):
         self._records.forget()
         now_ms = self._host.clock.monotonic_ms()
         deadline_ms = now_ms + LOOK_AGAIN_MS
+        if self._read_at_ms > now_ms:
+            deadline_ms = min(deadline_ms, self._read_at_ms)
         if self._retry_at_ms > now_ms:
             deadline_ms = min(deadline_ms, self._retry_at_ms)
         else:
@@ -314,6 +335,14 @@ class WaitingPartition(ABC):
 
     # --- reading ------------------------------------------------------------------------------------
 
+    def _cannot_read(self, error: BaseException) -> None:
+        """Tried again in a while: a disk that has failed is not that of the leader for long, and some errors pass."""
+        self.stalled = f"the log cannot be read: {error}"
+        self._read_at_ms = self._host.clock.monotonic_ms() + MAX_RETRY_MS
+
+    def _may_read(self) -> bool:
+        return self._host.clock.monotonic_ms() >= self._read_at_ms
+
     def _read_on(self) -> None:
         schedule = self.schedule
         schedule.position = offset = max(schedule.position, self.log.log_start_offset)
@@ -322,7 +351,8 @@ class WaitingPartition(ABC):
             piece = self.log.read(offset, CHUNK_BYTES, end) if offset < end else None
             aborted = [] if piece is None else self.log.aborted_transactions(offset, piece.next_offset)
         except LogError as error:
-            self._stall(f"the log cannot be read: {error}")
+            self._cannot_read(error)
+            self.go_on()
             return
         if piece is None:
             schedule.position = end
@@ -333,11 +363,17 @@ class WaitingPartition(ABC):
         def read(take_in: Callable[[], None] | None, error: BaseException | None) -> None:
             if self._is_closed:
                 return
+            if isinstance(error, OSError):
+                self._cannot_read(error)
+                self._unbusy()
+                return
             if take_in is None:
                 self._give_up(f"its log cannot be read at offset {offset}", error or ValueError("nothing was read"))
                 return
             take_in()
             schedule.position = next_offset
+            if self._read_at_ms:
+                self._read_at_ms, self.stalled = 0, None
             self._unbusy()
 
         self._is_busy = True

@@ -24,6 +24,7 @@ from typing import Final
 from tidelog.deciding.decision import CoordinatorRecord, Decision
 from tidelog.deliver.delivery_picture import (
     CANCELLATION,
+    NO_PRODUCER,
     PICTURE,
     Frontier,
     Picture,
@@ -259,8 +260,11 @@ class Schedule:
         return self._decision(replace(self.picture, settled=parcel.after, stopped=stopped, parcel=None))
 
     def void(self) -> Decision:
-        """The parcel has not arrived and never will: its records wait again."""
-        return self._decision(replace(self.picture, parcel=None))
+        """The parcel has not arrived and never will: its records wait again.
+
+        Under another producer id: what comes next must not be taken for this one, should the target have it after all.
+        """
+        return self._decision(replace(self.picture, producer_id=NO_PRODUCER, sequence=0, parcel=None))
 
     def renew(self, producer_id: int) -> Decision:
         """The target does not know how far the producer was, and does not have the parcel: another begins with it."""

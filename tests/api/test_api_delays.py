@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -178,6 +179,65 @@ def test_a_delivery_of_which_records_were_deleted_before_it_was_noted_is_not_rep
     put(site, b"next", tidelog_delay=100)
     pass_seconds(site, 1)
     assert values(site) in ([b"before", b"b", b"c", b"next"], [b"before", b"a", b"b", b"c", b"next"])
+
+
+def test_what_follows_records_that_were_deleted_on_their_way_is_not_taken_for_them(
+    new_site: Callable[..., Site],
+) -> None:
+    """Somebody deletes everything, and the broker dies, after each step of a delivery."""
+    site = new_site()
+    site.topic("orders", flush_messages="1")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    codes = set()
+    for step in range(16):
+        put(site, b"%d" % step, tidelog_delay=100)
+        site.workers._held = []
+        for _ in range(4):
+            site.pass_time(50)
+        for _ in range(step):
+            site.workers.step()
+        codes.add(delete_all(site, "later"))
+        site.stop(clean=False)
+        site.start()
+        put(site, b"after %d" % step, tidelog_delay=100)
+        pass_seconds(site, 2)
+    found = values(site)
+    assert [value for value in found if value and value.startswith(b"after")] == [b"after %d" % n for n in range(16)]
+    assert len(found) == len(set(found))
+    assert codes == {ErrorCode.NONE}
+
+
+def delete_all(site: Site, topic: str) -> int:
+    partitions = [{"partition_index": 0, "offset": -1}]
+    answer = site.ask(21, 2, topics=[{"name": topic, "partitions": partitions}], timeout_ms=0)
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_read_that_fails_once_is_tried_again(site: Site, restarts: bool) -> None:
+    """When what was produced is read, or when the last picture is looked for."""
+    put(site, b"a", tidelog_delay=1000)
+    if restarts:
+        pass_seconds(site, 0.5)
+        site.stop(clean=True)
+        site.disk.fail("pread", errno.EIO)
+        site.start()
+    else:
+        site.disk.fail("pread", errno.EIO)
+    pass_seconds(site, 10)
+    assert values(site) == [b"a"]
+
+
+def test_a_delay_topic_whose_directory_has_failed_does_not_keep_the_broker_busy(new_site: Callable[..., Site]) -> None:
+    site = new_site(dirs=2)
+    site.topic("orders")
+    site.topic("later", **DELAY_CONFIG)
+    put(site, b"a", tidelog_delay=1000)
+    site.broker.data.partition("later", 0).log.directory.fail(OSError("gone"))
+    pass_seconds(site, 2)
+    assert values(site) == []
+    assert "has failed" in site.reports.pop()[0]
 
 
 def test_only_committed_records_of_transactions_are_delivered(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from tidelog.control import partition_changes
 from tidelog.control.driver import Driver
 from tidelog.control.leadership import Leadership
 from tidelog.coordinator.coordination import Coordination
+from tidelog.coordinator.delay_partition import DelayPartition
 from tidelog.coordinator.markers import Markers
+from tidelog.coordinator.waiting_partition import WaitingPartition
+from tidelog.deliver import schedule
+from tidelog.deliver.delivery_picture import CANCELLATION, kind_of
+from tidelog.deliver.halves import HalfSchedule
+from tidelog.deliver.schedule import Schedule
 from tidelog.group.offset_store import OffsetStore
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -223,6 +230,55 @@ def damage_is_copied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(check, "crc_matches", lambda view, pos, header: True)
 
 
+def parcels_leave_before_they_are_decided(patch: pytest.MonkeyPatch) -> None:
+    """The picture is written, but nobody waits until other replicas have it."""
+    patch.setattr(WaitingPartition, "_when_committed", lambda self, held, then: then())
+
+
+def parcels_are_repeated_under_another_sequence(patch: pytest.MonkeyPatch) -> None:
+    """By whoever leads next: as if the last one had not been sent."""
+    reading = schedule.read_picture
+
+    def read(value: bytes) -> Any:
+        picture = reading(value)
+        parcel = picture.parcel
+        if parcel is None:
+            return picture
+        return replace(picture, parcel=replace(parcel, sequence=parcel.sequence + len(parcel.keys)))
+
+    patch.setattr(schedule, "read_picture", read)
+
+
+def cancellations_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """By whoever leads next."""
+    replaying = Schedule.replay
+
+    def replay(self: Schedule, record: Any) -> None:
+        if record.meaning is not None or kind_of(record.key) != CANCELLATION:
+            replaying(self, record)
+
+    patch.setattr(Schedule, "replay", replay)
+
+
+def delays_are_over_too_soon(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DelayPartition, "_now_ms", lambda self: self._host.clock.wall_ms() + 250)
+
+
+def the_last_end_of_a_half_message_counts(patch: pytest.MonkeyPatch) -> None:
+    """A commit that follows a rollback is taken for one of the message."""
+    finding = HalfSchedule.found_half
+    gone: dict[bytes, Any] = {}
+
+    def found(self: HalfSchedule, record: Any, wall_ms: int) -> None:
+        if record.commits is False and record.half_id in self.prepared:
+            gone[record.half_id] = self.prepared[record.half_id]
+        elif record.commits and record.half_id in gone:
+            self.prepared[record.half_id] = gone.pop(record.half_id)
+        finding(self, record, wall_ms)
+
+    patch.setattr(HalfSchedule, "found_half", found)
+
+
 MUTATIONS: tuple[Mutate, ...] = (
     high_watermark_from_the_leader_alone,
     high_watermark_of_a_majority,
@@ -252,8 +308,15 @@ MUTATIONS: tuple[Mutate, ...] = (
     replicas_leave_before_others_have_come,
     a_new_topic_has_the_records_of_the_old,
     damage_is_copied,
+    parcels_leave_before_they_are_decided,
+    parcels_are_repeated_under_another_sequence,
+    cancellations_are_forgotten,
+    delays_are_over_too_soon,
+    the_last_end_of_a_half_message_counts,
 )
 
+#: a run for messages that wait
+WAITING = {"producers": 0, "transactors": 0, "transformers": 0, "short_lived_topics": 0}
 KILLS = ("kill", "kill within the session", "pause", "cut from all brokers", "cut from one broker")
 #: what does not show soon in runs with all kinds of faults: in which it does
 HUNTS: dict[str, dict[str, Any]] = {
@@ -267,4 +330,9 @@ HUNTS: dict[str, dict[str, Any]] = {
     "sequences_are_not_snapshotted": {"kinds": ("stop", "broken connections")},
     "zombies_are_not_fenced": {"transactors": 3, "most_faults": 0},
     "damage_is_copied": {"kinds": ("bit flip", "stop"), "admin_pause_ms": 150},
+    "parcels_leave_before_they_are_decided": {**WAITING, "delayers": 2, "half_senders": 2, "kinds": KILLS},
+    "parcels_are_repeated_under_another_sequence": {**WAITING, "delayers": 2, "half_senders": 2},
+    "cancellations_are_forgotten": {**WAITING, "delayers": 2},
+    "delays_are_over_too_soon": {**WAITING, "delayers": 1, "most_faults": 0},
+    "the_last_end_of_a_half_message_counts": {**WAITING, "half_senders": 2, "most_faults": 0},
 }

@@ -7,7 +7,9 @@ import errno
 from sim_kit import PositionKeeper, cluster_of, controller_of, create, leads, produce, replica
 
 from tidelog.node.internal_topics import OFFSETS_TOPIC
+from tidelog.sim.world import SimulatedBroker
 from tidelog.wire.batch import HEADER_SIZE
+from tidelog.wire.errors import ErrorCode
 
 #: in the first batch of a log
 RECORDS_AT = HEADER_SIZE + 5
@@ -144,3 +146,40 @@ def test_a_follower_takes_nothing_damaged_and_says_once_whose_copy_it_is() -> No
     assert replica(follower, "t").log.log_end_offset == 0
     assert len([each for each in world.trace.happenings if "whose copy is damaged" in each.what]) == 1
     assert not world.unforeseen
+
+
+def test_a_preferred_election_does_not_make_a_leader_of_a_broker_that_lost_its_disk() -> None:
+    world = cluster_of(3, min_insync_replicas="1")
+    controller = controller_of(world)
+    leader, follower = (site for site in world.brokers.values() if site is not controller)
+    create(world, "t", [leader.id, follower.id])
+    produce(world, leader.id, "t", [b"x"])
+    world.run_until(lambda: replica(follower, "t").high_watermark == 1)
+    # The ISR is left to the one whose disk is lost then.
+    follower.stop()
+    world.run_until(lambda: follower.process is None)
+    leader.lose_disk()
+    leader.start()
+    follower.start()
+    world.run_until(lambda: leader.is_ready and follower.is_ready)
+    world.run(1_000)
+    assert world.stored().partition("t", 0).leader == -1
+    assert elect(controller, 0, "t") == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    world.run(1_000)
+    assert world.stored().partition("t", 0).leader == -1
+    # An operator who allows for losses gets whatever there is.
+    elect(controller, 1, "t")
+    world.run_until(lambda: leads(follower) == ["t-0"])
+    assert replica(follower, "t").log.log_end_offset == 1
+    assert not world.unforeseen
+
+
+def elect(controller: SimulatedBroker, kind: int, topic: str) -> ErrorCode:
+    told: list[ErrorCode] = []
+    assert controller.broker is not None
+    controller.broker.cluster.decide(
+        lambda plans: plans.elect_leaders(kind, [(topic, 0)]), lambda results: told.append(results[0].error.code)
+    )
+    while not told:
+        controller.world.step(controller.world.time.now_ms + 1_000)
+    return told[0]

@@ -113,6 +113,8 @@ def _show_tally(tally: Tally, output: str) -> None:
             "simulated_ms": tally.simulated_ms,
             "failed": failed,
             "faults": dict(tally.injected),
+            "operations": dict(tally.operations),
+            "took_s": round(tally.took_s, 1),
         }
         click.echo(json_line(told))
         return

@@ -136,6 +136,8 @@ class WaitingPartition(ABC):
         self.stalled: str | None = None
         self._retry_at_ms = 0
         self._retry_ms = RETRY_MS
+        #: the log could not be read, and is not tried before
+        self._read_at_ms = 0
         #: the target's settings when it last refused something
         self._refusing_config: object = None
 
@@ -198,6 +200,10 @@ class WaitingPartition(ABC):
     def _found(self, found: FoundPicture | None, error: BaseException | None) -> None:
         if self._is_closed:
             return
+        if isinstance(error, OSError | LogError):
+            self._cannot_read(error)
+            self._host.timer.add(self._read_at_ms, self._search_again)
+            return
         if error is not None:
             self._give_up("its log cannot be read", error)
             return
@@ -209,6 +215,10 @@ class WaitingPartition(ABC):
         self.schedule.begin(start, self._host.clock.wall_ms())
         # The last picture may be one that nobody else has yet.
         self._when_committed(Held.now(self.partition), self._loaded)
+
+    def _search_again(self) -> None:
+        if not self._is_closed:
+            self.start()
 
     def _loaded(self) -> None:
         self.is_loaded = True
@@ -255,7 +265,7 @@ class WaitingPartition(ABC):
             self._choose()
         elif schedule.owes_a_picture and may_try and not self._is_due(wall_ms):
             self._write(schedule.settle(), self.go_on)
-        elif schedule.position < self._end() and not self._has_enough():
+        elif schedule.position < self._end() and not self._has_enough() and self._may_read():
             self._read_on()
         elif not self._beside():
             self._wait(wall_ms)
@@ -289,6 +299,8 @@ class WaitingPartition(ABC):
         self._records.forget()
         now_ms = self._host.clock.monotonic_ms()
         deadline_ms = now_ms + LOOK_AGAIN_MS
+        if self._read_at_ms > now_ms:
+            deadline_ms = min(deadline_ms, self._read_at_ms)
         if self._retry_at_ms > now_ms:
             deadline_ms = min(deadline_ms, self._retry_at_ms)
         else:
@@ -329,6 +341,14 @@ class WaitingPartition(ABC):
 
     # --- reading ------------------------------------------------------------------------------------
 
+    def _cannot_read(self, error: BaseException) -> None:
+        """Tried again in a while: a disk that has failed is not that of the leader for long, and some errors pass."""
+        self.stalled = f"the log cannot be read: {error}"
+        self._read_at_ms = self._host.clock.monotonic_ms() + MAX_RETRY_MS
+
+    def _may_read(self) -> bool:
+        return self._host.clock.monotonic_ms() >= self._read_at_ms
+
     def _read_on(self) -> None:
         schedule = self.schedule
         schedule.position = offset = max(schedule.position, self.log.log_start_offset)
@@ -337,7 +357,8 @@ class WaitingPartition(ABC):
             piece = self.log.read(offset, CHUNK_BYTES, end) if offset < end else None
             aborted = [] if piece is None else self.log.aborted_transactions(offset, piece.next_offset)
         except LogError as error:
-            self._stall(f"the log cannot be read: {error}")
+            self._cannot_read(error)
+            self.go_on()
             return
         if piece is None:
             schedule.position = end
@@ -348,11 +369,17 @@ class WaitingPartition(ABC):
         def read(take_in: Callable[[], None] | None, error: BaseException | None) -> None:
             if self._is_closed:
                 return
+            if isinstance(error, OSError):
+                self._cannot_read(error)
+                self._unbusy()
+                return
             if take_in is None:
                 self._give_up(f"its log cannot be read at offset {offset}", error or ValueError("nothing was read"))
                 return
             take_in()
             schedule.position = next_offset
+            if self._read_at_ms:
+                self._read_at_ms, self.stalled = 0, None
             self._unbusy()
 
         self._is_busy = True

@@ -302,8 +302,11 @@ class Schedule:
         return self._decision(replace(self.picture, parcel=replace(parcel, keys=keys, is_cut=True, is_alone=True)))
 
     def void(self) -> Decision:
-        """The parcel has not arrived and never will: its records wait again."""
-        return self._decision(replace(self.picture, parcel=None))
+        """The parcel has not arrived and never will: its records wait again.
+
+        Under another producer id: what comes next must not be taken for this one, should the target have it after all.
+        """
+        return self._decision(replace(self.picture, producer_id=NO_PRODUCER, sequence=0, parcel=None))
 
     def cut(self, keys: Sequence[Key]) -> Decision:
         """Only these records of the parcel are left in the log."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from tidelog.sim.simulation import RunOutcome, simulate
 from tidelog.sim.terms import Terms
+
+#: objects that are made before young ones are looked through for garbage: a run is short, and most live to its end
+GARBAGE_AFTER: Final = 200_000
 
 
 @dataclass(slots=True)
@@ -70,10 +76,11 @@ def run_all(
 
 def _outcomes(seeds: Iterator[int], workers: int, terms: Terms | None) -> Iterator[RunOutcome]:
     if workers <= 1:
-        for seed in seeds:
-            yield simulate(seed, terms)
+        with _collecting_seldom():
+            for seed in seeds:
+                yield simulate(seed, terms)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=_collect_seldom) as pool:
         running: set[Future[RunOutcome]] = set()
         try:
             for seed in seeds:
@@ -86,3 +93,20 @@ def _outcomes(seeds: Iterator[int], workers: int, terms: Terms | None) -> Iterat
                 yield from (future.result() for future in ended)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _collect_seldom() -> None:
+    """What is there now stays: it is not looked through again and again."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER, 20, 50)
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    before = gc.get_threshold()
+    _collect_seldom()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -43,7 +43,7 @@ class SimulatedEnsemble:
         #: a message takes up to so long
         self.longest_ms = 3
         #: told of every transaction
-        self.on_commit: Callable[[Sequence[Op], Committed, int], None] = lambda ops, result, session: None
+        self.on_commit: Callable[[Sequence[Op], Committed, int], object] = lambda ops, result, session: None
         self.time = time
         self.timer = timer
         self._random = random

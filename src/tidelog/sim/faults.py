@@ -35,6 +35,8 @@ KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "power loss": (6, 100, 8_000),
     "power loss within the session": (4, 20, 600),
     "disk lost": (2, 500, 8_000),
+    "black-out": (2, 100, 4_000),
+    "black-out with a lost disk": (2, 100, 4_000),
     "wall clock jumps": (2, 0, 0),
     "slow workers": (2, 500, 5_000),
     "bit flip": (4, 100, 3_000),
@@ -42,7 +44,9 @@ KINDS: Final[dict[str, tuple[int, int, int]]] = {
     "I/O error": (4, 0, 0),
 }
 #: of these the broker loses what it had promised to keep
-COSTLY: Final = frozenset(("power loss", "power loss within the session", "disk lost", "bit flip"))
+COSTLY: Final = frozenset(
+    ("power loss", "power loss within the session", "disk lost", "black-out with a lost disk", "bit flip")
+)
 #: what may fail on a disk
 DISK_OPERATIONS: Final = ("write", "sync", "pread", "open", "truncate", "rename", "sync_dir")
 ROLES: Final = ("any", "any", "leader", "leader", "controller")
@@ -102,6 +106,7 @@ class Injector:
         for site in self._world.brokers.values():
             for operation in DISK_OPERATIONS:
                 site.disk.fail(operation, None)
+            site.clock.wall_error_ms = 0
             site.go_on()
             if site.has_failed_directory:
                 site.kill()  # its directory is mended, and is looked at when it starts
@@ -208,6 +213,8 @@ class Injector:
     def _inflict(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None] | None:
         """Does it; returns what ends it, or None where it cannot be done."""
         world = self._world
+        if fault.kind.startswith("black-out"):
+            return self._black_out(fault, target)
         if fault.kind in COSTLY or fault.kind in ("kill", "kill within the session", "stop"):
             return self._end_process(fault, target)
         if fault.kind == "pause":
@@ -234,7 +241,7 @@ class Injector:
         elif fault.kind == "bad weather":
             return self._worsen()
         elif fault.kind == "wall clock jumps":
-            target.clock.wall_error_ms = self._random.choice((-3_000_000, -1_000, 0, 1_000, 3_000_000))
+            target.clock.set_wall(self._random.choice((-3_000_000, -1_000, 0, 1_000, 3_000_000)))
         elif fault.kind == "slow workers":
             return self._slow(target)
         elif fault.kind == "disk full":
@@ -273,6 +280,31 @@ class Injector:
                 target.start()
             elif target.is_held_down:  # it is about to stop
                 self._world.later(500, start)
+
+        return start
+
+    def _black_out(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None]:
+        """All processes die at once. They come back in any order, and one of them perhaps without its disk.
+
+        Then their sessions have ended by that time: one that seems to live where all others have left it the ISR is
+        waited for, and if it has lost its disk only an operator can decide who leads.
+        """
+        sites = list(self._world.brokers.values())
+        for site in sites:
+            site.kill()
+        if fault.kind in COSTLY:
+            self._taint(target)
+            target.lose_disk()
+            for store in [store for site in sites for store in self._world.ensemble.of(site.machine)]:
+                self._world.ensemble.expire(store)
+
+        def start() -> None:
+            for site in self._random.sample(sites, len(sites)):
+                self._world.later(self._random.choice((0, 0, 500, 3_000)), lambda site=site: light(site))  # type: ignore[misc]
+
+        def light(site: SimulatedBroker) -> None:
+            if site.process is None:
+                site.start()
 
         return start
 

@@ -12,9 +12,10 @@ identical      replicas agree on every batch below both high watermarks (looked 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
+from tidelog.broker import Broker
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.replica.partition import Partition
 from tidelog.sim.log_place import LogPlace
@@ -35,9 +36,10 @@ class Invariants:
         self._controllers: dict[int, int] = {}
         #: per broker, life and partition: (leader epoch, partition epoch) as last seen
         self._epochs: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}
-        #: what all follows from, as last seen
-        self._looked_at: dict[tuple[int, int, bytes, int], tuple[tuple[int, int], tuple[int, int, int]]] = {}
-        #: and the high watermark when they were first seen
+        #: per broker and replica: epochs and offsets, from which all else follows, as last seen
+        self._looked_at: dict[int, dict[Partition, tuple[int, int, int, int, int]]] = {}
+        self._brokers: dict[int, Broker] = {}
+        #: the high watermark when a replica was first seen in its epochs
         self._committed: dict[tuple[int, int, bytes, int], int] = {}
         #: in the store
         self._stored: dict[tuple[bytes, int], tuple[int, int]] = {}
@@ -46,28 +48,32 @@ class Invariants:
         self._highest: dict[tuple[bytes, int], int] = {}
         #: whether a broker has lost something of its disk, and is in an ISR since before
         self.is_tainted: Callable[[int], bool] = lambda broker_id: False
-        world.ensemble.on_commit = lambda ops, result, session: self._note_commit()
-        self._must_look = True
-
-    def _note_commit(self) -> None:
-        self._must_look = True
+        #: how far the store was when it was looked at
+        self._looked_zxid = -1
 
     def check(self) -> None:
         """Of the brokers that have done something since the last time."""
-        reached = self._world.take_reached()
-        for site in reached:
-            if site.broker is not None and site.is_running:
-                self._check_broker(site)
-        if self._must_look:
-            self._must_look = False
+        changed = [
+            (site, self._check_broker(site))
+            for site in self._world.take_reached()
+            if site.broker is not None and site.is_running
+        ]
+        zxid = self._world.ensemble.tree.zxid
+        if zxid != self._looked_zxid:
+            self._looked_zxid = zxid
             self._check_store()
-            reached = list(self._world.brokers.values())
-        for site in reached:
-            self._check_in_sync(site)
+            for site in self._world.brokers.values():
+                if site.broker is not None:
+                    self._check_in_sync(site, site.broker.data.replicas.partitions.values())
+        else:
+            # What a replica knows matters to others only when it learns it.
+            for site, partitions in changed:
+                self._check_in_sync(site, partitions)
 
     # --- a broker -----------------------------------------------------------------------------------------
 
-    def _check_broker(self, site: SimulatedBroker) -> None:
+    def _check_broker(self, site: SimulatedBroker) -> list[Partition]:
+        """Returns the replicas that are not as they were."""
         broker = site.broker
         assert broker is not None
         controller = broker.cluster.controller
@@ -76,18 +82,30 @@ class Invariants:
             known = self._controllers.setdefault(epoch, site.id)
             if known != site.id:
                 raise Violation("one controller", f"brokers {known} and {site.id} decide in controller epoch {epoch}")
+        if broker is not self._brokers.get(site.id):
+            self._brokers[site.id], self._looked_at[site.id] = broker, {}
+        looked_at, changed = self._looked_at[site.id], []
         for partition in broker.data.replicas.partitions.values():
+            log = partition.log
+            state = (
+                partition.leader_epoch,
+                partition.partition_epoch,
+                log.log_start_offset,
+                partition.high_watermark,
+                log.log_end_offset,
+            )
+            if looked_at.get(partition) != state:
+                looked_at[partition] = state
+                changed.append(partition)
+        for partition in changed:
             self._check_partition(site, partition)
+        return changed
 
     def _check_partition(self, site: SimulatedBroker, partition: Partition) -> None:
         log = partition.log
         high_watermark = partition.high_watermark
         key = site.id, site.lives, partition.topic_id, partition.index
         epochs = partition.leader_epoch, partition.partition_epoch
-        offsets = log.log_start_offset, high_watermark, log.log_end_offset
-        if self._looked_at.get(key) == (epochs, offsets):
-            return
-        self._looked_at[key] = epochs, offsets
         if not log.log_start_offset <= partition.last_stable_offset <= high_watermark <= log.log_end_offset:
             raise Violation(
                 "offsets",
@@ -143,11 +161,9 @@ class Invariants:
                 "acknowledged",
             )
 
-    def _check_in_sync(self, site: SimulatedBroker) -> None:
+    def _check_in_sync(self, site: SimulatedBroker, partitions: Iterable[Partition]) -> None:
         """That a broker has all that is known to be committed; and where it knows more, that the others have that."""
-        if site.broker is None:
-            return
-        for partition in site.broker.data.replicas.partitions.values():
+        for partition in partitions:
             key = partition.topic_id, partition.index
             highest = self._highest.get(key, -1)
             isr = self._isrs.get(key, ())
@@ -186,8 +202,11 @@ class Invariants:
                     raise Violation("ISR", f"{topic.name}-{state.partition_index}: {state.isr} of {state.replicas}")
 
     def check_end(self, deleted: set[bytes]) -> None:
-        """When everything has recovered: brokers have what the store says, and nothing else."""
-        image = self._world.stored()
+        """When everything has recovered: brokers know and have what the store says, and nothing else."""
+        image = self._world.read_store()
+        for site in self._world.brokers.values():
+            if site.broker is None or site.broker.cluster.image != image:
+                raise Violation("one picture", f"broker {site.id} does not know what the store says")
         for topic in image.topics.values():
             if topic.topic_id in deleted:
                 raise Violation(

@@ -16,6 +16,7 @@ from typing import Final
 from tidelog.sim.log_place import LogPlace
 from tidelog.sim.transaction_oracle import TransactionOracle
 from tidelog.sim.violation import Violation
+from tidelog.sim.waiting_oracle import WaitingOracle
 
 #: what is seen where a transaction ends
 MARKER: Final = b""
@@ -39,6 +40,8 @@ class PlaceTruth:
         self.acknowledged_end = 0
         #: below it records may have been deleted
         self.deletable_end = 0
+        #: producers write to it themselves; what is delivered there has an order of its own
+        self.is_in_order_of_producers = True
 
     def acknowledge(self, first_offset: int, values: list[bytes]) -> None:
         if first_offset < 0:
@@ -92,7 +95,7 @@ class PlaceTruth:
         for at, offset in enumerate(sorted(self.seen)):
             if at != offset:
                 raise Violation("dense", f"there is no offset {at} in {self.place}, but an offset {offset}")
-            if self.seen[offset] == MARKER:
+            if self.seen[offset] == MARKER or not self.is_in_order_of_producers:
                 continue
             producer, _, rest = self.seen[offset].partition(b":")
             number = int(rest.partition(b"<")[0])
@@ -107,6 +110,7 @@ class Oracle:
         #: (group, partition) -> the highest position of which a commit was acknowledged
         self.committed: dict[tuple[str, LogPlace], int] = {}
         self.transactions = TransactionOracle()
+        self.waiting = WaitingOracle()
         #: (topic, setting) -> the values that it may have; None: it was perhaps never set
         self.settings: dict[tuple[str, str], set[str | None]] = {}
         #: operations of clients, by their name and how they ended
@@ -138,3 +142,4 @@ class Oracle:
         for truth in self.places.values():
             truth.judge()
         self.transactions.judge()
+        self.waiting.judge()

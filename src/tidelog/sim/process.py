@@ -42,6 +42,8 @@ class MachineClock:
         self._since_ms = time.now_ms
         self._was_ms = time.now_ms
         self.wall_error_ms = 0
+        #: somebody has set the clock on the wall
+        self.was_set = False
 
     def monotonic_ms(self) -> int:
         return self._was_ms + (self._time.now_ms - self._since_ms) * self._rate_ppm // _MILLION
@@ -52,6 +54,10 @@ class MachineClock:
     def true_ms(self, monotonic_ms: int) -> int:
         """The earliest moment at which this clock shows at least `monotonic_ms`."""
         return self._since_ms - (self._was_ms - monotonic_ms) * _MILLION // self._rate_ppm
+
+    def set_wall(self, error_ms: int) -> None:
+        self.wall_error_ms = error_ms
+        self.was_set = True
 
     def drift(self, rate_ppm: int) -> None:
         """Runs at another rate from now on."""

@@ -16,6 +16,8 @@ from tidelog.wire.classes import RequestMessage
 from tidelog.wire.errors import ErrorCode
 
 TIMEOUT_MS: Final = 6_000
+#: after which a move is cancelled, about
+CANCEL_MS: Final = 60
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 TOPIC_RESOURCE: Final = 2
 SET: Final = 0
@@ -62,6 +64,7 @@ class SimulatedAdmin(SimulatedClient):
         self._chores: tuple[Callable[[], None], ...] = (
             self._move_replicas,
             self._move_replicas,
+            self._move_and_cancel,
             self._cancel_move,
             self._elect,
             self._configure,
@@ -80,8 +83,9 @@ class SimulatedAdmin(SimulatedClient):
         code_of: Callable[[Any], int],
         done: Callable[[ErrorCode | None], None] = lambda code: None,
         broker_id: int | None = None,
+        rests: bool = True,
     ) -> None:
-        """`done` with None where nobody knows what became of it."""
+        """`done` with None where nobody knows what became of it; `rests`: the next chore waits for the answer."""
 
         def answered(outcome: Answered[Any] | Failure) -> None:
             if isinstance(outcome, Failure):
@@ -93,7 +97,8 @@ class SimulatedAdmin(SimulatedClient):
                 if code not in USUAL and code not in RETRIABLE:
                     raise Violation("administration", f"{self.name} is answered {code.name} to: {what}")
                 done(None if code in RETRIABLE else code)
-            self._rest()
+            if rests:
+                self._rest()
 
         target = self.any_broker() if broker_id is None else broker_id
         self.ask(target, request, answered, TIMEOUT_MS)
@@ -111,10 +116,21 @@ class SimulatedAdmin(SimulatedClient):
         self._reassign("move", self.random.sample(brokers, self.random.choice((2, 3, 3, 3))))
 
     def _cancel_move(self) -> None:
-        self._reassign("cancel", None)
+        """Of a partition that is being moved at this moment, where there is one."""
+        topics = self.world.stored().topics.values()
+        moving = [LogPlace(t.name, p.partition_index) for t in topics for p in t.partitions if p.is_reassigning]
+        self._reassign("cancel", None, self.random.choice(moving) if moving else None)
 
-    def _reassign(self, what: str, replicas: list[int] | None) -> None:
+    def _move_and_cancel(self) -> None:
+        """The cancel is on its way while the move begins, runs, or ends."""
         place = self._any_place()
+        self._reassign("move", self.random.sample(list(self.world.brokers), 3), place)
+        self.soon(0, 2 * CANCEL_MS, lambda: None if self.is_stopped else self._reassign("cancel", None, place, False))
+
+    def _reassign(
+        self, what: str, replicas: list[int] | None, place: LogPlace | None = None, rests: bool = True
+    ) -> None:
+        place = place or self._any_place()
         request = messages.AlterPartitionReassignmentsRequest
         partition = request.ReassignablePartition(partition_index=place.partition, replicas=replicas)
         wanted = request(
@@ -126,6 +142,7 @@ class SimulatedAdmin(SimulatedClient):
             f"{what} replicas",
             wanted,
             lambda answer: answer.error_code or answer.responses[0].partitions[0].error_code,
+            rests=rests,
         )
 
     def _elect(self) -> None:

@@ -13,7 +13,7 @@ from tidelog.sim.violation import Violation
 from tidelog.sim.world import World
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
-from tidelog.wire.records import build_batch, iter_records
+from tidelog.wire.records import Headers, build_batch, iter_records
 
 #: names, not topic ids
 PRODUCE_VERSION = 12
@@ -25,11 +25,13 @@ MOST_BYTES = 1 << 24
 
 
 class SentBatch:
-    __slots__ = ("is_sent", "sequence", "tries", "values")
+    __slots__ = ("headers", "is_sent", "sequence", "tries", "values")
 
-    def __init__(self, sequence: int, values: list[bytes]) -> None:
+    def __init__(self, sequence: int, values: list[bytes], headers: list[Headers]) -> None:
         self.sequence = sequence
         self.values = values
+        #: of each of them
+        self.headers = headers
         self.is_sent = False
         self.tries = 0
 
@@ -80,20 +82,37 @@ class IdempotentProducer(SimulatedClient):
 
     # --- making -------------------------------------------------------------------------------------------
 
+    @property
+    def _is_written(self) -> bool:
+        """Nothing more is to be made."""
+        return self.is_stopped
+
     def _write(self) -> None:
-        if self.is_stopped:
+        if self._is_written:
             return
         lane = self.random.choice(self._lanes)
         if self._producer_id >= 0 and len(lane.unacknowledged) < MOST_UNACKNOWLEDGED:
-            values = []
-            for _ in range(self.random.randint(1, 4)):
-                values.append(f"{self.name}:{self._number}".encode())
-                self._number += 1
-            lane.unacknowledged.append(SentBatch(lane.next_sequence, values))
-            lane.next_sequence += len(values)
-            self.oracle[lane.place].sent.update(values)
-            self._pump(lane)
+            headers = self._next_records(lane.place)
+            if headers:
+                values = [f"{self.name}:{self._number + at}".encode() for at in range(len(headers))]
+                self._number += len(values)
+                lane.unacknowledged.append(SentBatch(lane.next_sequence, values, headers))
+                lane.next_sequence += len(values)
+                self.oracle[lane.place].sent.update(values)
+                self._made(lane.place, values, headers)
+                self._pump(lane)
         self.soon(1, 2 * self._pause_ms, self._write)
+
+    def _next_records(self, place: LogPlace) -> list[Headers]:
+        """The headers of each record of the next batch."""
+        return [[] for _ in range(self.random.randint(1, 4))]
+
+    def _made(self, place: LogPlace, values: list[bytes], headers: list[Headers]) -> None:
+        """A batch will be sent."""
+
+    def _is_acknowledged(self, place: LogPlace, batch: SentBatch, first_offset: int) -> None:
+        """`first_offset` is NO_OFFSET where it is not told."""
+        self.oracle[place].acknowledge(first_offset, batch.values)
 
     # --- sending ------------------------------------------------------------------------------------------
 
@@ -117,7 +136,7 @@ class IdempotentProducer(SimulatedClient):
         lane.in_flight += 1
         now_ms = self.host.clock.wall_ms()
         records = build_batch(
-            [(now_ms, None, value, None) for value in batch.values],
+            [(now_ms, None, value, headers) for value, headers in zip(batch.values, batch.headers, strict=True)],
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=batch.sequence,
@@ -150,7 +169,7 @@ class IdempotentProducer(SimulatedClient):
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             lane.unacknowledged.remove(batch)
             offset = partition.base_offset if code == ErrorCode.NONE else NO_OFFSET
-            self.oracle[lane.place].acknowledge(offset, batch.values)
+            self._is_acknowledged(lane.place, batch, offset)
             if lane.is_waiting and not lane.in_flight:
                 return
             self._pump(lane)

@@ -134,6 +134,7 @@ class SimulatedReader(SimulatedClient):
 
     def _see(self, place: LogPlace, header: BatchHeader, batch: memoryview, is_hidden: bool) -> None:
         truth, position = self.oracle[place], self.positions[place]
+        waiting = self.oracle.waiting.watched.get(place)
         if header.is_control:
             truth.see_marker(header.base_offset)
             return
@@ -141,6 +142,8 @@ class SimulatedReader(SimulatedClient):
             if record.offset >= position:
                 value = record.value or b""
                 truth.see(record.offset, value)
+                if waiting is not None:
+                    waiting(record)
                 if self._isolation_level and header.is_transactional and not is_hidden:
                     self.oracle.transactions.see(place, record.offset, value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -31,6 +31,7 @@ RECOVERY_MS: Final = 120_000
 LOOK_MS: Final = 50
 #: between two comparisons of the replicas
 COMPARE_MS: Final = 5_000
+NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(slots=True)
@@ -104,9 +105,11 @@ class Simulation:
         self._until("writes end", RECOVERY_MS, clients.are_done)
         self._until("replicas recover", RECOVERY_MS, self._is_whole)
         self._until("reads end", RECOVERY_MS, lambda: self._are_read(clients.readers))
+        self._until("deliveries end", RECOVERY_MS, self.oracle.waiting.is_all_delivered)
         if clients.members:
             self._until("positions are committed", RECOVERY_MS, clients.are_committed)
         self._until("replicas recover again", RECOVERY_MS, self._is_whole)
+        self._until("reads end again", RECOVERY_MS, lambda: self._are_read(clients.readers))
         self.invariants.check_replicas()
         self.invariants.check_end(clients.deleted_topics())
         self.oracle.judge()
@@ -143,11 +146,12 @@ class Simulation:
 
     # --- what is waited for ---------------------------------------------------------------------------------
 
-    def _create(self, topic: str, partitions: int) -> list[LogPlace]:
+    def _create(self, topic: str, partitions: int, settings: Mapping[str, str] = NO_SETTINGS) -> list[LogPlace]:
         client = SimulatedClient(self.world, self.oracle, "admin")
         done: list[int] = []
         request = messages.CreateTopicsRequest
-        wanted = request.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+        configs = [request.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
+        wanted = request.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=configs)
 
         def ask() -> None:
             client.ask(client.any_broker(), request(topics=[wanted], timeout_ms=5_000), answered, 10_000)

@@ -29,6 +29,9 @@ class Terms:
     short_lived_topics: int = 0
     #: how often somebody changes something, None for never
     admin_pause_ms: int | None = None
+    #: producers to a delay topic, and senders of half messages
+    delayers: int = 0
+    half_senders: int = 0
 
     @classmethod
     def drawn(cls, random: Random) -> Terms:
@@ -47,4 +50,6 @@ class Terms:
             transformers=random.choice((0, 0, 1)),
             short_lived_topics=random.choice((0, 0, 1, 2)),
             admin_pause_ms=random.choice((None, 400, 1_500)),
+            delayers=random.choice((0, 0, 1, 2)),
+            half_senders=random.choice((0, 0, 1, 2)),
         )

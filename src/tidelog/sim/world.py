@@ -12,7 +12,7 @@ from tidelog.broker import Broker
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.sources import load
 from tidelog.control.errors import ApiError
-from tidelog.control.image import Image, changes_of_tree
+from tidelog.control.image import Image, changes_of_commit, changes_of_tree
 from tidelog.control.nodes import Endpoint
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.net.memory_network import MemoryNetwork, Weather
@@ -62,8 +62,8 @@ class World:
         #: the first promise that was broken
         self.violation: Violation | None = None
         self.steps = 0
-        self._stored = Image()
-        self._stored_at = 0
+        self._stored = self.read_store()
+        self.ensemble.on_commit = lambda ops, result, session: self._stored.apply(changes_of_commit(ops, result))
         self.brokers = {broker_id: SimulatedBroker(self, broker_id) for broker_id in range(brokers)}
 
     def random(self, purpose: str) -> Random:
@@ -131,12 +131,14 @@ class World:
     # --- looking ------------------------------------------------------------------------------------------
 
     def stored(self) -> Image:
-        """What the metadata ensemble holds."""
-        zxid = self.ensemble.tree.zxid
-        if zxid != self._stored_at:
-            self._stored, self._stored_at = Image(), zxid
-            self._stored.apply(changes_of_tree(self.ensemble.tree.walk("/")))
+        """What the metadata ensemble holds, kept up to date."""
         return self._stored
+
+    def read_store(self) -> Image:
+        """The same, read as somebody reads it who knows nothing."""
+        image = Image()
+        image.apply(changes_of_tree(self.ensemble.tree.walk("/")))
+        return image
 
 
 class SimulatedBroker:

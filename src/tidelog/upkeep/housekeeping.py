@@ -20,6 +20,8 @@ from tidelog.timer.slices import Job, Slices
 from tidelog.timer.wheel import TimerTask
 
 FLUSH_CHECK_MS: Final = 1000
+#: from how many bytes on, that a start would have to read, queues are checkpointed before their time
+CHECKPOINT_BYTES: Final = 64 << 20
 DISK_CHECK_MS: Final = 1000
 #: for so long nothing may be refused for want of room before a directory counts as no longer full
 ROOM_QUIET_MS: Final = 5000
@@ -40,6 +42,8 @@ class Housekeeping:
         self._deleting: list[TimerTask] = []
         #: one after the other: thousands that are due together must not keep the workers from everybody else's work
         self._removals = Slices(host, 0)
+        #: of queues, in the shared layout
+        self._checkpoints = Slices(host, 0)
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
@@ -104,6 +108,9 @@ class Housekeeping:
                 continue
             except LogError as error:
                 self._host.report(f"retention of {partition.log.name} failed", error)
+        if not len(self._checkpoints):
+            # One file a round, which is also what throttles it.
+            self._checkpoints.add(self._data.logs.reclaim())
         self.delete_later()
 
     def delete_later(self) -> None:
@@ -145,6 +152,8 @@ class Housekeeping:
         if self._some_flush_in_time():
             self._data.logs.want_due_flushes(self._host.clock.wall_ms())
         self.flush()
+        if self._data.logs.unqueued_bytes > CHECKPOINT_BYTES:
+            self._checkpoint_queues()
 
     def _some_flush_in_time(self) -> bool:
         """Whether any log could be due: few have a `flush.ms`, and an idle broker does not walk through thousands."""
@@ -159,6 +168,7 @@ class Housekeeping:
 
     def checkpoint(self) -> None:
         logs = self._data.logs
+        self._checkpoint_queues()
         logs.checkpoint(self._data.replicas.high_watermarks())
         failures = {directory.path: directory.failure for directory in logs.dirs}
         for path in logs.lose_failed():
@@ -166,6 +176,10 @@ class Housekeeping:
         if None not in failures.values():
             why = "; ".join(f"{path}: {failure}" for path, failure in failures.items())
             self._fail(f"every log directory has failed: the broker stops. Check the disks ({why})")
+
+    def _checkpoint_queues(self) -> None:
+        if not len(self._checkpoints):
+            self._checkpoints.add(self._data.logs.checkpoint_queues())
 
     def checkpoint_high_watermarks(self) -> None:
         self._data.logs.checkpoint_high_watermarks(self._data.replicas.high_watermarks())

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from seeds import keep
+from tidelog.config.definitions import BROKER_KEYS
 from tidelog.metadata.zookeeper_server import ZooKeeperServer
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
@@ -32,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "tests themselves right",
     )
     parser.addoption(
+        "--layout",
+        choices=("partitioned", "shared"),
+        default="partitioned",
+        help="how the logs of the tests, and of brokers in their process, are stored",
+    )
+    parser.addoption(
         "--record",
         action="store_true",
         help="with --broker=kafka: keep what Apache Kafka answers as what the differential tests expect",
@@ -40,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A compiled kernel that is older than its source fails in strange ways later; say it now."""
+    BROKER_KEYS["log.layout"].default = config.getoption("--layout")
     package = Path(__file__).resolve().parents[1] / "src" / "tidelog"
     for source in package.glob("**/kernel.py"):
         for compiled in source.parent.glob("kernel.*.so"):

@@ -352,7 +352,7 @@ class PendingFetch:
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             aborted_transactions=None,
-            records=EMPTY_RECORDS if read.slice is None else read.slice,
+            records=EMPTY_RECORDS if read.slice is None else read.slice.part(),
         )
         if read.slice is not None and partition is not None:
             if self.follower is not None:

@@ -20,7 +20,7 @@ from tidelog.log.residents import Residents
 
 #: well below the usual vm.max_map_count
 _MAX_MAPS: Final = 30_000
-_BESIDE: Final = ".tmp"
+BESIDE: Final = ".tmp"
 
 #: a disk that is full, not broken: the next write may find room again
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -333,11 +333,11 @@ def replace_file(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
 
 def write_beside(disk: Disk, path: str, data: bytes) -> File:
     """The first half of a replacement."""
-    file = disk.open(path + _BESIDE, create=True, empty=True)
+    file = disk.open(path + BESIDE, create=True, empty=True)
     file.write(data, 0)
     return file
 
 
 def put_in_place(disk: Disk, path: str) -> None:
     """The second half of a replacement."""
-    disk.rename(path + _BESIDE, path)
+    disk.rename(path + BESIDE, path)

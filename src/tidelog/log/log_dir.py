@@ -22,9 +22,13 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
+from tidelog.log.shared.commit_entry import Entry, Owner
+from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.log.config import LogConfig
     from tidelog.log.log import Log
 
 
@@ -71,6 +75,7 @@ class LogDir:
     __slots__ = (
         "_mending",
         "_said",
+        "commit",
         "deletions",
         "departed",
         "directory_id",
@@ -78,12 +83,14 @@ class LogDir:
         "failure",
         "flushes",
         "high_watermarks",
+        "is_pinned",
         "logs",
         "no_room",
         "notices",
         "path",
         "recovery_points_stale",
         "start_offsets",
+        "tail",
         "unopened",
     )
 
@@ -111,8 +118,28 @@ class LogDir:
         self._mending = False
         #: the last error of a full disk since somebody took note of it
         self.no_room: OSError | None = None
+        #: in the shared layout: what the partitions here append to
+        self.commit: CommitLog | None = None
+        #: a partition was set aside, and may point anywhere into the commit log
+        self.is_pinned = False
+        #: what a start has found there past the checkpoint, until the logs are opened
+        self.tail: dict[Owner, list[Entry]] = {}
         #: partitions whose files cannot be opened, and why; they must not be begun anew
         self.unopened: dict[TopicPartition, str] = {}
+
+    def open_commit_log(self, segment_bytes: int) -> None:
+        """The shared layout: before any log here is opened. May raise OSError."""
+        self.commit = CommitLog(self.disk, self.path, segment_bytes)
+        self.tail = self.commit.tail()
+        for damage in self.commit.damages:
+            self.tell(damage)
+
+    def store_for(self, key: TopicPartition, config: LogConfig, topic_id: bytes | None) -> QueueStore | None:
+        """Where a new log keeps its segments; None where they are files of their own, as those of compacted and
+        internal topics always are."""
+        if self.commit is None or topic_id is None or config.compact or key[0].startswith("__"):
+            return None
+        return QueueStore(self.commit, Owner(topic_id, key[1]))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:

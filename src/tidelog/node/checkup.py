@@ -22,6 +22,7 @@ from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.overlay_disk import OverlayDisk
+from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by
@@ -81,7 +82,14 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
     together = read_directory_set(disk, [path]).paths
     try:
         meta = written_by(disk, [path]) or MetaProperties("unknown", 0, bytes(16))
-        logs = LogDirs([path], disk, lambda topic: LogConfig(cleanup_policy=policies.get(topic, ("delete",))))
+        # A directory tells its layout; how large files of a commit log become does not matter here.
+        commit_bytes = 1 << 30 if disk.exists(f"{path}/{COMMIT_DIRECTORY}") else None
+        logs = LogDirs(
+            [path],
+            disk,
+            lambda topic: LogConfig(cleanup_policy=policies.get(topic, ("delete",))),
+            commit_bytes=commit_bytes,
+        )
         logs.open(meta.node_id, meta.cluster_id, int(time.time() * 1000))
     except (LogError, MalformedCheckpoint) as error:
         return Checkup(0, clean, [*damages, str(error)])

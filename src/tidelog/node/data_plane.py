@@ -76,7 +76,9 @@ class DataPlane:
     def __init__(self, cluster: ClusterView, disk: Disk, host: Host, random: Random) -> None:
         self._cluster = cluster
         self._host = host
-        self.logs = LogDirs(cluster.config.log_dirs, disk, cluster.log_config, cluster.new_id)
+        values = cluster.config.values
+        commit_bytes = values.shared_segment_bytes if values.log_layout == "shared" else None
+        self.logs = LogDirs(cluster.config.log_dirs, disk, cluster.log_config, cluster.new_id, commit_bytes)
         self.throttles = Throttles(cluster.config)
         self._reads_in_rack = reads_in_rack(cluster.config.values.replica_selector_class)
         self._cordon()

@@ -21,6 +21,8 @@ from tidelog.timer.slices import Job, Slices
 from tidelog.timer.wheel import TimerTask
 
 FLUSH_CHECK_MS: Final = 1000
+#: from how many bytes on, that a start would have to read, queues are checkpointed before their time
+CHECKPOINT_BYTES: Final = 64 << 20
 DISK_CHECK_MS: Final = 1000
 #: for so long nothing may be refused for want of room before a directory counts as no longer full
 ROOM_QUIET_MS: Final = 5000
@@ -48,6 +50,8 @@ class Housekeeping:
         self._deleting: list[TimerTask] = []
         #: one after the other: thousands that are due together must not keep the workers from everybody else's work
         self._removals = Slices(host, 0)
+        #: of queues, in the shared layout
+        self._checkpoints = Slices(host, 0)
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
@@ -112,6 +116,9 @@ class Housekeeping:
                 continue
             except LogError as error:
                 self._host.report(f"retention of {partition.log.name} failed", error)
+        if not len(self._checkpoints):
+            # One file a round, which is also what throttles it.
+            self._checkpoints.add(self._data.logs.reclaim())
         self.delete_later()
 
     def delete_later(self) -> None:
@@ -153,6 +160,8 @@ class Housekeeping:
         if self._some_flush_in_time():
             self._data.logs.want_due_flushes(self._host.clock.wall_ms())
         self.flush()
+        if self._data.logs.unqueued_bytes > CHECKPOINT_BYTES:
+            self._checkpoint_queues()
 
     def _some_flush_in_time(self) -> bool:
         """Whether any log could be due: few have a `flush.ms`, and an idle broker does not walk through thousands."""
@@ -167,6 +176,7 @@ class Housekeeping:
 
     def checkpoint(self) -> None:
         logs = self._data.logs
+        self._checkpoint_queues()
         logs.checkpoint(self._data.replicas.high_watermarks())
         if not logs.missing:  # whoever gives a missing directory up takes its line out of the files
             logs.remember(self._cluster.metadata_version)
@@ -176,6 +186,10 @@ class Housekeeping:
         reason = self._offline.look()
         if reason is not None:
             self._fail(reason)
+
+    def _checkpoint_queues(self) -> None:
+        if not len(self._checkpoints):
+            self._checkpoints.add(self._data.logs.checkpoint_queues())
 
     def checkpoint_high_watermarks(self) -> None:
         self._data.logs.checkpoint_high_watermarks(self._data.replicas.high_watermarks())

@@ -48,6 +48,7 @@ class Inventory:
         log.move(path)
         log.abandon()
         directory.departed.add(log.key)
+        directory.is_pinned |= kind == STRAY
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 

@@ -28,6 +28,9 @@ from tidelog.log.flush import run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared.reclaiming import is_worth_it, reclaim_in_slices
+from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices, release_files
+from tidelog.log.shared.upkeep import checkpoint as checkpoint_queues
 from tidelog.wire.partitions import TopicPartition
 
 #: from how many logs on it is cheaper to sync a volume than its files
@@ -46,6 +49,7 @@ class DirDescription(NamedTuple):
 
 class LogDirs:
     __slots__ = (
+        "_commit_bytes",
         "_config_for",
         "_inventory",
         "_known",
@@ -68,7 +72,9 @@ class LogDirs:
         disk: Disk,
         config_for: Callable[[str], LogConfig],
         new_id: Callable[[], bytes] = lambda: os.urandom(16),
+        commit_bytes: int | None = None,
     ) -> None:
+        """`commit_bytes` is given in the shared layout: how large a file of the commit log becomes."""
         self.disk = disk
         self.dirs = [LogDir(disk, path) for path in paths]
         self._inventory = Inventory(self.dirs, disk, new_id)
@@ -85,6 +91,7 @@ class LogDirs:
         #: paths of directories that get no new partitions; what they hold stays in use
         self.cordoned: frozenset[str] = frozenset()
         self._config_for = config_for
+        self._commit_bytes = commit_bytes
         self._locks: list[Lock] = []
         #: the directories that belong together, with those that are missing
         self._known = DirectorySet({})
@@ -105,7 +112,15 @@ class LogDirs:
         yet: what does not belong here is then found later, by `judging`.
         """
         opening = Opening(
-            self._inventory, self._locks, self._config_for, node_id, cluster_id, now_ms, placement, is_judged_later
+            self._inventory,
+            self._locks,
+            self._config_for,
+            node_id,
+            cluster_id,
+            now_ms,
+            placement,
+            is_judged_later,
+            self._commit_bytes,
         )
         try:
             opening.run()
@@ -295,11 +310,49 @@ class LogDirs:
         """Deletions to be run, on a worker, each after its delay."""
         taken = []
         for directory in self.dirs:
+            if directory.failure is None:
+                futures = [log for log in self.futures.values() if log.directory is directory]
+                self._release_files(directory, [*directory.logs.values(), *futures])
             if directory.deletions and directory.failure is None:
                 directory.try_to_checkpoint_start_offsets()
             taken += directory.deletions
             directory.deletions.clear()
         return taken
+
+    def _release_files(self, directory: LogDir, logs: list[Log]) -> None:
+        try:
+            paths = release_files(directory, logs)
+        except OSError as error:
+            directory.keep_old_checkpoints(error)
+            return
+        if paths:
+            # No delay: a slice that is still being sent holds its file.
+            directory.deletions.append(PendingDeletion(self.disk, paths, 0))
+
+    @property
+    def unqueued_bytes(self) -> int:
+        """In the shared layout: how much a start would have to read, of the directory in which that is most."""
+        commits = [directory.commit for directory in self.dirs if directory.commit is not None]
+        return max((commit.end - commit.checkpoint for commit in commits), default=0)
+
+    def checkpoint_queues(self) -> Slices:
+        """In the shared layout, of every directory; see `shared.upkeep`."""
+        for directory in self.dirs:
+            if directory.failure is None:
+                try:
+                    yield from checkpoint_in_slices(directory)
+                except OSError as error:
+                    directory.keep_old_checkpoints(error)
+
+    def reclaim(self) -> Slices:
+        """In the shared layout: gives room back that dead batches occupy; see `shared.reclaiming`."""
+        for directory in self.dirs:
+            logs = [*directory.logs.values(), *(log for log in self.futures.values() if log.directory is directory)]
+            if directory.failure is None and is_worth_it(directory, logs):
+                try:
+                    yield from reclaim_in_slices(directory, logs)
+                except OSError as error:
+                    directory.keep_old_checkpoints(error)
 
     def delete_old_segments(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
         """Retention, over all logs; returns how many segments went. A log whose disk fails is passed over."""
@@ -395,6 +448,7 @@ class LogDirs:
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
         futures = [log for log in self.futures.values() if log.directory is directory]
+        checkpoint_queues(directory)
         works = [(log, log.close_work()) for log in [*directory.logs.values(), *futures]]
         pending = [work for _, work in works if work]
         if len(pending) > _MANY:
@@ -406,6 +460,8 @@ class LogDirs:
             log.flush_done(work)
             log.abandon()
         directory.checkpoint(high_watermarks, closed=True)
+        if directory.commit is not None:
+            directory.commit.park()
         write_clean_stop(self.disk, directory.path, (log for log, _ in works))
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

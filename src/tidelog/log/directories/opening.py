@@ -42,6 +42,7 @@ from tidelog.log.disk import Lock, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
+from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -54,6 +55,7 @@ class Opening:
 
     __slots__ = (
         "_cluster_id",
+        "_commit_bytes",
         "_config_for",
         "_disk",
         "_epochs",
@@ -79,11 +81,14 @@ class Opening:
         now_ms: int,
         placement: Placement | None,
         is_judged_later: bool,
+        commit_bytes: int | None,
     ) -> None:
         self._inventory = inventory
         self._disk = inventory.disk
         self._locks = locks
         self._config_for = config_for
+        #: in the shared layout: how large a file of the commit log becomes
+        self._commit_bytes = commit_bytes
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._now_ms = now_ms
@@ -186,6 +191,10 @@ class Opening:
         clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
         stopped = read_clean_stop(disk, path) if clean else {}
         interrupted = disk.exists(f"{path}/{MENDING}")
+        if self._commit_bytes is not None:
+            directory.open_commit_log(self._commit_bytes)
+        elif disk.exists(f"{path}/{COMMIT_DIRECTORY}"):
+            raise StorageError(f"log directory {path} was used with log.layout=shared: start the broker with it")
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.
@@ -207,7 +216,9 @@ class Opening:
                 copy = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if copy is not None:
                     self._add_future(copy)
-            elif kind != STRAY:
+            elif kind == STRAY:
+                directory.is_pinned = True
+            else:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
                 gaps = foreign or key in cleaned_offsets
                 begins = None if foreign else start_offsets.get(key)
@@ -215,6 +226,7 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
+        directory.tail = {}
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:

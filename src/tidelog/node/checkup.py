@@ -23,6 +23,7 @@ from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.overlay_disk import OverlayDisk
 from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by
@@ -128,8 +129,13 @@ def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
 
 
 def damaged_batches(log: Log) -> Iterator[str]:
-    """One line for each segment in which a batch is not as it was written."""
+    """One line for each segment in which a batch is not as it was written; in the shared layout for each such batch."""
     for segment in log.segments:
+        if isinstance(segment, QueueSegment):
+            for queued, path, at in segment.damaged():
+                offsets = f"offsets {queued.base_offset} to {queued.last_offset} of partition {log.partition}"
+                yield f"{offsets} of topic {log.topic} are damaged: {path} at byte {at}"
+            continue
         position, offset = 0, segment.base_offset
         for position, header, data in segment.batches(0):
             if not crc_matches(data, 0, header):

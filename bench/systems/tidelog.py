@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bench.systems.java import REPOSITORY
 from bench.systems.process import BrokerProcess
-
 from tidelog.testing.broker import DEFAULTS
 
 

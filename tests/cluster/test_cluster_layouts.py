@@ -29,6 +29,7 @@ def test_all_replicas_hold_the_same_bytes_whoever_leads(cluster: ReplicaCluster)
             cluster.write("t", batch(3, b"%d" % broker))
         cluster.leading().kill()
         cluster.run_until(lambda: len(cluster.isr()) == 2)
+        cluster.run(1000)
         cluster.write("t", batch(2, b"fewer"))
         for site in cluster.sites.values():
             if site.id not in cluster.nodes:
@@ -47,6 +48,7 @@ def test_a_leader_that_comes_back_is_cut_to_what_the_next_one_has(cluster: Repli
     cluster[1].kill()
     cluster.run_until(lambda: cluster.leading().id != 1)
     cluster.join(1, 2, 3)
+    cluster.run(1000)
     assert cluster.leading().produce(batch(4, b"kept")).result == (0, 3)
     cluster[1].start()
     cluster.run_until(lambda: cluster.isr() == (1, 2, 3))
@@ -64,6 +66,7 @@ def test_a_replica_that_was_away_while_its_end_was_deleted_starts_anew(cluster: 
     for away in (2, 3):
         cluster[away].kill()
         cluster.run_until(lambda: len(cluster.isr()) == 2)
+        cluster.run(1000)
         for _ in range(4):
             cluster.write("t", 5)
         end_offset = cluster.leading().partition().log.log_end_offset

@@ -62,8 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
                 raise pytest.UsageError(f"{compiled} is older than its source: run `make setup`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    in_shared_layout = config.getoption("--layout") == "shared"
     for item in items:
+        if in_shared_layout and item.get_closest_marker("files") is not None:
+            item.add_marker(pytest.mark.skip(reason="speaks of files of a segment, or of what is not put off"))
         for name in ("java", "zookeeper"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)

@@ -213,12 +213,12 @@ class AtLength:
 
 class PendingProduce:
     __slots__ = (
-        "appended",
         "body",
         "failed",
         "flushing",
         "guards",
         "parked",
+        "put_off",
         "refusals",
         "request",
         "response",
@@ -234,8 +234,8 @@ class PendingProduce:
         self.response: messages.ProduceResponse
         #: what followers must have before the answer, and what is answered of it
         self.waits: list[tuple[Held, Answer]] = []
-        #: what was appended, and what is answered of it
-        self.appended: list[tuple[Partition, Answer]] = []
+        #: what was appended and is still to be written, and what is answered of it
+        self.put_off: list[tuple[Partition, Answer]] = []
         #: writes and flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
@@ -476,7 +476,8 @@ class PendingProduce:
             log_append_time_ms=info.log_append_time_ms,
             log_start_offset=partition.log.log_start_offset,
         )
-        self.appended.append((partition, response))
+        if doors.data.writing.is_due:
+            self.put_off.append((partition, response))
         if acks == -1 and partition.high_watermark <= info.last_offset:
             self.waits.append((Held(partition, info.last_offset + 1, partition.resignations), response))
         if info.flush_due:
@@ -538,7 +539,7 @@ class PendingProduce:
     # --- waiting for other replicas, and for the disk -------------------------------------------------
 
     def _written(self, failed: Collection[LogDir]) -> None:
-        for partition, response in self.appended if failed else ():
+        for partition, response in self.put_off if failed else ():
             if partition.log.directory in failed:
                 response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         self._one_less()

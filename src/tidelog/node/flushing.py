@@ -64,6 +64,9 @@ class Flushing:
                 self._answer(asked, self._outcome(log, work, error))
             self._go_on(together)
 
+        if len(works) == 1:
+            self._host.workers.in_worker(works[0][1], finished)
+            return
         directory = works[0][0].directory
         everything = partial(run_all, [work for _, work, _ in works], directory.disk, directory.path)
         self._host.workers.in_worker(everything, finished)

@@ -30,13 +30,17 @@ if TYPE_CHECKING:
     from tidelog.log.log_dir import LogDir
 
 
+def _nothing() -> Slices:
+    yield from ()
+
+
 class Pace(NamedTuple):
     """How fast it may go, and what must not wait for its end."""
 
     #: called on a worker with how many bytes were gone through; waits where they are too many for the time
     throttle: Callable[[int], None] = lambda size_bytes: None
     #: what is to be done between slices
-    between: Callable[[], Slices] = lambda: (yield from ())
+    between: Callable[[], Slices] = _nothing
 
 
 #: how many bytes of a file are looked at before others are served

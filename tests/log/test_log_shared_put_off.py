@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from logkit import append, values
+from logkit import NOW_MS, append, values
 from shared_kit import checkpointed, commit_files, commit_of, created, killed, opened
 
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import WriteRefused
+from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
+from tidelog.wire.records import ABORT, EndTxnMarker, build_batch, build_end_txn_marker
 
 LONG_SEGMENTS = LogConfig(segment_bytes=1 << 30)
 
@@ -112,3 +115,24 @@ def test_what_was_reserved_and_not_used_is_given_back_with_the_next_file(disk: M
     assert room is not None
     # At most what the last file may still take.
     assert 100_000 - room <= 3000 * len(commit_files(disk)) + 3000
+
+
+def test_a_marker_that_was_put_off_and_got_lost_can_be_written_again(disk: MemoryDisk) -> None:
+    dirs = opened(disk, puts_off=True)
+    log = created(dirs)
+    batch = build_batch(
+        [(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    log.append_as_leader(memoryview(batch), 0, NOW_MS, guard=NOT_REQUIRED)
+    checkpointed(dirs)
+    abort(log)
+    assert len(log.aborted_transactions(0, 2)) == 1
+    log = killed(disk).logs[log.key]
+    assert log.log_end_offset == 1 and log.aborted_transactions(0, 2) == []
+    abort(log)
+    assert [txn.last_offset for txn in log.aborted_transactions(0, 2)] == [1]
+
+
+def abort(log: Log) -> None:
+    marker = build_end_txn_marker(EndTxnMarker(ABORT, 0), 7, 0, NOW_MS)
+    log.append_as_leader(memoryview(marker), 0, NOW_MS, origin=AppendOrigin.COORDINATOR)

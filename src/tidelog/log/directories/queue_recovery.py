@@ -154,7 +154,9 @@ class _Replay:
             for segment, after in pairwise(self._segments)
             if self._dense and segment.next_offset() < after.base_offset
         ]
-        touched = [segment for segment in self._segments if segment.base_offset in self._touched]
+        # Of a marker at the log's end that has got lost, the transaction index may know nevertheless.
+        known = {segment.base_offset for segment in self._segments[-1:] if segment.txn_index.size_bytes}
+        touched = [segment for segment in self._segments if segment.base_offset in self._touched | known]
         self._restore_epochs()
         after_holes = [loss.end_offset or 0 for loss in losses]
         end_offset = self._end if self._segments else None

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from seeds import keep
+from tidelog.config.definitions import BROKER_KEYS
 from tidelog.metadata.zookeeper_server import ZooKeeperServer
+from tidelog.testing.broker import DEFAULTS
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -32,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "tests themselves right",
     )
     parser.addoption(
+        "--layout",
+        choices=("partitioned", "shared"),
+        default="partitioned",
+        help="how the logs of the tests, and of the brokers that they start, are stored",
+    )
+    parser.addoption(
         "--record",
         action="store_true",
         help="with --broker=kafka: keep what Apache Kafka answers as what the differential tests expect",
@@ -40,6 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A compiled kernel that is older than its source fails in strange ways later; say it now."""
+    layout = config.getoption("--layout")
+    BROKER_KEYS["log.layout"].default = layout
+    if layout != "partitioned":
+        DEFAULTS["log.layout"] = layout
     package = Path(__file__).resolve().parents[1] / "src" / "tidelog"
     for source in package.glob("**/kernel.py"):
         for compiled in source.parent.glob("kernel.*.so"):
@@ -50,8 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
                 raise pytest.UsageError(f"{compiled} is older than its source: run `make setup`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    in_shared_layout = config.getoption("--layout") == "shared"
     for item in items:
+        if in_shared_layout and item.get_closest_marker("files") is not None:
+            item.add_marker(pytest.mark.skip(reason="speaks of files of a segment, or of what is not put off"))
         for name in ("java", "zookeeper"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)

@@ -212,6 +212,8 @@ class Site:
             self.broker.close()
         else:
             self.broker.data.logs._release()
+            # What the life that ended has mapped is none of the next one's business.
+            self.disk.outlive()
         self.ensemble.expire(self.store)
 
     def pass_time(self, span_ms: int) -> None:

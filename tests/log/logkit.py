@@ -12,6 +12,11 @@ from tidelog.wire.batch import patch_place, read_header
 from tidelog.wire.records import build_batch, iter_records
 
 KEY = ("t", 0)
+TOPIC_ID = b"the topic of the"
+#: how large a file of the commit log becomes
+COMMIT_BYTES = 10_000
+#: set by `--layout`
+in_shared_layout = False
 NOW_MS = 10_000_000
 
 
@@ -36,7 +41,15 @@ def fetched(base_offset: int, leader_epoch: int, batch: memoryview) -> memoryvie
 
 def new_log(disk: Disk, path: str, config: LogConfig | None = None) -> Log:
     disk.mkdir(path)
-    return create_log(LogDir(disk, path), KEY, config or LogConfig(), NOW_MS)
+    topic_id = TOPIC_ID if in_shared_layout else None
+    return create_log(_directory(disk, path), KEY, config or LogConfig(), NOW_MS, topic_id)
+
+
+def _directory(disk: Disk, path: str) -> LogDir:
+    directory = LogDir(disk, path)
+    if in_shared_layout:
+        directory.open_commit_log(COMMIT_BYTES)
+    return directory
 
 
 def system_log(path: object, config: LogConfig | None = None) -> Log:
@@ -45,7 +58,7 @@ def system_log(path: object, config: LogConfig | None = None) -> Log:
 
 def reopened(log: Log, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
     """The same directory opened anew, as after a clean stop or a crash."""
-    directory = LogDir(log.directory.disk, log.directory.path)
+    directory = _directory(log.directory.disk, log.directory.path)
     return open_log(directory, log.path, KEY, log.config, Claim(clean, recovery_point, log_start_offset), NOW_MS)
 
 

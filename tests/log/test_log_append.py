@@ -17,6 +17,8 @@ from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, ProducerRefused
 from tidelog.wire.batch import InvalidBatch, crc_matches, iter_headers, read_header
 from tidelog.wire.records import ABORT, EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
+pytestmark = pytest.mark.layouts
+
 
 def test_offsets_follow_each_other_and_the_epoch_is_stamped(tmp_path: Path) -> None:
     log = system_log(tmp_path)
@@ -117,6 +119,7 @@ def test_another_configuration_takes_effect_on_a_live_log(tmp_path: Path) -> Non
 # --- a disk that fails
 
 
+@pytest.mark.files
 @pytest.mark.parametrize("room", [0, 1, 60, 150])
 def test_a_full_disk_leaves_nothing_half_written_and_the_log_goes_on_when_there_is_room(room: int) -> None:
     disk = MemoryDisk()
@@ -136,6 +139,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_the_log_goes_on_when_there_
     assert values(log) == kept and values(reopened(log)) == kept
 
 
+@pytest.mark.files
 def test_index_entries_wait_in_memory_while_the_disk_is_full() -> None:
     disk = MemoryDisk()
     log = new_log(disk, "/data", LogConfig(index_interval_bytes=0))
@@ -151,6 +155,7 @@ def test_index_entries_wait_in_memory_while_the_disk_is_full() -> None:
     assert len(values(reopened(log, clean=True))) == 101
 
 
+@pytest.mark.files
 @pytest.mark.parametrize("room", [0, 300, 700])
 def test_a_roll_that_finds_no_room_is_made_up_for_later(room: int) -> None:
     disk = MemoryDisk()
@@ -230,6 +235,7 @@ def test_a_fetched_set_larger_than_a_segment_fills_several(tmp_path: Path) -> No
     assert len(log.segments) > 2 and all(segment.size <= 500 for segment in log.segments)
 
 
+@pytest.mark.files
 def test_a_gap_too_wide_for_a_relative_offset_begins_a_segment(tmp_path: Path) -> None:
     log = system_log(tmp_path)
     far = (1 << 31) + 5

@@ -17,12 +17,14 @@ from logkit import KEY, NOW_MS, fetched, stamped
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.file_segment import FileSegment
 from tidelog.log.flush import FlushWork
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producer_snapshot import decode_snapshot
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, Producers
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.wire.batch import HEADER_SIZE, BatchHeader, iter_headers, read_header
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
@@ -67,6 +69,9 @@ def content_of(header: BatchHeader, batch: memoryview) -> tuple[int, int, list[t
 
 
 class LogMachine(RuleBasedStateMachine):
+    #: in the shared layout: how large a file of the commit log becomes
+    commit_bytes: int | None = None
+
     @initialize(seed=st.integers(0, 1 << 32))
     def start(self, seed: int) -> None:
         self.random = Random(seed)
@@ -86,7 +91,7 @@ class LogMachine(RuleBasedStateMachine):
         self.known = (0, Producers().snapshot())
 
     def _open(self) -> LogDirs:
-        dirs = LogDirs(["/data"], self.disk, lambda topic: CONFIG, lambda: bytes(15) + b"\1")
+        dirs = LogDirs(["/data"], self.disk, lambda topic: CONFIG, lambda: bytes(15) + b"\1", self.commit_bytes)
         dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
         return dirs
 
@@ -262,6 +267,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.dirs.checkpoint()
+        for work in self.dirs.checkpoint_queues():
+            if work is not None:
+                work()
 
     @rule()
     def delete_files(self) -> None:
@@ -287,19 +295,24 @@ class LogMachine(RuleBasedStateMachine):
         """The power goes, or the process is killed and bytes past the recovery point are damaged besides."""
         self.work = None
         flushed = self.log.recovery_point
-        name = self.log.segments.active.log_path
-        found = self.log.segments.position(flushed) if flushed < self.end else None
-        unflushed_at = found[1] if found is not None and found[0] is self.log.segments.active else None
+        unflushed = self._first_unflushed(flushed)
         self.log.abandon()
         if power:
             self.disk.crash(self.random)
         else:
             self.disk.locked.clear()
-            if unflushed_at is not None:
-                self._damage(self.disk.content(name), unflushed_at, damage)
+            if unflushed is not None:
+                self._damage(self.disk.content(unflushed[0]), unflushed[1], damage)
         self.dirs = self._open()
         self.log = self.dirs.logs[KEY] if KEY in self.dirs.logs else self.dirs.create(KEY, NOW_MS, bytes(range(16)))
         self._adopt(flushed)
+
+    def _first_unflushed(self, flushed: int) -> tuple[str, int] | None:
+        """The file that holds the first batch which was not flushed, and where, if all after it are there too."""
+        found = self.log.segments.position(flushed) if flushed < self.end else None
+        if found is None or found[0] is not self.log.segments.active:
+            return None
+        return found[0].log_path, found[1]
 
     def _damage(self, content: bytearray, start: int, damage: str) -> None:
         if damage == "none" or len(content) <= start:
@@ -498,5 +511,42 @@ class LogMachine(RuleBasedStateMachine):
                 assert firsts[offset] == timestamp
 
 
+class SharedLogMachine(LogMachine):
+    """The same in the shared layout."""
+
+    commit_bytes = 4000
+
+    def _first_unflushed(self, flushed: int) -> tuple[str, int] | None:
+        for segment in self.log.segments.since(flushed):
+            if not isinstance(segment, QueueSegment):
+                # A crash took the topic's id before it was flushed.
+                return super()._first_unflushed(flushed)
+            n = segment.queue.first_with(flushed)
+            if n < segment.queue.count:
+                commit = self.dirs.dirs[0].commit
+                # What lies before the checkpoint is on the device, and not read again.
+                return self._place(max(segment.queue.entry(n).place, commit.checkpoint if commit else 0))
+        return None
+
+    def _place(self, place: int) -> tuple[str, int] | None:
+        names = [entry.name for entry in self.disk.list("/data/tidelog-commit") if entry.name.endswith(".commit")]
+        base = max(int(name[:20]) for name in names)
+        return (f"/data/tidelog-commit/{base:020d}.commit", place - base) if place >= base else None
+
+    @invariant()
+    def indexes_point_at_batches(self) -> None:
+        for segment in self.log.segments:
+            assert isinstance(segment, (QueueSegment, FileSegment))
+            headers = dict(segment.headers(0))
+            assert sum(header.size_bytes for header in headers.values()) == segment.size
+            if isinstance(segment, QueueSegment):
+                queued = list(segment.entries(0))
+                assert [(each.position, each.base_offset, each.last_offset) for each in queued] == [
+                    (position, header.base_offset, header.last_offset) for position, header in headers.items()
+                ]
+
+
+SharedLogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)
+test_the_log_agrees_with_a_list_in_the_shared_layout = SharedLogMachine.TestCase
 LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)
 test_the_log_agrees_with_a_list_through_every_fault = LogMachine.TestCase

@@ -13,6 +13,8 @@ from tidelog.log.errors import OffsetOutOfRange
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.wire.batch import iter_headers
 
+pytestmark = pytest.mark.layouts
+
 
 def test_offsets_outside_the_log_are_out_of_range(tmp_path: Path) -> None:
     log = system_log(tmp_path)
@@ -81,6 +83,7 @@ def reads_of(batches: int, segment_bytes: int) -> tuple[MemoryDisk, object]:
     return disk, log
 
 
+@pytest.mark.files
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 20_000])
 def test_a_lookup_costs_the_same_at_any_log_size(segment_bytes: int) -> None:
     costs = []
@@ -97,6 +100,7 @@ def test_a_lookup_costs_the_same_at_any_log_size(segment_bytes: int) -> None:
     assert max(costs) <= 4, costs
 
 
+@pytest.mark.files
 def test_a_reader_at_the_end_searches_nothing() -> None:
     disk, log = reads_of(3000, 1 << 30)
     for number in range(3000, 3050):
@@ -107,6 +111,7 @@ def test_a_reader_at_the_end_searches_nothing() -> None:
         assert disk.counts == before
 
 
+@pytest.mark.files
 def test_a_reader_that_goes_on_where_it_stopped_does_not_search_its_place() -> None:
     disk, log = reads_of(3000, 1 << 30)
     log.segments.forget()  # type: ignore[attr-defined]

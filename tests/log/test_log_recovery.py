@@ -16,6 +16,8 @@ from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.wire.batch import iter_headers, read_header
 
+pytestmark = pytest.mark.files
+
 
 def filled(path: Path, batches: int = 6, config: LogConfig | None = None) -> Log:
     log = system_log(path, config)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from logkit import NOW_MS, append, produced, system_log
 
 from tidelog.log.config import LogConfig
 from tidelog.log.log import Log
 from tidelog.log.retention import delete_old_segments
+
+pytestmark = pytest.mark.layouts
 
 
 def rolled(path: Path, config: LogConfig, stamps: list[int]) -> Log:
@@ -78,6 +81,7 @@ def test_a_policy_without_delete_keeps_time_and_size(tmp_path: Path) -> None:
     assert delete_old_segments(log, now_ms=10_000, held_from=3) == 0
 
 
+@pytest.mark.files
 def test_files_are_renamed_at_once_and_removed_when_their_delay_is_over(tmp_path: Path) -> None:
     log = rolled(tmp_path, LogConfig(retention_ms=100, file_delete_delay_ms=1234), [10, 1000])
     delete_old_segments(log, now_ms=200, held_from=4)

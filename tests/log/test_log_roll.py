@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from logkit import NOW_MS, append, produced, reopened, system_log
 
 from tidelog.log.append_rules import roll_jitter_ms
@@ -55,6 +56,7 @@ def test_compaction_lag_bounds_the_age_of_a_segment(tmp_path: Path) -> None:
     assert len(log.segments) == 2
 
 
+@pytest.mark.files
 def test_a_full_index_rolls(tmp_path: Path) -> None:
     log = system_log(tmp_path, LogConfig(segment_index_bytes=24, index_interval_bytes=0))
     for _ in range(20):
@@ -81,6 +83,7 @@ def test_jitter_spreads_rolls_within_its_bound_and_is_the_same_again() -> None:
     assert roll_jitter_ms(LogConfig(), "t-0", 0) == 0
 
 
+@pytest.mark.files
 def test_a_preallocated_segment_is_cut_to_its_batches_when_it_is_sealed(tmp_path: Path) -> None:
     log = system_log(tmp_path, LogConfig(preallocate=True, segment_bytes=100_000))
     path = Path(log.segments.active.log_path)

@@ -354,7 +354,7 @@ class PendingFetch:
             log_start_offset=read.log_start_offset,
             aborted_transactions=None,
             preferred_read_replica=read.preferred_replica,
-            records=EMPTY_RECORDS if read.slice is None else read.slice,
+            records=EMPTY_RECORDS if read.slice is None else read.slice.part(),
         )
         if read.slice is not None and partition is not None:
             if self.follower is not None:

@@ -9,7 +9,7 @@ from tidelog.coordinator.waiting_partition import PATIENCE_MS, Reading, WaitingP
 from tidelog.deciding.decision import Decision
 from tidelog.deliver.schedule import CANCELLED_BEFORE, Schedule
 from tidelog.deliver.wheels import Key, Scratch
-from tidelog.log.segment import FileSlice
+from tidelog.log.segment import Slice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.node.data_plane import Held
 from tidelog.wire.errors import CodedError, ErrorCode
@@ -29,7 +29,7 @@ class DelayPartition(WaitingPartition):
     def _settings(self) -> Decision | None:
         return self.schedule.configured(self.log.config.tidelog_delay_ms, self.log.log_end_offset)
 
-    def _reading(self, piece: FileSlice, offset: int, aborted: Sequence[AbortedTxn]) -> Reading:
+    def _reading(self, piece: Slice, offset: int, aborted: Sequence[AbortedTxn]) -> Reading:
         schedule, delays = self.schedule, self.schedule.picture.delays
         schedule.waiting.follow(self._now_ms())
 

@@ -134,17 +134,26 @@ class PartitionNotes(NamedTuple):
     #: records may be missing that were here, and are not known to be elsewhere: it was begun anew in place of a log
     #: that is lost, or comes from an old copy of the disk
     incomplete: bool = False
+    #: of a copy in the directory of the partition itself: nothing was written to the partition since it was complete,
+    #: so that it takes the partition's place, if need be with the next opening
+    succeeds: bool = False
 
     def format(self) -> bytes:
         incomplete = "incomplete=1\n" if self.incomplete else ""
-        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}".encode()
+        succeeds = "succeeds=1\n" if self.succeeds else ""
+        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}{succeeds}".encode()
 
     @classmethod
     def parse(cls, data: bytes) -> PartitionNotes:
         """What cannot be read is taken for the careful answer: a gap is no damage."""
         try:
             fields = dict(line.split("=", 1) for line in data.decode().splitlines() if line)
-            return cls(fields["gaps"] != "0", int(fields["moves"]), fields.get("incomplete", "0") != "0")
+            return cls(
+                gaps=fields["gaps"] != "0",
+                moves=int(fields["moves"]),
+                incomplete=fields.get("incomplete", "0") != "0",
+                succeeds=fields.get("succeeds") == "1",
+            )
         except (ValueError, KeyError):
             return cls(gaps=True)
 

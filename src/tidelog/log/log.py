@@ -35,8 +35,10 @@ from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index, recall_batches
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
-from tidelog.log.segment import FileSlice, Segment
+from tidelog.log.segment import Segment, Slice
 from tidelog.log.segments import Segments
+from tidelog.log.shared.queue_segment import QueueSegment
+from tidelog.log.shared.store import QueueStore
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
 from tidelog.log.txn_index import AbortedTxn, CorruptIndex
@@ -72,6 +74,7 @@ class Log:
         "recovery_point",
         "segments",
         "snapshots",
+        "store",
         "topic",
         "topic_id",
         "truncations",
@@ -94,6 +97,8 @@ class Log:
         self.leader_epochs = LeaderEpochs()
         self.producers = Producers()
         self.snapshots = Snapshots(self._disk, path)
+        #: where segments are kept in the shared layout; None where they are files of their own
+        self.store: QueueStore | None = None
         #: set before the log is handed out
         self.segments: Segments
         #: a flush or a copy that began before the last one says nothing about what was written after it
@@ -334,11 +339,13 @@ class Log:
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:
         """An empty one, which is to become the last of this log. May raise OSError."""
+        if self.store is not None:
+            return QueueSegment.create(self._disk, self.path, base_offset, self.config, now_ms, self.store)
         return FileSegment.create(self._disk, self.path, base_offset, self.config, now_ms)
 
     # --- reading
 
-    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileSlice | None:
+    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> Slice | None:
         """Whole batches from the one that holds `offset` on, all below `max_offset`, from one segment.
 
         At most `max_bytes`, except that `min_one_batch` brings the first batch whatever its size. None if there is
@@ -407,6 +414,8 @@ class Log:
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
+        if self.store is not None:
+            self.store.tell_cut(offset)
         # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
         self._discard(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
@@ -439,6 +448,8 @@ class Log:
     @guarded
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Drops everything; the log is empty and begins at `offset`."""
+        if self.store is not None:
+            self.store.tell_start(offset)
         self._discard(list(self.segments))
         self.segments = Segments([self.new_segment(offset, now_ms)])
         self._ends_at(offset)

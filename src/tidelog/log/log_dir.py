@@ -8,7 +8,7 @@ directory offline, as the disk is one; a full disk, too few descriptors or a fil
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import (
@@ -22,9 +22,13 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
+from tidelog.log.shared.commit_entry import Entry, Owner
+from tidelog.log.shared.commit_log import CommitLog, Tail
+from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.log.config import LogConfig
     from tidelog.log.log import Log
 
 
@@ -71,6 +75,7 @@ class LogDir:
     __slots__ = (
         "_mending",
         "_said",
+        "commit",
         "deletions",
         "departed",
         "directory_id",
@@ -78,12 +83,15 @@ class LogDir:
         "failure",
         "flushes",
         "high_watermarks",
+        "is_pinned",
         "logs",
         "no_room",
         "notices",
         "path",
         "recovery_points_stale",
         "start_offsets",
+        "strays",
+        "tail",
         "unopened",
     )
 
@@ -111,8 +119,49 @@ class LogDir:
         self._mending = False
         #: the last error of a full disk since somebody took note of it
         self.no_room: OSError | None = None
+        #: in the shared layout: what the partitions here append to
+        self.commit: CommitLog | None = None
+        #: partitions that were set aside, and point into the commit log
+        self.strays: list[Log] = []
+        #: one of them cannot be read, and may point anywhere
+        self.is_pinned = False
+        #: what a start has found there past the checkpoint, until the logs are opened
+        self.tail: Tail | None = None
         #: partitions whose files cannot be opened, and why; they must not be begun anew
         self.unopened: dict[TopicPartition, str] = {}
+
+    def open_commit_log(self, segment_bytes: int) -> None:
+        """The shared layout: before any log here is opened. May raise OSError."""
+        self.commit = CommitLog(self.disk, self.path, segment_bytes)
+        self.tail = self.commit.tail()
+        for damage in self.commit.damages:
+            self.tell(damage)
+
+    def told(self, owner: Owner) -> Iterable[Entry]:
+        """While the logs are opened: what follows the checkpoint of the commit log, of one partition."""
+        return self.tail.of(owner) if self.tail is not None else ()
+
+    def set_aside(self, log: Log) -> None:
+        """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
+        self.flushes.discard(log)
+        for segment in log.segments:
+            segment.seal()
+        self.strays.append(log)
+
+    def look_after_strays(self) -> list[Log]:
+        """Those that nobody has removed meanwhile."""
+        removed = [log for log in self.strays if not self.disk.exists(log.path)]
+        for log in removed:
+            log.abandon()
+            self.strays.remove(log)
+        return self.strays
+
+    def store_for(self, key: TopicPartition, config: LogConfig, topic_id: bytes | None) -> QueueStore | None:
+        """Where a new log keeps its segments; None where they are files of their own, as those of compacted and
+        internal topics always are."""
+        if self.commit is None or topic_id is None or config.compact or key[0].startswith("__"):
+            return None
+        return QueueStore(self.commit, Owner(topic_id, key[1]))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:

@@ -14,7 +14,12 @@ from tidelog.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, Malforme
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk
 from tidelog.log.file_segment import FileSegment
-from tidelog.log.segment import INDEX, LOG, TIME_INDEX, offset_name
+from tidelog.log.segment import INDEX, LOG, TIME_INDEX, Segment, offset_name
+from tidelog.log.shared.commit_entry import Owner
+from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared.queue_segment import QueueSegment
+from tidelog.log.shared.store import QueueStore
 from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, crc_matches
 from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.partitions import TopicPartition
@@ -37,6 +42,9 @@ def walk(disk: Disk, directories: Iterable[str], key: TopicPartition, offset: in
     directory, path = _find(disk, directories, key)
     segments = _segments(disk, path)
     yield LookupStep("partition", path, f"{len(segments)} segments, {sum(each.size for each in segments)} bytes")
+    if any(entry.name.endswith(QUEUE) for entry in disk.list(path)):
+        yield from _walk_queues(disk, directory, path, key, offset)
+        return
     if not segments:
         return
     begins, ends = segments[0].base_offset, segments[-1].next_offset()
@@ -50,6 +58,32 @@ def walk(disk: Disk, directories: Iterable[str], key: TopicPartition, offset: in
         yield LookupStep("offset", None, f"{offset} is not within {begins} and {ends - 1}: a fetch is refused")
         return
     yield from _walk_segments(segments, offset)
+
+
+def _walk_queues(disk: Disk, directory: str, path: str, key: TopicPartition, offset: int) -> Iterator[LookupStep]:
+    """The same in the shared layout, as far as the queues are written."""
+    commit = CommitLog(disk, directory, 1 << 30)
+    store = QueueStore(commit, Owner(bytes(16), key.partition))
+    sizes = {entry.name: entry.size_bytes for entry in disk.list(path)}
+    names = sorted(name for name in sizes if name.endswith(QUEUE) and name[:20].isdigit())
+    queues = [
+        QueueSegment(disk, f"{path}/{name[:20]}", int(name[:20]), LogConfig(), store, sizes[name]) for name in names
+    ]
+    at = bisect_right([queue.base_offset for queue in queues], offset) - 1
+    segment = queues[max(at, 0)]
+    yield LookupStep("segment", segment.log_path, f"number {max(at, 0) + 1} of {len(queues)}")
+    n = segment.queue.first_with(offset)
+    if n == segment.queue.count or segment.queue.entry(n).base_offset > offset:
+        found = f"none of {segment.queue.count} entries holds the offset; the newest may not be written yet"
+        yield LookupStep("queue", segment.log_path, found)
+        return
+    queued = segment.queue.entry(n)
+    found = f"entry {n + 1} of {segment.queue.count}: the batch is at place {queued.place} of the commit log"
+    yield LookupStep("queue", segment.log_path, found)
+    for position, header in segment.headers(queued.position):
+        yield from _show_batch(segment, position, header, offset)
+        return
+    yield LookupStep("batch", commit.path, "what stands there is another one: it is damaged")
 
 
 def _walk_segments(segments: list[FileSegment], offset: int) -> Iterator[LookupStep]:
@@ -78,7 +112,7 @@ def _walk_segments(segments: list[FileSegment], offset: int) -> Iterator[LookupS
     yield LookupStep("scan", segment.log_path, f"{passed} batches, and none holds the offset")
 
 
-def _show_batch(segment: FileSegment, position: int, header: BatchHeader, offset: int) -> Iterator[LookupStep]:
+def _show_batch(segment: Segment, position: int, header: BatchHeader, offset: int) -> Iterator[LookupStep]:
     data = segment.read(position, header.size_bytes)
     codec = header.attributes & CODEC_MASK
     flags = ["uncompressed" if not codec else CODEC_NAMES[codec]]

@@ -37,20 +37,22 @@ def replay_segments(
     end_offset: int,
     now_ms: int,
     reindexed: Collection[Segment] = (),
+    reindexed_from: int = 0,
 ) -> None:
     """Takes the batches from `start_offset` to below `end_offset` into account.
 
-    `reindexed` segments get their transaction index written anew.
+    `reindexed` segments get their transaction index written anew, for markers from an offset on.
     """
     for segment in segments.since(start_offset):
         if segment.base_offset >= end_offset:
             break
-        _replay_segment(producers, segment, start_offset, end_offset, now_ms, segment in reindexed)
+        index_from = reindexed_from if segment in reindexed else end_offset
+        _replay_segment(producers, segment, start_offset, end_offset, now_ms, index_from)
     producers.end_offset = end_offset
 
 
 def _replay_segment(
-    producers: Producers, segment: Segment, start_offset: int, end_offset: int, now_ms: int, reindex: bool
+    producers: Producers, segment: Segment, start_offset: int, end_offset: int, now_ms: int, index_from: int
 ) -> None:
     span = segment.find(start_offset)
     if span is None:
@@ -64,7 +66,7 @@ def _replay_segment(
         if header.attributes & CONTROL_FLAG:
             marker = read_end_txn_marker(segment.read(position, header.size_bytes))
         completed = producers.replay(header, marker, now_ms)
-        if reindex and completed is not None and completed.is_aborted:
+        if completed is not None and completed.is_aborted and completed.last_offset >= index_from:
             segment.txn_index.append(
                 AbortedTxn(
                     completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset

@@ -12,7 +12,7 @@ knows where they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import File
@@ -43,9 +43,34 @@ class FileSlice:
     def fileno(self) -> int:
         return self.file.fileno()
 
+    def part(self) -> FileSlice:
+        """What to send."""
+        return self
+
     def read(self) -> bytes:
         """The bytes themselves, for those who cannot send a file."""
         return self.file.pread(self.size_bytes, self.position)
+
+
+class GatheredSlice:
+    """Whole batches that lay apart, as one piece."""
+
+    __slots__ = ("_data", "next_offset", "size_bytes")
+
+    def __init__(self, data: bytes, next_offset: int) -> None:
+        self._data = data
+        self.size_bytes = len(data)
+        self.next_offset = next_offset
+
+    def part(self) -> bytes:
+        """What to send."""
+        return self._data
+
+    def read(self) -> bytes:
+        return self._data
+
+
+Slice: TypeAlias = FileSlice | GatheredSlice
 
 
 class BatchSpan(NamedTuple):
@@ -148,7 +173,7 @@ class Segment(Protocol):
 
     # --- reading
 
-    def slice(self, position: int, size_bytes: int, next_offset: int) -> FileSlice:
+    def slice(self, position: int, size_bytes: int, next_offset: int) -> Slice:
         """Whole batches, to be sent; `next_offset` is where the log goes on after them."""
         ...
 

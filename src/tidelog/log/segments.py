@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.log.segment import FileSlice, Segment
+from tidelog.log.segment import Segment, Slice
 
 #: how many positions are remembered; a prime, so that offsets that are multiples of something have slots of their own
 _SLOTS: Final = 251
@@ -119,9 +119,7 @@ class Segments:
                 return segment, span.position
         return None
 
-    def read(
-        self, offset: int, max_bytes: int, max_offset: int, end_offset: int, min_one_batch: bool
-    ) -> FileSlice | None:
+    def read(self, offset: int, max_bytes: int, max_offset: int, end_offset: int, min_one_batch: bool) -> Slice | None:
         """Whole batches from the one that holds `offset` on, all below `max_offset`, from one segment of a log that
         ends at `end_offset`; `Log.read` says the rest.
         """

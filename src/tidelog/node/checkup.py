@@ -22,6 +22,8 @@ from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.overlay_disk import OverlayDisk
+from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by
@@ -81,7 +83,14 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
     together = read_directory_set(disk, [path]).paths
     try:
         meta = written_by(disk, [path]) or MetaProperties("unknown", 0, bytes(16))
-        logs = LogDirs([path], disk, lambda topic: LogConfig(cleanup_policy=policies.get(topic, ("delete",))))
+        # A directory tells its layout; how large files of a commit log become does not matter here.
+        commit_bytes = 1 << 30 if disk.exists(f"{path}/{COMMIT_DIRECTORY}") else None
+        logs = LogDirs(
+            [path],
+            disk,
+            lambda topic: LogConfig(cleanup_policy=policies.get(topic, ("delete",))),
+            commit_bytes=commit_bytes,
+        )
         logs.open(meta.node_id, meta.cluster_id, int(time.time() * 1000))
     except (LogError, MalformedCheckpoint) as error:
         return Checkup(0, clean, [*damages, str(error)])
@@ -120,8 +129,13 @@ def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
 
 
 def damaged_batches(log: Log) -> Iterator[str]:
-    """One line for each segment in which a batch is not as it was written."""
+    """One line for each segment in which a batch is not as it was written; in the shared layout for each such batch."""
     for segment in log.segments:
+        if isinstance(segment, QueueSegment):
+            for queued, path, at in segment.damaged():
+                offsets = f"offsets {queued.base_offset} to {queued.last_offset} of partition {log.partition}"
+                yield f"{offsets} of topic {log.topic} are damaged: {path} at byte {at}"
+            continue
         position, offset = 0, segment.base_offset
         for position, header, data in segment.batches(0):
             if not crc_matches(data, 0, header):

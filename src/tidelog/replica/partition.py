@@ -23,7 +23,7 @@ from tidelog.wire.partitions import TopicPartition
 if TYPE_CHECKING:
     from tidelog.log.append import AppendInfo
     from tidelog.log.log import Log
-    from tidelog.log.segment import FileSlice
+    from tidelog.log.segment import Slice
     from tidelog.wire.check import CheckedBatch
 
 READ_COMMITTED: Final = 1
@@ -55,7 +55,7 @@ class PartitionRead:
 
     def __init__(
         self,
-        file_slice: FileSlice | None,
+        file_slice: Slice | None,
         high_watermark: int,
         last_stable_offset: int,
         log_start_offset: int,

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared.reclaiming import Pace
 from tidelog.node.cluster_view import NO_EPOCH, ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.generations import Generations
@@ -22,6 +24,8 @@ from tidelog.timer.slices import Job, Slices
 from tidelog.timer.wheel import TimerTask
 
 FLUSH_CHECK_MS: Final = 1000
+#: from how many bytes on, that a start would have to read, queues are checkpointed before their time
+CHECKPOINT_BYTES: Final = 64 << 20
 DISK_CHECK_MS: Final = 1000
 #: for so long nothing may be refused for want of room before a directory counts as no longer full
 ROOM_QUIET_MS: Final = 5000
@@ -51,6 +55,9 @@ class Housekeeping:
         self._deleting: list[TimerTask] = []
         #: one after the other: thousands that are due together must not keep the workers from everybody else's work
         self._removals = Slices(host, 0)
+        #: of queues, in the shared layout
+        self._checkpoints = Slices(host, 0)
+        self._reclaiming: Throttle | None = None
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
@@ -76,6 +83,8 @@ class Housekeeping:
         for task in [*self._tasks.values(), *self._deleting]:
             task.cancel()
         self._tasks = {}
+        if self._reclaiming is not None:
+            self._reclaiming.cancelled.set()
 
     def _every(
         self, name: str, interval_ms: Callable[[], int], work: Callable[[], None], first_ms: int | None = None
@@ -115,7 +124,24 @@ class Housekeeping:
                 continue
             except LogError as error:
                 self._host.report(f"retention of {partition.log.name} failed", error)
+        if not len(self._checkpoints):
+            self._checkpoints.add(self._reclaim())
         self.delete_later()
+
+    def _reclaim(self) -> Job:
+        """In the shared layout: makes the commit logs smaller, as fast as compaction may be."""
+        rate = self._cluster.config.values.log_cleaner_io_max_bytes_per_second
+        self._reclaiming = Throttle(rate, self._host.clock.monotonic_ms)
+        try:
+            yield from self._data.logs.reclaim(Pace(self._reclaiming, self._checkpoint_if_far))
+        except Cancelled:
+            return
+        self.delete_later()
+
+    def _checkpoint_if_far(self) -> Job:
+        """Reclaiming may take long, and a start must not have to read ever more meanwhile."""
+        if self._data.logs.unqueued_bytes > CHECKPOINT_BYTES:
+            yield from self._data.logs.checkpoint_queues()
 
     def delete_later(self) -> None:
         """Files that left their logs go after `file.delete.delay.ms`: a reader may still be sending them."""
@@ -156,6 +182,8 @@ class Housekeeping:
         if self._some_flush_in_time():
             self._data.logs.want_due_flushes(self._host.clock.wall_ms())
         self.flush()
+        if self._data.logs.unqueued_bytes > CHECKPOINT_BYTES:
+            self._checkpoint_queues()
 
     def _some_flush_in_time(self) -> bool:
         """Whether any log could be due: few have a `flush.ms`, and an idle broker does not walk through thousands."""
@@ -170,6 +198,7 @@ class Housekeeping:
 
     def checkpoint(self) -> None:
         logs = self._data.logs
+        self._checkpoint_queues()
         logs.checkpoint(self._data.replicas.high_watermarks())
         if not logs.missing:  # whoever gives a missing directory up takes its line out of the files
             logs.remember(self._cluster.metadata_version)
@@ -181,6 +210,10 @@ class Housekeeping:
         reason = self._offline.look()
         if reason is not None:
             self._fail(reason)
+
+    def _checkpoint_queues(self) -> None:
+        if not len(self._checkpoints):
+            self._checkpoints.add(self._data.logs.checkpoint_queues())
 
     def checkpoint_high_watermarks(self) -> None:
         self._data.logs.checkpoint_high_watermarks(self._data.replicas.high_watermarks())

@@ -149,7 +149,12 @@ class Cleaner:
     def _begin(self, now_ms: int) -> CompactionWork | None:
         candidates = []
         for key, log in self._logs.logs.items():
-            if log.config.compact and log not in self.uncleanable and log.directory.failure is None:
+            if (
+                log.config.compact
+                and log.store is None
+                and log not in self.uncleanable
+                and log.directory.failure is None
+            ):
                 stable_offset = self._stable_offset(key)
                 if stable_offset is not None:
                     candidates.append(self._measure(log, stable_offset, now_ms))

@@ -40,5 +40,7 @@ class Recovered(NamedTuple):
     unindexed: list[Segment]
     #: base offsets of segments some file of which was written anew
     mended: list[int]
+    #: files that speak of what lies below it are right, though nothing was read; None where `read` says all
+    stable_offset: int | None
     #: where the log ends; None where that is still to be found out
     end_offset: int | None = None

@@ -138,7 +138,7 @@ def _recover(log: Log, found: _Found, claim: Claim) -> Recovered:
         if segment.base_offset <= claim.recovery_point:
             first_unflushed = at
     losses = _holes(log, segments[: first_unflushed + 1], {*found.orphans, *log.snapshots.offsets})
-    flushed = Recovered([], [], losses, [], [], [])
+    flushed = Recovered([], [], losses, [], [], [], None)
     for segment, after in pairwise(segments[: first_unflushed + 1]):
         if segment.base_offset in found.suspects:
             segment.rebuild_indexes()
@@ -162,7 +162,7 @@ def _recover(log: Log, found: _Found, claim: Claim) -> Recovered:
     behind = segments[-1].base_offset if segments else -1
     for base_offset in sorted(orphan for orphan in found.orphans if orphan > behind):
         losses.append(Loss(base_offset, None, f"{log.path}/{offset_name(base_offset)}{LOG}", "is missing"))
-    return Recovered([*segments], [*flushed.read, *segments[first_unflushed:]], losses, after_holes, [], [])
+    return Recovered([*segments], [*flushed.read, *segments[first_unflushed:]], losses, after_holes, [], [], None)
 
 
 def _lost_at_the_start(log: Log, found: _Found, claim: Claim, retired: set[int]) -> list[Loss]:
@@ -219,7 +219,7 @@ def _holes(log: Log, segments: list[FileSegment], hints: set[int]) -> list[Loss]
 def _recover_stopped(log: Log, found: _Found, claim: Claim) -> Recovered:
     """After a clean stop: looks at what is not as the stop left it, and keeps all that can be read."""
     segments, stopped = found.segments, claim.stopped
-    recovery = Recovered([*segments], [], _missing(log, segments, stopped or {}, claim), [], [], [])
+    recovery = Recovered([*segments], [], _missing(log, segments, stopped or {}, claim), [], [], [], None)
     end_offset = None
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1

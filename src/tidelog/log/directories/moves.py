@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.log.log import Log
-from tidelog.log.segment import FileSlice
+from tidelog.log.segment import Slice
 from tidelog.wire.batch import read_header
 
 STEP_BYTES: Final = 1 << 20
@@ -45,7 +45,7 @@ class Move:
             self.add(chunk.read(), now_ms)
         return self.future.log_end_offset == self.current.log_end_offset
 
-    def next_chunk(self, now_ms: int, max_bytes: int = STEP_BYTES) -> FileSlice | None:
+    def next_chunk(self, now_ms: int, max_bytes: int = STEP_BYTES) -> Slice | None:
         """What is to be copied next; None if the future log holds all that the current one does."""
         current, future = self.current, self.future
         if self._cuts != current.truncations or future.log_end_offset < current.log_start_offset:

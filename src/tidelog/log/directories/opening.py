@@ -27,7 +27,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.claim import Claim
 from tidelog.log.directories.clean_stop import CLEAN_STOP, read_clean_stop
-from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cut_short, parse_name
+from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.directories.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
@@ -37,11 +37,13 @@ from tidelog.log.directories.directory_set import (
     read_directory_set,
 )
 from tidelog.log.directories.inventory import Inventory
-from tidelog.log.directories.recovery import open_if_possible, read_topic_id
+from tidelog.log.directories.recovery import open_if_possible, open_stray, read_notes, read_topic_id
 from tidelog.log.disk import Lock, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
+from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -54,6 +56,7 @@ class Opening:
 
     __slots__ = (
         "_cluster_id",
+        "_commit_bytes",
         "_config_for",
         "_disk",
         "_epochs",
@@ -79,11 +82,14 @@ class Opening:
         now_ms: int,
         placement: Placement | None,
         is_judged_later: bool,
+        commit_bytes: int | None,
     ) -> None:
         self._inventory = inventory
         self._disk = inventory.disk
         self._locks = locks
         self._config_for = config_for
+        #: in the shared layout: how large a file of the commit log becomes
+        self._commit_bytes = commit_bytes
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._now_ms = now_ms
@@ -186,6 +192,10 @@ class Opening:
         clean_epoch = parse_clean_shutdown(read_file(disk, marker)) if clean else -1
         stopped = read_clean_stop(disk, path) if clean else {}
         interrupted = disk.exists(f"{path}/{MENDING}")
+        if self._commit_bytes is not None:
+            directory.open_commit_log(self._commit_bytes)
+        elif disk.exists(f"{path}/{COMMIT_DIRECTORY}"):
+            raise StorageError(f"log directory {path} was used with log.layout=shared: start the broker with it")
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.
@@ -204,10 +214,17 @@ class Opening:
                 if self._placement is not None and is_cut_short(entry.name):
                     key = self._placement.whole_name(key, read_topic_id(disk, f"{path}/{entry.name}"))
                 claim = Claim(clean, stopped=as_left)
+                succeeds = read_notes(disk, f"{path}/{entry.name}").succeeds
+                if succeeds:
+                    claim = claim._replace(log_start_offset=start_offsets.get(key, 0))
                 copy = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
-                if copy is not None:
+                if copy is not None and succeeds:
+                    self._succeed(copy)
+                elif copy is not None:
                     self._add_future(copy)
-            elif kind != STRAY:
+            elif kind == STRAY:
+                self._open_stray(directory, f"{path}/{entry.name}", key, config)
+            else:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
                 gaps = foreign or key in cleaned_offsets
                 begins = None if foreign else start_offsets.get(key)
@@ -215,6 +232,7 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
+        directory.tail = None
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:
@@ -247,6 +265,32 @@ class Opening:
             self._inventory.rename(log, DELETE)
         else:
             self._inventory.futures[key] = log
+
+    def _open_stray(self, directory: LogDir, path: str, key: TopicPartition, config: LogConfig) -> None:
+        try:
+            stray = open_stray(directory, path, key, config, self._now_ms)
+        except (CodedError, ValueError) as error:
+            if directory.commit is not None:
+                directory.is_pinned = True
+                directory.tell(
+                    f"{path} cannot be read ({error}): until it is removed, the commit log is not made smaller"
+                )
+        else:
+            if stray is not None:
+                directory.strays.append(stray)
+
+    def _succeed(self, copy: Log) -> None:
+        """A stop came in between: the copy is complete, and takes the place of the partition beside it."""
+        directory, key = copy.directory, copy.key
+        current = directory.logs.pop(key, None)
+        path = f"{directory.path}/{name_of(key)}"
+        if current is not None:
+            path = current.path
+            del self._inventory.logs[key]
+            self._inventory.rename(current, DELETE)
+        copy.move(path)
+        directory.disk.sync_dir(directory.path)
+        self._add_found(copy)
 
     def _add_found(self, log: Log) -> None:
         fate = self._fate(log)

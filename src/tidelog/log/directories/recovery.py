@@ -21,18 +21,22 @@ from tidelog.log.checkpoints import (
     parse_partition_metadata,
 )
 from tidelog.log.config import LogConfig
-from tidelog.log.directories.claim import Claim
+from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.directory_names import name_of
 from tidelog.log.directories.file_recovery import recover_files, settle
 from tidelog.log.directories.losses import lost_at_the_end
+from tidelog.log.directories.queue_recovery import recover_queues
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.producer_recovery import load_newest, rebuild_txn_index, replay_segments
-from tidelog.log.segment import SNAPSHOT, Segment
+from tidelog.log.segment import LOG, SNAPSHOT, Segment
 from tidelog.log.segments import Segments
+from tidelog.log.shared.commit_entry import Owner
+from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared.store import QueueStore
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.txn_index import CorruptIndex
 from tidelog.wire.errors import CodedError
@@ -60,6 +64,9 @@ def create_log(
             log.topic_id = topic_id
             data = format_partition_metadata(topic_id)
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
+        log.store = directory.store_for(key, config, topic_id)
+        if log.store is not None:
+            log.store.tell_start(0)
         log.segments = Segments([log.new_segment(0, now_ms)])
     except OSError as error:
         if not was_there:
@@ -118,7 +125,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
     stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
     log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
-    recovery = recover_files(log, sizes, retired, claim, now_ms)
+    recovery = _recover_segments(log, sizes, retired, claim, now_ms)
     segments = recovery.segments
     log_end_offset = recovery.end_offset
     if log_end_offset is None:
@@ -153,9 +160,51 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.leader_epochs.truncate_from_end(log_end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
     read = [segment for segment in recovery.read if segment in segments]
-    _restore_producers(log, claim, read, recovery.after_holes, now_ms)
+    if recovery.stable_offset is None:
+        _restore_producers(log, claim, read, recovery.after_holes, now_ms)
+    else:
+        _restore_producers_since(log, recovery.stable_offset, read, now_ms)
     for segment in recovery.unindexed:
         rebuild_txn_index(log.segments, log.snapshots, segment, now_ms)
+    return log
+
+
+def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim: Claim, now_ms: int) -> Recovered:
+    """In the way in which the files that are there are stored; a log without any goes where a new one would."""
+    directory = log.directory
+    queues = [name for name in sizes if name.endswith(QUEUE)]
+    if queues and directory.commit is None:
+        raise ValueError("it has queues, and there is no commit log: the directory was used with log.layout=shared")
+    if queues and log.topic_id is None:
+        # The first flush makes the id durable. Without it nobody knows what in the commit log belongs to them.
+        for name in queues:
+            directory.disk.remove(f"{log.path}/{name}")
+    elif directory.commit is not None and log.topic_id is not None and queues:
+        log.store = QueueStore(directory.commit, Owner(log.topic_id, log.partition))
+    elif not any(name.endswith(LOG) for name in sizes):
+        log.store = directory.store_for(log.key, log.config, log.topic_id)
+    if log.store is None:
+        return recover_files(log, sizes, retired, claim, now_ms)
+    return recover_queues(log, log.store, sizes, directory.told(log.store.owner), now_ms)
+
+
+def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:
+    """In the shared layout: a log that was set aside, as far as the checkpoint of the commit log covers it.
+
+    What follows that may be of another log of the same partition. None where nothing of it lies in the commit log.
+    """
+    sizes = {entry.name: entry.size_bytes for entry in directory.disk.list(path)}
+    topic_id = read_topic_id(directory.disk, path)
+    if directory.commit is None or topic_id is None or not any(name.endswith(QUEUE) for name in sizes):
+        return None
+    log = Log(directory, path, key[0], key[1], config)
+    log.topic_id = topic_id
+    log.store = QueueStore(directory.commit, Owner(topic_id, key[1]))
+    recovered = recover_queues(log, log.store, sizes, (), now_ms)
+    if not recovered.segments:
+        return None
+    log.segments = Segments(recovered.segments)
+    log.log_start_offset, log.log_end_offset = log.segments.first_base_offset, recovered.end_offset or 0
     return log
 
 
@@ -201,6 +250,30 @@ def _restore_producers(
     producers.on_log_start_offset(log.log_start_offset)
     if recovered and len(producers):
         _write_snapshot(log)
+    snapshots.prune({segment.base_offset for segment in log.segments})
+
+
+def _restore_producers_since(log: Log, stable_offset: int, changed: list[Segment], now_ms: int) -> None:
+    """Where snapshots and transaction indexes are right below an offset, and segments have changed only past it."""
+    producers, snapshots = log.producers, log.snapshots
+    known = bool(snapshots.offsets)
+    snapshots.drop_above(stable_offset)
+    start_offset = load_newest(producers, snapshots, stable_offset, now_ms)
+    if start_offset is None:
+        # A checkpoint writes a snapshot of every log that has producers.
+        start_offset = log.segments.first_base_offset if known else stable_offset
+        producers.reset(start_offset)
+    corrupt = []
+    for segment in changed:
+        try:
+            segment.txn_index.truncate_to(stable_offset)
+        except CorruptIndex:
+            corrupt.append(segment)
+    reindexed = [segment for segment in changed if segment not in corrupt]
+    replay_segments(producers, log.segments, start_offset, log.log_end_offset, now_ms, reindexed, stable_offset)
+    for segment in corrupt:
+        rebuild_txn_index(log.segments, snapshots, segment, now_ms)
+    producers.on_log_start_offset(log.log_start_offset)
     snapshots.prune({segment.base_offset for segment in log.segments})
 
 

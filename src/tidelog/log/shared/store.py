@@ -1,0 +1,32 @@
+"""What one log appends to the commit log of its directory."""
+
+from __future__ import annotations
+
+from tidelog.log.shared.commit_entry import HEAD_SIZE, EntryKind, Owner
+from tidelog.log.shared.commit_log import CommitLog
+
+
+class QueueStore:
+    __slots__ = ("commit", "last", "owner")
+
+    def __init__(self, commit: CommitLog, owner: Owner) -> None:
+        self.commit = commit
+        self.owner = owner
+        #: the position of the log's last entry; -1 where none is known past the checkpoint
+        self.last = -1
+
+    def append(self, kind: EntryKind, base_offset: int, last_offset: int, records: bytes | memoryview = b"") -> int:
+        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended."""
+        place = self.commit.append(self.owner, kind, base_offset, last_offset, self.last, records)
+        self.last = place - HEAD_SIZE
+        return place
+
+    def tell_cut(self, offset: int) -> None:
+        """The log is about to be cut: a start that reads what was appended before must know. May raise OSError."""
+        self.append(EntryKind.CUT, offset, offset)
+        self.commit.write_out()
+
+    def tell_start(self, offset: int) -> None:
+        """The log begins, and what was there before, if anything, is about to go. May raise OSError."""
+        self.append(EntryKind.START, offset, offset)
+        self.commit.write_out()

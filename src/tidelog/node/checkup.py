@@ -16,17 +16,18 @@ from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, M
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.directory_names import parse_name
 from tidelog.log.directories.directory_set import found_twice, listed, read_directory_set
+from tidelog.log.directories.layout import SHARED, layout_of
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.directories.recovery import read_notes, read_topic_id
 from tidelog.log.disk import Disk
-from tidelog.log.errors import LogError
+from tidelog.log.errors import CorruptMessage, LogError
 from tidelog.log.log import Log
 from tidelog.log.overlay_disk import OverlayDisk
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by
-from tidelog.wire.batch import crc_matches
+from tidelog.wire.batch import crc_matches, read_header
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -36,6 +37,8 @@ class Checkup(NamedTuple):
     clean: bool
     #: what is damaged or lost, in words
     damages: list[str]
+    #: None where there is nothing in it yet
+    layout: str | None = None
 
 
 def is_data_directory(path: str) -> bool:
@@ -83,7 +86,8 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
     try:
         meta = written_by(disk, [path]) or MetaProperties("unknown", 0, bytes(16))
         # A directory tells its layout; how large files of a commit log become does not matter here.
-        commit_bytes = 1 << 30 if disk.exists(f"{path}/{COMMIT_DIRECTORY}") else None
+        layout = layout_of(disk, path)
+        commit_bytes = 1 << 30 if layout == SHARED else None
         logs = LogDirs(
             [path],
             disk,
@@ -107,7 +111,7 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
         damages.append(f"{path}/{JOURNAL_NAME} is missing: the topics' configurations are lost")
     if deep:
         damages += [damage for log in logs.logs.values() for damage in damaged_batches(log)]
-    return Checkup(len(logs.logs), clean, damages)
+    return Checkup(len(logs.logs), clean, damages, layout)
 
 
 def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
@@ -128,8 +132,11 @@ def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
 
 
 def damaged_batches(log: Log) -> Iterator[str]:
-    """One line for each segment in which a batch is not as it was written."""
+    """One line for each segment in which a batch is not as it was written; in the shared layout for each batch."""
     for segment in log.segments:
+        if isinstance(segment, QueueSegment):
+            yield from _damaged_in_queue(log, segment)
+            continue
         position, offset = 0, segment.base_offset
         for position, header, data in segment.batches(0):
             if not crc_matches(data, 0, header):
@@ -141,3 +148,25 @@ def damaged_batches(log: Log) -> Iterator[str]:
                 f"partition {log.partition} of topic {log.topic} is damaged from offset {offset} on: "
                 f"{segment.log_path} at byte {position}"
             )
+
+
+def _damaged_in_queue(log: Log, segment: QueueSegment) -> Iterator[str]:
+    """A damaged batch costs none of those behind it: the queue says where they are."""
+    whose = f"partition {log.partition} of topic {log.topic}"
+    for n in range(segment.queue.count):
+        if not segment.queue.is_sound(n):
+            yield f"{whose} is damaged: entry {n + 1} of {segment.queue.count} of {segment.log_path} has a wrong CRC"
+            continue
+        queued = segment.queue.entry(n)
+        offsets = f"{whose} has lost offsets {queued.base_offset} to {queued.last_offset}"
+        try:
+            path, at = segment.whereabouts(queued)
+            data = memoryview(segment.read(queued.position, queued.size_bytes))
+            header = read_header(data)
+        except CorruptMessage as error:
+            yield f"{offsets}: {error}"
+            continue
+        as_queued = queued.base_offset, queued.last_offset, queued.size_bytes, queued.leader_epoch
+        is_other = (header.base_offset, header.last_offset, header.size_bytes, header.leader_epoch) != as_queued
+        if is_other or not crc_matches(data, 0, header):
+            yield f"{offsets}: {path} is damaged at byte {at}"

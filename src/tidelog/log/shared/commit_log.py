@@ -233,6 +233,11 @@ class CommitLog:
         file = self._files[at]
         return file.file, position - file.base
 
+    def path_of(self, position: int, size_bytes: int) -> tuple[str, int]:
+        """As `locate`, for people: the path of the file."""
+        _, at = self.locate(position, size_bytes)
+        return self._files[bisect_right(self._bases, position) - 1].path, at
+
     def tail(self) -> dict[Owner, list[Entry]]:
         """After a start: the entries past the checkpoint, by the partitions that they belong to, in their order.
 

@@ -334,6 +334,10 @@ class QueueSegment:
                 return
             yield queued.position, header, memoryview(data)
 
+    def whereabouts(self, queued: Queued) -> tuple[str, int]:
+        """The path of the file that holds a batch, and where in it. Raises CorruptMessage where none does."""
+        return self._commit.path_of(queued.place, queued.size_bytes)
+
     def entries(self, position: int) -> Iterator[Queued]:
         """Of the queue, from a boundary on."""
         for n in range(self.queue.at_position(position), self.queue.count):

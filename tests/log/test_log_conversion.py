@@ -256,8 +256,9 @@ def test_a_disk_that_becomes_full_costs_nothing(layout: str) -> None:
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 def test_a_crash_before_any_operation_loses_nothing_and_the_conversion_goes_on(
-    layout: str, power: bool, monkeypatch: pytest.MonkeyPatch
+    layout: str, power: bool, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelog.log.conversion.building._GROUP", 2)
     to = other_than(layout)
@@ -281,7 +282,7 @@ def test_a_crash_before_any_operation_loses_nothing_and_the_conversion_goes_on(
             _goes_back(disk, layout, expected)
         assert converted(disk, to).done in ("converted", "resumed", "finished", "unchanged")
         assert reopened(disk, to) == expected
-        operations += 7
+        operations += stride
     assert operations > 300
 
 

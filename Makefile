@@ -42,6 +42,7 @@ test: check
 	@./scripts/prerequisites.sh maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,$(BIN)/python -m pytest --broker=cluster -m replicated tests/compat)
+	$(if $(PYTEST_ARGS),,$(BIN)/python -m pytest -n 2 --layout=shared -m layouts tests/log tests/api tests/client tests/compat tests/cluster)
 
 run: setup
 	@./scripts/prerequisites.sh java

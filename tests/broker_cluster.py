@@ -234,6 +234,8 @@ class BrokerCluster:
         self.network.stop(node.machine)
         node.store.watches = Watches()
         node.broker.data.logs._release()
+        # What the life that ended has mapped is none of the next one's business.
+        self.disks[broker_id].outlive()
         if expire:
             self.expire(node)
         return node

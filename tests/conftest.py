@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from seeds import keep
 from tidelog.config.definitions import BROKER_KEYS
 from tidelog.metadata.zookeeper_server import ZooKeeperServer
+from tidelog.testing.broker import DEFAULTS
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--layout",
         choices=("partitioned", "shared"),
         default="partitioned",
-        help="how the logs of the tests, and of brokers in their process, are stored",
+        help="how the logs of the tests, and of the brokers that they start, are stored",
     )
     parser.addoption(
         "--record",
@@ -47,7 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A compiled kernel that is older than its source fails in strange ways later; say it now."""
-    BROKER_KEYS["log.layout"].default = config.getoption("--layout")
+    layout = config.getoption("--layout")
+    BROKER_KEYS["log.layout"].default = layout
+    if layout != "partitioned":
+        DEFAULTS["log.layout"] = layout
     package = Path(__file__).resolve().parents[1] / "src" / "tidelog"
     for source in package.glob("**/kernel.py"):
         for compiled in source.parent.glob("kernel.*.so"):
@@ -58,8 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
                 raise pytest.UsageError(f"{compiled} is older than its source: run `make setup`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    in_shared_layout = config.getoption("--layout") == "shared"
     for item in items:
+        if in_shared_layout and item.get_closest_marker("files") is not None:
+            item.add_marker(pytest.mark.skip(reason="speaks of files of a segment, or of what is not put off"))
         for name in ("java", "zookeeper"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(name)

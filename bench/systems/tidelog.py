@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.systems.java import REPOSITORY
 from bench.systems.process import BrokerProcess
+from tidelog.testing.broker import DEFAULTS
 
 
 class Tidelog(BrokerProcess):
@@ -16,7 +17,7 @@ class Tidelog(BrokerProcess):
     python = sys.executable
 
     def command(self) -> list[str]:
-        settings = [part for name, value in self.config.items() for part in ("-X", f"{name}={value}")]
+        settings = [part for name, value in {**DEFAULTS, **self.config}.items() for part in ("-X", f"{name}={value}")]
         where = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
         return [self.python, "-m", "tidelog.cli.main", "serve", *where, *settings]
 

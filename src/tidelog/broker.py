@@ -186,6 +186,7 @@ class Broker:
             placement = None if known is None else adoption.placement_of(tree, self.id, whole=not self._store.losses)
             self.cluster.configs_found = adoption.topic_configs(tree)
             logs.open(self.id, cluster_id, self.host.clock.wall_ms(), placement)
+            self.data.writing.begin()
             self.cluster.configs_found = None
             taking = adoption.Adoption(
                 self.id,
@@ -226,6 +227,7 @@ class Broker:
             logs = self.data.logs
             try:
                 logs.open(self.id, cluster_id, self.host.clock.wall_ms(), is_judged_later=True)
+                self.data.writing.begin()
             except LogError as error:
                 done(str(error))
                 return

@@ -470,6 +470,7 @@ def hurried(site: Site) -> Site:
 
 
 @pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.files
 def test_a_start_takes_up_all_partitions_before_anybody_is_served(site: Site, clean: bool) -> None:
     site.topic("t", 50)
     site.stop(clean)
@@ -501,6 +502,7 @@ def test_many_partitions_are_made_and_dropped_a_few_in_each_turn(hurried: Site) 
     assert site.reports == []
 
 
+@pytest.mark.files
 def test_a_partition_that_is_still_to_be_made_has_no_leader_here_yet(hurried: Site) -> None:
     site, workers = hurried, hurried.workers
     wanted = {"name": "t", "num_partitions": 50, "replication_factor": 1}

@@ -10,6 +10,8 @@ from api_site import Asked, Site, batch
 
 from tidelog.wire.errors import ErrorCode
 
+pytestmark = pytest.mark.layouts
+
 OK = 0
 ONE_PARTITION = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from api_site import START_MS, Site, batch
 
 from tidelog.wire.errors import ErrorCode
@@ -32,6 +33,7 @@ def no_directory_failed(site: Site) -> bool:
     return all(directory.failure is None for directory in site.broker.data.logs.dirs)
 
 
+@pytest.mark.files
 def test_writes_are_refused_and_reads_served_until_there_is_room_and_both_turns_are_said_once(site: Site) -> None:
     site.topic("t")
     site.produce("t", 3)
@@ -114,6 +116,7 @@ def test_the_offsets_topic_waits_for_room(site: Site) -> None:
     site.disk.room_bytes = None
 
 
+@pytest.mark.files
 def test_retention_frees_a_full_disk_although_it_has_to_roll_first(new_site: Callable[..., Site]) -> None:
     site = new_site(**{"log.retention.ms": "1000", "log.segment.delete.delay.ms": "0"})
     site.topic("t")
@@ -147,6 +150,7 @@ def test_a_disk_that_fails_under_one_log_leaves_the_retention_and_flushes_of_oth
     site.reports.clear()
 
 
+@pytest.mark.files
 def test_a_flush_that_cannot_begin_leaves_those_behind_it_alone(new_site: Callable[..., Site]) -> None:
     site = new_site(dirs=2)
     for name in ("a", "b"):
@@ -183,6 +187,7 @@ def test_a_damaged_log_does_not_end_the_compaction_of_others(new_site: Callable[
     cleaning.stop()
 
 
+@pytest.mark.files
 def test_a_file_that_disappears_is_named_and_costs_its_partition_only(site: Site) -> None:
     for name in ("t", "other"):
         site.topic(name)
@@ -200,6 +205,7 @@ def test_a_file_that_disappears_is_named_and_costs_its_partition_only(site: Site
     log.directory.logs.pop(("t", 0))
 
 
+@pytest.mark.files
 def test_a_broker_that_stops_for_its_directories_says_what_was_wrong_with_them(site: Site) -> None:
     site.topic("t")
     reasons: list[str] = []

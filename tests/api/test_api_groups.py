@@ -12,6 +12,8 @@ from tidelog.group.records import offset_key
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import build_batch
 
+pytestmark = pytest.mark.layouts
+
 OK = 0
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
 NO_OPERATIONS = -(2**31)

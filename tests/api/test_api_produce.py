@@ -7,6 +7,8 @@ from api_site import UNKNOWN_ID, Site, batch
 
 from tidelog.wire.errors import ErrorCode
 
+pytestmark = pytest.mark.layouts
+
 OK = 0
 
 

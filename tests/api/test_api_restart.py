@@ -11,6 +11,8 @@ from api_site import START_MS, Site, batch
 from tidelog.metadata.memory import MemoryEnsemble
 from tidelog.wire.errors import ErrorCode
 
+pytestmark = pytest.mark.layouts
+
 OK = 0
 READ_COMMITTED = 1
 CHECKPOINT = "replication-offset-checkpoint"
@@ -118,6 +120,7 @@ def test_a_topic_created_again_keeps_what_it_acknowledged(site: Site, stopped: b
     assert site.produce("t").base_offset == 100
 
 
+@pytest.mark.files
 def test_a_deletion_that_a_kill_interrupted_leaves_nothing_behind(site: Site) -> None:
     site.topic("t", partitions=2)
     site.produce("t", 3)
@@ -192,6 +195,7 @@ def test_a_topic_created_again_while_its_directory_is_missing_is_the_one_that_co
 
 
 @pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.files
 def test_the_segment_that_a_restart_goes_on_with_keeps_to_its_topics_settings(site: Site, clean: bool) -> None:
     site.topic("t", segment_index_bytes="120", index_interval_bytes="0")
 

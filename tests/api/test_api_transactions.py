@@ -14,6 +14,8 @@ from tidelog.txn.transaction import Transaction
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import build_batch
 
+pytestmark = pytest.mark.layouts
+
 OK = 0
 STATE = "__transaction_state"
 LAST_EPOCH = 32766

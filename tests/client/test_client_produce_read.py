@@ -16,6 +16,8 @@ from tidelog.client.reader import Isolation, Span
 from tidelog.wire.batch import iter_headers
 from tidelog.wire.compression import CODEC_NAMES
 
+pytestmark = pytest.mark.layouts
+
 
 @pytest.mark.parametrize("compression", CODEC_NAMES)
 @pytest.mark.parametrize("acks", ["all", "1"])

@@ -19,6 +19,8 @@ from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import build_batch
 
+pytestmark = pytest.mark.layouts
+
 Named = Callable[[str], str]
 
 

@@ -100,17 +100,28 @@ class Site:
 
 
 class ReplicaCluster(BrokerCluster):
-    def __init__(self, brokers: int = 3, racks: Sequence[str] = (), seed: int = 0, **settings: str) -> None:
+    """`racks` and `layouts` are those of brokers 1, 2, 3 …"""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        racks: Sequence[str] = (),
+        seed: int = 0,
+        layouts: Sequence[str] = (),
+        **settings: str,
+    ) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         #: brokers that the controller's word does not reach
         self.deaf: set[int] = set()
         #: what leaders ask about their ISR gets no answer
         self.isr_is_stuck = False
         super().__init__(0, seed, {**SETTINGS, **named}, wrap_requester=lambda node, way: Deafening(self, way))
-        self.sites = {
-            broker: Site(self, broker, {"broker_rack": racks[broker - 1]} if racks else {})
-            for broker in range(1, brokers + 1)
-        }
+        own: list[dict[str, str]] = [{} for _ in range(brokers)]
+        for each, rack in zip(own, racks, strict=False):
+            each["broker_rack"] = rack
+        for each, layout in zip(own, layouts, strict=False):
+            each["log_layout"] = layout
+        self.sites = {broker: Site(self, broker, each) for broker, each in enumerate(own, 1)}
         for site in self.sites.values():
             site.start()
 

@@ -157,6 +157,7 @@ def test_directories_of_another_cluster_are_refused() -> None:
     assert not node.is_ready
 
 
+@pytest.mark.files
 def test_a_broker_with_records_does_not_start_on_a_store_that_knows_nothing() -> None:
     cluster = BrokerCluster(1)
     cluster.create("t")

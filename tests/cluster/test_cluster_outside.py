@@ -156,6 +156,7 @@ def test_a_malformed_node_stops_no_controller_and_hides_no_topic(path: str) -> N
     cluster.check()
 
 
+@pytest.mark.files
 def test_a_topic_that_nobody_can_read_keeps_its_records_and_is_served_when_its_node_is_repaired() -> None:
     cluster = BrokerCluster(1)
     cluster.create("t", 2, 1)

@@ -18,6 +18,8 @@ from tidelog.wire.batch import InvalidBatch
 from tidelog.wire.compression import GZIP
 from tidelog.wire.errors import ErrorCode
 
+pytestmark = pytest.mark.layouts
+
 
 @pytest.fixture
 def new_cluster() -> Iterator[Callable[..., ReplicaCluster]]:
@@ -257,6 +259,7 @@ def test_a_follower_that_was_away_for_so_long_that_its_end_is_deleted_starts_ane
 # --- trouble with one partition
 
 
+@pytest.mark.files
 def test_a_damaged_batch_stops_only_its_own_partition_and_is_not_taken(
     new_cluster: Callable[..., ReplicaCluster],
 ) -> None:
@@ -281,6 +284,7 @@ def test_a_damaged_batch_stops_only_its_own_partition_and_is_not_taken(
     assert cluster[2].partition("bad").log.log_end_offset == 4
 
 
+@pytest.mark.files
 def test_what_arrives_damaged_once_is_fetched_again_and_nobody_is_alarmed(cluster: ReplicaCluster) -> None:
     cluster.topic(replicas=(1, 2))
     cluster.write("t", 3)
@@ -308,6 +312,7 @@ def test_what_arrives_damaged_once_is_fetched_again_and_nobody_is_alarmed(cluste
     assert len(cluster.contents("t", 1, 2)) == 1
 
 
+@pytest.mark.files
 def test_a_full_disk_stops_a_follower_until_there_is_room(cluster: ReplicaCluster) -> None:
     cluster.topic(min_insync_replicas="2")
     cluster[3].disk.fail_writes_after(0)
@@ -649,6 +654,7 @@ def test_a_follower_that_goes_before_it_has_joined_is_not_waited_for(
     assert cluster.clock.now_ms - before_ms < 5_000
 
 
+@pytest.mark.files
 def test_a_leader_whose_disk_is_full_has_another_lead_and_follows_when_there_is_room(cluster: ReplicaCluster) -> None:
     cluster.topic()
     cluster.write()
@@ -664,6 +670,7 @@ def test_a_leader_whose_disk_is_full_has_another_lead_and_follows_when_there_is_
     assert len(cluster.contents()) == 1
 
 
+@pytest.mark.files
 def test_leaders_do_not_go_round_when_every_disk_is_full(cluster: ReplicaCluster) -> None:
     cluster.topic()
     cluster.write()

@@ -7,6 +7,7 @@ In the end everything acknowledged is there, once, at the offset that was acknow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -21,9 +22,9 @@ STEPS = 40
 
 
 class History:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, layouts: Sequence[str] = ()) -> None:
         self.random = Random(seed)
-        self.cluster = ReplicaCluster(4, seed=seed)
+        self.cluster = ReplicaCluster(4, seed=seed, layouts=layouts)
         self.cluster.topic(min_insync_replicas="2")
         self.cluster.network.weather = Weather(0, 5, 0.02, 50)
         self.under_way: list[tuple[bytes, Produced]] = []
@@ -157,5 +158,13 @@ class History:
 def test_what_a_cluster_acknowledged_under_faults_is_there_once_on_every_replica(seed: int) -> None:
     print(f"seed {seed}")
     history = History(seed)
+    history.run()
+    assert len(history.acknowledged) > 20
+
+
+@pytest.mark.parametrize("seed", seeds(range(1), fresh=1))
+def test_brokers_of_both_layouts_keep_what_they_acknowledged_under_faults(seed: int) -> None:
+    print(f"seed {seed}")
+    history = History(seed, ("shared", "partitioned", "shared", "partitioned"))
     history.run()
     assert len(history.acknowledged) > 20

@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from stock import CODECS, Message, ProduceFailed, StockClient, eventually
 from stock_python import ConfluentClient
 
+pytestmark = pytest.mark.layouts
+
 
 @pytest.mark.replicated
 @pytest.mark.parametrize("codec", CODECS)

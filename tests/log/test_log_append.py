@@ -17,6 +17,8 @@ from tidelog.log.producers import NOT_REQUIRED, AppendOrigin, ProducerRefused
 from tidelog.wire.batch import InvalidBatch, crc_matches, iter_headers, read_header
 from tidelog.wire.records import ABORT, EndTxnMarker, build_batch, build_end_txn_marker, read_records
 
+pytestmark = pytest.mark.layouts
+
 
 def test_offsets_follow_each_other_and_the_epoch_is_stamped(tmp_path: Path) -> None:
     log = system_log(tmp_path)

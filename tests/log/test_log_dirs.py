@@ -377,6 +377,7 @@ def test_a_move_that_a_crash_interrupted_goes_on() -> None:
     assert len(values(again.finish_move(("t", 0)))) == 3
 
 
+@pytest.mark.files
 def test_creating_a_log_where_one_is_in_the_way_takes_nothing_of_it() -> None:
     disk = MemoryDisk()
     log = new_log(disk, "/data")

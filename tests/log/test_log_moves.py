@@ -16,6 +16,8 @@ from tidelog.log.directories.moves import Move
 from tidelog.log.errors import StorageError
 from tidelog.log.memory_disk import MemoryDisk
 
+pytestmark = pytest.mark.layouts
+
 KEY = ("t", 0)
 ID = bytes(15) + b"\1"
 

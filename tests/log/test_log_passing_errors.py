@@ -40,6 +40,7 @@ def test_too_few_descriptors_for_a_moment_leave_the_time_index_as_it_was(operati
         assert [segment.largest.timestamp for segment in again.segments][-1] == 1049
 
 
+@pytest.mark.files
 def test_indexes_that_could_not_be_written_anew_are_written_at_the_next_use() -> None:
     disk = MemoryDisk()
     log = new_log(disk, "/data", SEGMENTED)
@@ -56,6 +57,7 @@ def test_indexes_that_could_not_be_written_anew_are_written_at_the_next_use() ->
         assert found is not None and found.offset == number
 
 
+@pytest.mark.files
 def test_an_append_without_a_descriptor_for_its_index_is_taken() -> None:
     disk = MemoryDisk()
     log = new_log(disk, "/data", LogConfig(index_interval_bytes=1))
@@ -74,6 +76,7 @@ def aborted_transaction(log_offset: int) -> tuple[memoryview, memoryview]:
     return memoryview(sent), memoryview(build_end_txn_marker(EndTxnMarker(ABORT, 0), 9, 0, 1000))
 
 
+@pytest.mark.files
 def test_an_aborted_transaction_is_known_although_there_was_no_room_for_its_index_entry() -> None:
     disk = MemoryDisk()
     log = new_log(disk, "/data")

@@ -29,6 +29,8 @@ from tidelog.log.producers import (
 from tidelog.wire.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker
 
+pytestmark = pytest.mark.layouts
+
 DAY = 86_400_000
 
 

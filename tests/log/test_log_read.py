@@ -13,6 +13,8 @@ from tidelog.log.errors import OffsetOutOfRange
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.wire.batch import iter_headers
 
+pytestmark = pytest.mark.layouts
+
 
 def test_offsets_outside_the_log_are_out_of_range(tmp_path: Path) -> None:
     log = system_log(tmp_path)

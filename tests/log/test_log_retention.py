@@ -12,6 +12,8 @@ from tidelog.log.config import LogConfig
 from tidelog.log.log import Log
 from tidelog.log.retention import delete_old_segments
 
+pytestmark = pytest.mark.layouts
+
 
 def rolled(path: Path, config: LogConfig, stamps: list[int]) -> Log:
     """A segment for each timestamp, the last one active."""

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from random import Random
 
 import pytest
 from logkit import NOW_MS, append, produced, values
+from shared_kit import (
+    COMMIT,
+    CONFIG,
+    checkpointed,
+    commit_files,
+    commit_of,
+    created,
+    deleted,
+    killed,
+    long_and_short,
+    opened,
+    owner,
+    reclaimed,
+)
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
@@ -17,50 +32,16 @@ from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.segment import FileSlice
 from tidelog.log.shared import upkeep
-from tidelog.log.shared.commit_entry import EntryKind, Owner, pack_head
-from tidelog.log.shared.commit_log import DIRECTORY
+from tidelog.log.shared.commit_entry import MAGIC, EntryKind, pack_head
+from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.upkeep import Slices
 from tidelog.wire.batch import iter_headers
-from tidelog.wire.partitions import TopicPartition
-
-COMMIT = f"/data/{DIRECTORY}/{0:020d}.commit"
-CONFIG = LogConfig(segment_bytes=1500, max_message_bytes=1500)
 
 
 @pytest.fixture
 def disk() -> MemoryDisk:
     return MemoryDisk()
-
-
-def opened(disk: MemoryDisk, commit_bytes: int = 1 << 20, config: LogConfig = CONFIG) -> LogDirs:
-    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
-    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
-    return dirs
-
-
-def created(dirs: LogDirs, partition: int = 0, topic: str = "t") -> Log:
-    return dirs.create(TopicPartition(topic, partition), NOW_MS, topic.encode().ljust(16, b"."))
-
-
-def killed(disk: MemoryDisk, commit_bytes: int = 1 << 20) -> LogDirs:
-    """What the next life finds when the process is killed."""
-    disk.outlive()
-    return opened(disk, commit_bytes)
-
-
-def checkpointed(dirs: LogDirs) -> None:
-    for work in dirs.checkpoint_queues():
-        if work is not None:
-            work()
-
-
-def owner(partition: int) -> Owner:
-    return Owner(b"t".ljust(16, b"."), partition)
-
-
-def commit_files(disk: MemoryDisk) -> list[str]:
-    return sorted(e.name for e in disk.list(f"/data/{DIRECTORY}") if e.name.endswith(".commit"))
 
 
 def test_appends_of_all_partitions_are_one_write_each_to_one_file(disk: MemoryDisk) -> None:
@@ -281,24 +262,6 @@ def test_a_full_disk_leaves_nothing_half_written(disk: MemoryDisk, room: int) ->
     assert values(killed(disk).logs[log.key]) == values(log)
 
 
-def long_and_short(dirs: LogDirs) -> tuple[Log, Log]:
-    """A partition that keeps what it has among one that lets go of it."""
-    long, short = created(dirs, 0), created(dirs, 1)
-    for at in range(60):
-        if at % 10 == 0:
-            append(long, value=b"%d" % at)
-        append(short, value=bytes(200))
-    checkpointed(dirs)
-    short.config = replace(CONFIG, retention_bytes=0)
-    delete_old_segments(short, NOW_MS, short.log_end_offset)
-    return long, short
-
-
-def deleted(dirs: LogDirs) -> None:
-    for deletion in dirs.take_deletions():
-        deletion()
-
-
 def test_what_is_alive_in_old_files_is_moved_so_that_they_can_go(disk: MemoryDisk) -> None:
     dirs = opened(disk, 2000)
     long, _ = long_and_short(dirs)
@@ -347,6 +310,96 @@ def test_a_crash_at_any_step_of_reclaiming_loses_nothing(power: bool) -> None:
     raise AssertionError(f"reclaiming has more than {steps} steps")
 
 
+def test_a_partition_that_was_set_aside_holds_only_what_it_points_at(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    stray, _ = long_and_short(dirs)
+    expected = values(stray)
+    dirs.mark_stray(stray.key)
+    for _ in range(2):
+        deleted(dirs)
+        reclaimed(dirs)
+        deleted(dirs)
+        assert len(commit_files(disk)) < 5
+        # In the next life as in this one.
+        checkpointed(dirs)
+        dirs = killed(disk, 2000)
+    assert values(dirs.dirs[0].strays[0]) == expected
+
+
+def test_what_was_set_aside_can_be_removed_at_any_time(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    stray, _ = long_and_short(dirs)
+    append(stray)
+    dirs.mark_stray(stray.key)
+    for entry in disk.list(stray.path):
+        disk.remove(f"{stray.path}/{entry.name}")
+    disk.remove_dir(stray.path)
+    checkpointed(dirs)
+    deleted(dirs)
+    reclaimed(dirs)
+    assert dirs.dirs[0].failure is None and dirs.dirs[0].strays == [] and len(commit_files(disk)) < 3
+
+
+def test_a_partition_that_comes_back_has_nothing_of_what_was_set_aside(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    stray, _ = long_and_short(dirs)
+    dirs.mark_stray(stray.key)
+    log = created(dirs, 0)
+    append(log, value=b"new")
+    deleted(dirs)
+    reclaimed(dirs)
+    deleted(dirs)
+    assert values(log) == [(0, b"new")] and len(values(stray)) == 6
+    assert values(killed(disk, 2000).logs[log.key]) == [(0, b"new")]
+
+
+def test_a_damaged_batch_does_not_hold_its_file_for_ever(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    long, _ = long_and_short(dirs)
+    segment = long.segments[0]
+    assert isinstance(segment, QueueSegment)
+    disk.flip(COMMIT, segment.queue.entry(0).place + 65, 1)
+    expected = [header.base_offset for _, header in iter_headers(segment.read(0, segment.size))]
+    for _ in range(3):
+        reclaimed(dirs)
+        deleted(dirs)
+    assert len(commit_files(disk)) < 3
+    segment = long.segments[0]
+    assert isinstance(segment, QueueSegment)
+    assert [header.base_offset for _, header in iter_headers(segment.read(0, segment.size))] == expected
+    # And it is no better for it.
+    assert [queued.base_offset for queued, _, _ in segment.damaged()] == [0]
+
+
+def test_a_start_does_not_hold_in_memory_what_follows_the_checkpoint(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 1 << 30, LogConfig())
+    log = created(dirs)
+    for _ in range(4000):
+        append(log)
+    commit = CommitLog(disk, "/data", 1 << 30)
+    tracemalloc.start()
+    tail = commit.tail()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 4000 * 30
+    assert sum(len(entry.batches) for entry in tail.of(owner(0))) == 4000
+
+
+def test_damage_among_what_looks_like_entries_is_passed_over_without_reading_it_again_and_again(
+    disk: MemoryDisk,
+) -> None:
+    dirs = opened(disk, 1 << 30, LogConfig())
+    log, other = created(dirs, 0), created(dirs, 1)
+    place = commit_of(dirs).end
+    append(log, value=MAGIC.to_bytes(4, "big") * 100_000)
+    append(other)
+    disk.flip(COMMIT, place + 200, 1)
+    disk.outlive()
+    reads = disk.counts.get("pread", 0)
+    assert opened(disk, 1 << 30, LogConfig()).logs[other.key].log_end_offset == 1
+    assert disk.counts["pread"] - reads < 100
+
+
 def test_a_full_disk_stops_reclaiming_until_there_is_room(disk: MemoryDisk) -> None:
     dirs = opened(disk, 2000)
     long, _ = long_and_short(dirs)
@@ -374,6 +427,8 @@ class Written:
         self.now: list[bytes] = []
         self.versions: list[list[bytes]] = []
         self.flushed = 0
+        #: so many were written, and not only put off
+        self.written = 0
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -382,7 +437,8 @@ def test_after_any_crash_every_partition_is_a_prefix_that_holds_what_was_flushed
 ) -> None:
     monkeypatch.setattr(upkeep, "_SLICE", 1)
     random = Random(seed)
-    dirs = opened(disk, 3000)
+    puts_off = bool(seed % 2)
+    dirs = opened(disk, 3000, puts_off=puts_off)
     keys = [created(dirs, partition).key for partition in range(4)]
     written = {key: Written() for key in keys}
     upkeeping: Slices | None = None
@@ -395,15 +451,20 @@ def test_after_any_crash_every_partition_is_a_prefix_that_holds_what_was_flushed
         if action == "append":
             model.now.append(b"%d" % step)
             append(log, value=model.now[-1])
+            if not puts_off or random.random() < 0.3:
+                # The turn of the loop ends.
+                commit_of(dirs).write_out()
+                for each in written.values():
+                    each.written = len(each.now)
         elif action == "flush":
             log.flush()
-            model.flushed = len(model.now)
+            model.flushed = model.written = len(model.now)
         elif action == "cut" and model.now:
             model.versions.append(list(model.now))
             offset = random.randrange(max(log.segments.first_base_offset, log.log_start_offset), len(model.now) + 1)
             log.truncate_to(offset)
             del model.now[offset:]
-            model.flushed = min(model.flushed, offset)
+            model.flushed, model.written = min(model.flushed, offset), offset
         elif action == "roll":
             log.roll(NOW_MS)
         elif action == "upkeep":
@@ -423,7 +484,7 @@ def test_after_any_crash_every_partition_is_a_prefix_that_holds_what_was_flushed
                 disk.crash(random)
             else:
                 disk.outlive()
-            dirs, upkeeping = opened(disk, 3000), None
+            dirs, upkeeping = opened(disk, 3000, puts_off=puts_off), None
             for each in keys:
                 if each not in dirs.logs:
                     created(dirs, each.partition)
@@ -438,8 +499,9 @@ def _adopt(log: Log, model: Written, power: bool) -> None:
     if power:
         assert any(found == version[: len(found)] for version in [model.now, *model.versions])
     else:
-        assert found == model.now
+        assert found == model.now[: len(found)] and len(found) >= model.written
     model.now = found
+    model.written = len(found)
     if power:
         # Until then a cut that was not flushed may be undone, even after other starts.
         model.versions = []

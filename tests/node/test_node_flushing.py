@@ -16,6 +16,7 @@ class Log:
     """Counts the syncs that it is asked for."""
 
     name = "t-0"
+    store = None
 
     def __init__(self) -> None:
         self.collected = 0

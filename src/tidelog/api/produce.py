@@ -4,7 +4,8 @@ Versions 0-2 carry message formats that are no longer taken: they are advertised
 compression support off the minimum, and answered with UNSUPPORTED_VERSION. Topic ids from 13, leader hints from 10.
 acks=0 has no answer; an error then closes the connection, which is the only way to tell the producer.
 acks=all with other replicas in the ISR is parked until the high watermark has passed its records; a topic that
-flushes on append is answered after the flush. Batches that unpack to much are checked on a worker's thread, and many
+flushes on append is answered after the flush. In the shared layout all that a turn of the loop appends is written at
+its end, and answered then. Batches that unpack to much are checked on a worker's thread, and many
 partitions are written in slices: others are served meanwhile.
 
 Unlike Apache Kafka, every refusal says why in its error message, and a partition that is named twice in a request is
@@ -13,7 +14,7 @@ written and answered twice: Kafka keeps one of the two and drops the other's rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies, single_response
@@ -30,6 +31,7 @@ from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
+    from tidelog.log.log_dir import LogDir
     from tidelog.replica.partition import Partition
     from tidelog.timer.parking import Parked
     from tidelog.timer.slices import Job, Work
@@ -109,16 +111,19 @@ def _append_single(
     offsets = (info.first_offset, info.log_append_time_ms, info.log_start_offset)
     named = topic.topic_id if by_id else name
     if acks == -1 and partition.high_watermark <= info.last_offset:
-        AwaitedProduce(request, partition, info.last_offset + 1, named, offsets).park(body.timeout_ms)
+        AwaitedProduce(request, partition, info.last_offset + 1, named, offsets).wait(body.timeout_ms)
+    elif doors.data.writing.is_due:
+        AwaitedProduce(request, partition, 0, named, offsets).wait(body.timeout_ms)
     else:
         request.exchange.reply((_REPLIES.frame(version, named, data.index, request.correlation_id, *offsets),))
     return True
 
 
 class AwaitedProduce:
-    """Records of one partition that are appended, and acknowledged as soon as all in the ISR have them."""
+    """Records of one partition that are appended, and acknowledged as soon as they are written, and all in the ISR have
+    them."""
 
-    __slots__ = ("end_offset", "named", "offsets", "partition", "request")
+    __slots__ = ("end_offset", "is_written", "named", "offsets", "parked", "partition", "request")
 
     def __init__(
         self,
@@ -130,31 +135,52 @@ class AwaitedProduce:
     ) -> None:
         self.request = request
         self.partition = partition
-        #: the high watermark that acknowledges them
+        #: the high watermark that acknowledges them; 0 where none is waited for
         self.end_offset = end_offset
         #: the topic as the client calls it, by name or by id
         self.named = named
         #: what is told of the append: its first offset, its time, and where the log begins
         self.offsets = offsets
+        self.is_written = True
+        self.parked: Parked | None = None
 
-    def park(self, timeout_ms: int) -> None:
+    def wait(self, timeout_ms: int) -> None:
         doors = self.request.doors
-        doors.data.parking.park(
-            (self.partition.key,), doors.host.clock.monotonic_ms() + timeout_ms, self.try_complete, self.expire
-        )
+        if self.end_offset:
+            deadline_ms = doors.host.clock.monotonic_ms() + timeout_ms
+            self.parked = doors.data.parking.park((self.partition.key,), deadline_ms, self.try_complete, self.expire)
+        if doors.data.writing.is_due:
+            self.is_written = False
+            doors.data.writing.when_written(self._written)
         self.request.exchange.allow_next()
 
     def try_complete(self) -> bool:
         error = waits_in_vain(self.partition)
         if error is not ErrorCode.NONE:
             self._fail(error)
-        elif self.partition.high_watermark < self.end_offset:
+        elif self.partition.high_watermark < self.end_offset or not self.is_written:
             return False
         else:
-            request, index = self.request, self.partition.index
-            frame = _REPLIES.frame(request.version, self.named, index, request.correlation_id, *self.offsets)
-            request.exchange.reply((frame,))
+            self._acknowledge()
         return True
+
+    def _written(self, failed: Collection[LogDir]) -> None:
+        self.is_written = True
+        if self.request.exchange.answered:
+            return
+        if self.partition.log.directory in failed:
+            self._fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif self.parked is None:
+            self._acknowledge()
+        elif not self.try_complete():
+            return
+        if self.parked is not None:
+            self.parked.cancel()
+
+    def _acknowledge(self) -> None:
+        request, index = self.request, self.partition.index
+        frame = _REPLIES.frame(request.version, self.named, index, request.correlation_id, *self.offsets)
+        request.exchange.reply((frame,))
 
     def expire(self) -> None:
         self._fail(ErrorCode.REQUEST_TIMED_OUT)
@@ -192,6 +218,7 @@ class PendingProduce:
         "flushing",
         "guards",
         "parked",
+        "put_off",
         "refusals",
         "request",
         "response",
@@ -207,7 +234,9 @@ class PendingProduce:
         self.response: messages.ProduceResponse
         #: what followers must have before the answer, and what is answered of it
         self.waits: list[tuple[Held, Answer]] = []
-        #: flushes on their way: a topic that flushes on append is not acknowledged before
+        #: what was appended and is still to be written, and what is answered of it
+        self.put_off: list[tuple[Partition, Answer]] = []
+        #: writes and flushes on their way: a topic that flushes on append is not acknowledged before
         self.flushing = 0
         #: what the coordinator said of partitions that a transaction writes to: a guard for the append, or an error
         self.guards: dict[TopicPartition, int] = {}
@@ -258,7 +287,11 @@ class PendingProduce:
                 request.exchange.close()
             else:
                 request.no_reply()
-        elif not (self.waits or self.flushing):
+            return
+        if request.doors.data.writing.is_due:
+            self.flushing += 1
+            request.doors.data.writing.when_written(self._written)
+        if not (self.waits or self.flushing):
             request.reply(self.response)
         elif not self.try_complete():  # the followers may have caught up while the rest was appended in its turn
             self.park()
@@ -443,6 +476,8 @@ class PendingProduce:
             log_append_time_ms=info.log_append_time_ms,
             log_start_offset=partition.log.log_start_offset,
         )
+        if doors.data.writing.is_due:
+            self.put_off.append((partition, response))
         if acks == -1 and partition.high_watermark <= info.last_offset:
             self.waits.append((Held(partition, info.last_offset + 1, partition.resignations), response))
         if info.flush_due:
@@ -503,13 +538,23 @@ class PendingProduce:
 
     # --- waiting for other replicas, and for the disk -------------------------------------------------
 
+    def _written(self, failed: Collection[LogDir]) -> None:
+        for partition, response in self.put_off if failed else ():
+            if partition.log.directory in failed:
+                response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        self._one_less()
+
+    def _one_less(self) -> None:
+        """Something that belongs on the disk is there, or cannot be."""
+        self.flushing -= 1
+        if self.parked is not None and self.parked.waiting and self.try_complete():
+            self.parked.cancel()
+
     def _flush(self, partition: Partition, response: Answer) -> None:
         def flushed(error: ErrorCode) -> None:
-            self.flushing -= 1
             if error is not ErrorCode.NONE:
                 response.error_code = error
-            if self.parked is not None and self.parked.waiting and self.try_complete():
-                self.parked.cancel()
+            self._one_less()
 
         self.flushing += 1
         self.request.doors.data.flushing.flush(partition.log, flushed)

@@ -15,7 +15,7 @@ from tidelog.deliver.delivery_picture import CANCELLATION, PICTURE, RecordParcel
 from tidelog.deliver.due import due_ms
 from tidelog.deliver.halves import HALF_ID, HalfRecord, read_half
 from tidelog.deliver.wheels import Key
-from tidelog.log.segment import FileSlice
+from tidelog.log.segment import Slice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.wire import kernel
 from tidelog.wire.batch import LOG_APPEND_TIME_FLAG, BatchHeader, InvalidBatch, crc_matches, iter_headers
@@ -184,7 +184,7 @@ class RecordReader:
         self._cache: OrderedDict[int, tuple[RecordIndex, bytes]] = OrderedDict()
         self._cached_bytes = 0
 
-    def read(self, pieces: Iterable[tuple[FileSlice, Sequence[int]]]) -> dict[int, StoredRecord]:
+    def read(self, pieces: Iterable[tuple[Slice, Sequence[int]]]) -> dict[int, StoredRecord]:
         """Those of the offsets that are there; each piece holds the batches of its offsets, which ascend."""
         found: dict[int, StoredRecord] = {}
         for piece, offsets in pieces:

@@ -10,7 +10,7 @@ from tidelog.deciding.decision import Decision
 from tidelog.deliver.schedule import Schedule
 from tidelog.deliver.wheels import Key, Scratch
 from tidelog.log.producers import AppendOrigin
-from tidelog.log.segment import FileSlice
+from tidelog.log.segment import Slice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.node.data_plane import Held
 from tidelog.wire.errors import ErrorCode
@@ -31,7 +31,7 @@ class DelayPartition(WaitingPartition):
     def _settings(self) -> Decision | None:
         return self.schedule.configured(self.log.config.tidelog_delay_ms, self.log.log_end_offset)
 
-    def _reading(self, piece: FileSlice, offset: int, aborted: Sequence[AbortedTxn]) -> Reading:
+    def _reading(self, piece: Slice, offset: int, aborted: Sequence[AbortedTxn]) -> Reading:
         schedule, delays = self.schedule, self.schedule.picture.delays
         schedule.waiting.follow(self._now_ms())
 

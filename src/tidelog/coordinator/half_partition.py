@@ -17,7 +17,7 @@ from tidelog.coordinator.waiting_partition import WaitingPartition
 from tidelog.deciding.decision import Decision
 from tidelog.deliver.halves import ALWAYS, HalfSchedule
 from tidelog.deliver.wheels import Scratch
-from tidelog.log.segment import FileSlice
+from tidelog.log.segment import Slice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
@@ -45,9 +45,7 @@ class HalfPartition(WaitingPartition):
     def _settings(self) -> Decision | None:
         return None
 
-    def _reading(
-        self, piece: FileSlice, offset: int, aborted: Sequence[AbortedTxn]
-    ) -> Callable[[], Callable[[], None]]:
+    def _reading(self, piece: Slice, offset: int, aborted: Sequence[AbortedTxn]) -> Callable[[], Callable[[], None]]:
         schedule = self.schedule
 
         def read() -> Callable[[], None]:

@@ -34,7 +34,7 @@ from tidelog.deliver.wheels import Key, Scratch
 from tidelog.log.errors import LogError
 from tidelog.log.producers import AppendOrigin
 from tidelog.log.scratch import ScratchFiles
-from tidelog.log.segment import FileSlice
+from tidelog.log.segment import Slice
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane, Held
@@ -152,7 +152,7 @@ class WaitingPartition(ABC):
         """A picture, where the settings of the topic have changed what it says."""
 
     @abstractmethod
-    def _reading(self, piece: FileSlice, offset: int, aborted: Sequence[AbortedTxn]) -> Reading:
+    def _reading(self, piece: Slice, offset: int, aborted: Sequence[AbortedTxn]) -> Reading:
         """What a worker does with a piece of the log; it gives what is to be done with the schedule."""
 
     @abstractmethod
@@ -343,9 +343,9 @@ class WaitingPartition(ABC):
         self._is_busy = True
         self._host.workers.in_worker(self._reading(piece, offset, aborted), read)
 
-    def _pieces(self, keys: Sequence[Key]) -> list[tuple[FileSlice, list[int]]]:
+    def _pieces(self, keys: Sequence[Key]) -> list[tuple[Slice, list[int]]]:
         """Where the records lie, in the order of their offsets; what was deleted is left out."""
-        pieces: list[tuple[FileSlice, list[int]]] = []
+        pieces: list[tuple[Slice, list[int]]] = []
         end = self.log.log_end_offset
         for offset in sorted(offset for _, offset in keys):
             if offset < self.log.log_start_offset:

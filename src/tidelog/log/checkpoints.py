@@ -131,16 +131,20 @@ class PartitionNotes(NamedTuple):
     gaps: bool = False
     #: how often the partition was moved to another directory: of two that claim to be it, the later one is
     moves: int = 0
+    #: of a copy in the directory of the partition itself: nothing was written to the partition since it was complete,
+    #: so that it takes the partition's place, if need be with the next opening
+    succeeds: bool = False
 
     def format(self) -> bytes:
-        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n".encode()
+        succeeds = "succeeds=1\n" if self.succeeds else ""
+        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{succeeds}".encode()
 
     @classmethod
     def parse(cls, data: bytes) -> PartitionNotes:
         """What cannot be read is taken for the careful answer: a gap is no damage."""
         try:
             fields = dict(line.split("=", 1) for line in data.decode().splitlines() if line)
-            return cls(fields["gaps"] != "0", int(fields["moves"]))
+            return cls(fields["gaps"] != "0", int(fields["moves"]), fields.get("succeeds") == "1")
         except (ValueError, KeyError):
             return cls(gaps=True)
 

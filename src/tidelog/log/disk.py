@@ -21,6 +21,8 @@ from tidelog.log.residents import Residents
 #: well below the usual vm.max_map_count
 _MAX_MAPS: Final = 30_000
 BESIDE: Final = ".tmp"
+#: of fallocate(2)
+_KEEP_SIZE: Final = 1
 
 #: a disk that is full, not broken: the next write may find room again
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -62,6 +64,12 @@ class File(Protocol):
 
     def truncate(self, size_bytes: int) -> None:
         """Cuts, or grows with a hole that reads as zeros."""
+        ...
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Takes the room that the file needs to grow to so many bytes, and leaves its size as it is. Raises OSError
+        where there is not enough; False where the file system cannot do it. A `truncate` gives back what is not used.
+        """
         ...
 
     def sync(self) -> None:
@@ -160,6 +168,19 @@ class SystemFile:
 
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._fd, size_bytes)
+
+    def reserve(self, size_bytes: int) -> bool:
+        # Imported here, as in `sync_all`.
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        length = ctypes.c_int64(size_bytes)
+        if libc.fallocate(self._fd, _KEEP_SIZE, ctypes.c_int64(0), length) == 0:
+            return True
+        error = ctypes.get_errno()
+        if error in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        raise OSError(error, os.strerror(error))
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

@@ -11,9 +11,9 @@ indexes are not: it is always recovered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import PARTITION_METADATA
 from tidelog.log.disk import PASSING, Disk, put_in_place, replace_file, write_beside
@@ -21,6 +21,9 @@ from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
+
+#: from how many logs on it is cheaper to sync a volume than its files
+MANY: Final = 4
 
 
 class FlushWork:
@@ -70,6 +73,11 @@ class FlushWork:
     def add_replacement(self, path: str, data: bytes) -> None:
         self._replacements[path] = data
 
+    @property
+    def has_own_files(self) -> bool:
+        """There is more to do than to sync the batches."""
+        return len(self._syncs) > 1 or bool(self._replacements)
+
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         return bool(self._syncs or self._replacements)
@@ -92,6 +100,11 @@ class FlushWork:
             self.error = error
 
 
+def flushed_with(log: Log) -> Hashable:
+    """Logs for which this is the same are made durable by the same sync."""
+    return log if log.store is None else log.store.commit
+
+
 def collect(log: Log) -> FlushWork | None:
     """What must be synced for the whole log to be on the device; None if it is already."""
     point = log.recovery_point
@@ -100,12 +113,16 @@ def collect(log: Log) -> FlushWork | None:
         return None
     work = FlushWork(log)
     active = log.segments.active
-    for segment in log.segments.since(point):
-        work.add(segment.sync_work())
-        if segment is not active:
-            work.add_files(*segment.index_paths)
-        if segment.base_offset >= point:
-            work.add_files(log.snapshots.file_path(segment.base_offset))
+    if log.store is not None:
+        # A start makes queues, indexes and snapshots anew from what follows the checkpoint of the commit log.
+        work.add(active.sync_work())
+    else:
+        for segment in log.segments.since(point):
+            work.add(segment.sync_work())
+            if segment is not active:
+                work.add_files(*segment.index_paths)
+            if segment.base_offset >= point:
+                work.add_files(log.snapshots.file_path(segment.base_offset))
     if epochs.dirty:
         work.add_replacement(f"{log.path}/{LEADER_EPOCH_FILE}", epochs.format())
     if active.base_offset >= point or named:
@@ -146,6 +163,15 @@ def settle(log: Log, work: FlushWork) -> None:
         # The segment was sealed meanwhile: its batches are on the device, its indexes as they are now are not.
         end_offset = work.active_base_offset
     log.recovery_point = max(log.recovery_point, end_offset)
+
+
+def run_all(works: list[FlushWork], disk: Disk, path: str) -> None:
+    """Runs the works of logs that share a commit log: one sync for all of them, unless there is more to do for many."""
+    if sum(work.has_own_files for work in works) > MANY:
+        run_together(works, disk, path)
+        return
+    for work in works:
+        work()
 
 
 def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:

@@ -8,7 +8,7 @@ directory offline, as the disk is one; a full disk, too few descriptors or a fil
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import (
@@ -23,7 +23,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
 from tidelog.log.shared.commit_entry import Entry, Owner
-from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.commit_log import CommitLog, Tail
 from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
@@ -90,6 +90,7 @@ class LogDir:
         "path",
         "recovery_points_stale",
         "start_offsets",
+        "strays",
         "tail",
         "unopened",
     )
@@ -120,10 +121,12 @@ class LogDir:
         self.no_room: OSError | None = None
         #: in the shared layout: what the partitions here append to
         self.commit: CommitLog | None = None
-        #: a partition was set aside, and may point anywhere into the commit log
+        #: partitions that were set aside, and point into the commit log
+        self.strays: list[Log] = []
+        #: one of them cannot be read, and may point anywhere
         self.is_pinned = False
         #: what a start has found there past the checkpoint, until the logs are opened
-        self.tail: dict[Owner, list[Entry]] = {}
+        self.tail: Tail | None = None
         #: partitions whose files cannot be opened, and why; they must not be begun anew
         self.unopened: dict[TopicPartition, str] = {}
 
@@ -133,6 +136,25 @@ class LogDir:
         self.tail = self.commit.tail()
         for damage in self.commit.damages:
             self.tell(damage)
+
+    def told(self, owner: Owner) -> Iterable[Entry]:
+        """While the logs are opened: what follows the checkpoint of the commit log, of one partition."""
+        return self.tail.of(owner) if self.tail is not None else ()
+
+    def set_aside(self, log: Log) -> None:
+        """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
+        self.flushes.discard(log)
+        for segment in log.segments:
+            segment.seal()
+        self.strays.append(log)
+
+    def look_after_strays(self) -> list[Log]:
+        """Those that nobody has removed meanwhile."""
+        removed = [log for log in self.strays if not self.disk.exists(log.path)]
+        for log in removed:
+            log.abandon()
+            self.strays.remove(log)
+        return self.strays
 
     def store_for(self, key: TopicPartition, config: LogConfig, topic_id: bytes | None) -> QueueStore | None:
         """Where a new log keeps its segments; None where they are files of their own, as those of compacted and

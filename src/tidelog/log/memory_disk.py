@@ -31,10 +31,12 @@ _TOTAL_BYTES: Final = 1 << 40
 
 
 class _Inode:
-    __slots__ = ("data", "modified_ms", "synced")
+    __slots__ = ("data", "modified_ms", "reserved", "synced")
 
     def __init__(self) -> None:
         self.data = bytearray()
+        #: so far it can grow on a disk that is full
+        self.reserved = 0
         #: the content that the device is known to hold
         self.synced = b""
         self.modified_ms = 0
@@ -54,13 +56,14 @@ class MemoryFile:
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         disk, content = self._disk, self._inode.data
         disk.count("write", self._path)
-        room = len(data) if disk.room_bytes is None else min(len(data), disk.room_bytes)
+        reserved = min(max(self._inode.reserved - position, 0), len(data))
+        room = len(data) if disk.room_bytes is None else min(len(data), disk.room_bytes + reserved)
         if position > len(content):
             content.extend(bytes(position - len(content)))
         content[position : position + room] = data[:room]
         self._inode.modified_ms = disk.now_ms
         if disk.room_bytes is not None:
-            disk.room_bytes -= room
+            disk.room_bytes -= max(room - reserved, 0)
             if room < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
@@ -73,6 +76,7 @@ class MemoryFile:
 
     def truncate(self, size_bytes: int) -> None:
         self._disk.count("truncate", self._path)
+        self._give_back()
         content = self._inode.data
         if size_bytes < len(content):
             self._disk.cutting(self._inode)
@@ -81,6 +85,23 @@ class MemoryFile:
         else:
             content.extend(bytes(size_bytes - len(content)))
         self._inode.modified_ms = self._disk.now_ms
+
+    def reserve(self, size_bytes: int) -> bool:
+        self._disk.count("reserve", self._path)
+        disk, inode = self._disk, self._inode
+        more = size_bytes - max(inode.reserved, len(inode.data))
+        if more > 0 and disk.room_bytes is not None:
+            if more > disk.room_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            disk.room_bytes -= more
+        inode.reserved = max(inode.reserved, size_bytes)
+        return True
+
+    def _give_back(self) -> None:
+        disk, inode = self._disk, self._inode
+        if disk.room_bytes is not None:
+            disk.room_bytes += max(inode.reserved - len(inode.data), 0)
+        inode.reserved = 0
 
     def sync(self) -> None:
         self._disk.count("sync", self._path)

@@ -20,14 +20,14 @@ from tidelog.log.directories.layout import SHARED, layout_of
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.directories.recovery import read_notes, read_topic_id
 from tidelog.log.disk import Disk
-from tidelog.log.errors import CorruptMessage, LogError
+from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.overlay_disk import OverlayDisk
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
 from tidelog.node.adoption import placement_of, topic_configs, written_by
-from tidelog.wire.batch import crc_matches, read_header
+from tidelog.wire.batch import crc_matches
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -132,10 +132,15 @@ def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
 
 
 def damaged_batches(log: Log) -> Iterator[str]:
-    """One line for each segment in which a batch is not as it was written; in the shared layout for each batch."""
+    """One line for each segment in which a batch is not as it was written; in the shared layout for each such batch."""
     for segment in log.segments:
         if isinstance(segment, QueueSegment):
-            yield from _damaged_in_queue(log, segment)
+            for n in range(segment.queue.count):
+                if not segment.queue.is_sound(n):
+                    yield f"entry {n + 1} of {segment.log_path} is damaged"
+            for queued, path, at in segment.damaged():
+                offsets = f"offsets {queued.base_offset} to {queued.last_offset} of partition {log.partition}"
+                yield f"{offsets} of topic {log.topic} are damaged: {path} at byte {at}"
             continue
         position, offset = 0, segment.base_offset
         for position, header, data in segment.batches(0):
@@ -148,25 +153,3 @@ def damaged_batches(log: Log) -> Iterator[str]:
                 f"partition {log.partition} of topic {log.topic} is damaged from offset {offset} on: "
                 f"{segment.log_path} at byte {position}"
             )
-
-
-def _damaged_in_queue(log: Log, segment: QueueSegment) -> Iterator[str]:
-    """A damaged batch costs none of those behind it: the queue says where they are."""
-    whose = f"partition {log.partition} of topic {log.topic}"
-    for n in range(segment.queue.count):
-        if not segment.queue.is_sound(n):
-            yield f"{whose} is damaged: entry {n + 1} of {segment.queue.count} of {segment.log_path} has a wrong CRC"
-            continue
-        queued = segment.queue.entry(n)
-        offsets = f"{whose} has lost offsets {queued.base_offset} to {queued.last_offset}"
-        try:
-            path, at = segment.whereabouts(queued)
-            data = memoryview(segment.read(queued.position, queued.size_bytes))
-            header = read_header(data)
-        except CorruptMessage as error:
-            yield f"{offsets}: {error}"
-            continue
-        as_queued = queued.base_offset, queued.last_offset, queued.size_bytes, queued.leader_epoch
-        is_other = (header.base_offset, header.last_offset, header.size_bytes, header.leader_epoch) != as_queued
-        if is_other or not crc_matches(data, 0, header):
-            yield f"{offsets}: {path} is damaged at byte {at}"

@@ -6,7 +6,7 @@ others. Syncing and removing files is left to upkeep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from random import Random
 from typing import Final, NamedTuple
 
@@ -15,9 +15,11 @@ from tidelog.control.model import Topic
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
+from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.flushing import Flushing
+from tidelog.node.writing import Writing
 from tidelog.replica.fetch_sessions import FetchSessions
 from tidelog.replica.in_sync import NO_BROKER_EPOCH, IsrProposal
 from tidelog.replica.nearest import nearest_replica, reads_in_rack
@@ -86,6 +88,7 @@ class DataPlane:
         self.replicas = Replicas(cluster.id)
         self.flushing = Flushing(host)
         self.parking = Parking(host.timer, lambda parked, error: host.report("a parked request failed", error))
+        self.writing = Writing(self.logs, host, self.parking.wake)
         self.fetch_sessions = FetchSessions(
             cluster.config.values.max_incremental_fetch_session_cache_slots,
             FETCH_SESSION_EVICTION_MS,
@@ -101,6 +104,8 @@ class DataPlane:
         self._must_sweep = False
         #: the first offset of a partition that retention must leave
         self.held_from: Callable[[Partition], int] = lambda partition: partition.high_watermark
+        #: told of logs that have another configuration
+        self.on_reconfigured: Callable[[Log], None] = lambda log: None
         #: told when a log left files to sync or to remove
         self.on_work_left: Callable[[], None] = lambda: None
 
@@ -121,7 +126,10 @@ class DataPlane:
         in_sync = partition.in_sync
         if in_sync.followers:
             self.tell_followers(partition)
-        if not in_sync.holding:
+        if self.writing.is_due:
+            # Who waits for records would read them at once.
+            self.writing.tell_later(partition.key)
+        elif not in_sync.holding:
             self.parking.wake(partition.key)
         if partition.log.directory.flushes:
             self.on_work_left()
@@ -264,13 +272,17 @@ class DataPlane:
         REQUEST_TIMED_OUT after `timeout_ms`.
         """
 
+        def written(failed: Collection[LogDir]) -> None:
+            directory = held.partition.log.directory
+            done(ErrorCode.KAFKA_STORAGE_ERROR if directory in failed else ErrorCode.NONE)
+
         def try_complete() -> bool:
             if not held.is_led:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif held.partition.high_watermark < held.end_offset:
                 return False
             else:
-                done(ErrorCode.NONE)
+                self.writing.when_written(written)
             return True
 
         if not try_complete():
@@ -321,6 +333,7 @@ class DataPlane:
             log = self.logs.get(topic.name, assigned.partition_index)
             if log is not None:
                 log.config = config
+                self.on_reconfigured(log)
 
     def close(self) -> None:
         """A clean stop: everything is on the device, and the next start need not look."""

@@ -158,3 +158,6 @@ class Replication:
 
     def flush(self, log: Log, done: Callable[[ErrorCode], None]) -> None:
         self._data.flushing.flush(log, done)
+
+    def write_out(self) -> None:
+        self._data.writing.write_out()

@@ -81,6 +81,10 @@ class FetchTerms(Protocol):
 
     def flush(self, log: Log, done: Callable[[ErrorCode], None]) -> None: ...
 
+    def write_out(self) -> None:
+        """What was appended and put off is written: the next fetch tells the leader of it."""
+        ...
+
 
 class Following:
     """One partition that is fetched."""
@@ -168,6 +172,7 @@ class Fetcher:
         session = self._session
         if self._is_closed or self._retry is not None or self._under_way >= (1 if session.is_full else MOST_UNDER_WAY):
             return
+        self._terms.write_out()
         places = self._followed if session.is_full else self._changed
         wanted = [(place, self._wanted(place)) for place in places]
         self._changed = {}
@@ -190,6 +195,8 @@ class Fetcher:
         """Where a partition is to be fetched from; None where it is not to be."""
         following = self._followed.get(place)
         if following is None or following.is_busy or following.waiting is not None:
+            return None
+        if following.partition.log.directory.failure is not None:
             return None
         if not following.is_in_sync and self._terms.is_throttled(following.partition):
             now_ms = self._host.clock.monotonic_ms()

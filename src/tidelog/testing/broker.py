@@ -36,6 +36,8 @@ from typing import BinaryIO, Self
 
 READY = re.compile(rb"tidelog ready on (\S+):(\d+) \(broker (-?\d+), cluster (\S+)(?:, http (\S+))?, data (.+)\)\s*")
 SERVE = (sys.executable, "-m", "tidelog.cli.main", "serve")
+#: what every broker is started with, unless its own configuration says otherwise
+DEFAULTS: dict[str, str] = {}
 _TAIL_LINES = 40
 _TAIL_BYTES = 65536
 
@@ -171,7 +173,7 @@ class RunningBroker(Running):
     def arguments(self) -> list[str]:
         """What follows `tidelog serve` on the command line."""
         arguments = ["--data-dir", str(self.data_dir), "--host", self.host, "--port", str(self.port)]
-        for name, value in self.config.items():
+        for name, value in {**DEFAULTS, **self.config}.items():
             arguments += ["-X", f"{name}={value}"]
         return arguments
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared.reclaiming import Pace
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.offline_replicas import OfflineReplicas
@@ -52,6 +54,7 @@ class Housekeeping:
         self._removals = Slices(host, 0)
         #: of queues, in the shared layout
         self._checkpoints = Slices(host, 0)
+        self._reclaiming: Throttle | None = None
         #: directories that are full, by path: when something was last refused
         self._full: dict[str, int] = {}
 
@@ -77,6 +80,8 @@ class Housekeeping:
         for task in [*self._tasks.values(), *self._deleting]:
             task.cancel()
         self._tasks = {}
+        if self._reclaiming is not None:
+            self._reclaiming.cancelled.set()
 
     def _every(
         self, name: str, interval_ms: Callable[[], int], work: Callable[[], None], first_ms: int | None = None
@@ -117,9 +122,23 @@ class Housekeeping:
             except LogError as error:
                 self._host.report(f"retention of {partition.log.name} failed", error)
         if not len(self._checkpoints):
-            # One file a round, which is also what throttles it.
-            self._checkpoints.add(self._data.logs.reclaim())
+            self._checkpoints.add(self._reclaim())
         self.delete_later()
+
+    def _reclaim(self) -> Job:
+        """In the shared layout: makes the commit logs smaller, as fast as compaction may be."""
+        rate = self._cluster.config.values.log_cleaner_io_max_bytes_per_second
+        self._reclaiming = Throttle(rate, self._host.clock.monotonic_ms)
+        try:
+            yield from self._data.logs.reclaim(Pace(self._reclaiming, self._checkpoint_if_far))
+        except Cancelled:
+            return
+        self.delete_later()
+
+    def _checkpoint_if_far(self) -> Job:
+        """Reclaiming may take long, and a start must not have to read ever more meanwhile."""
+        if self._data.logs.unqueued_bytes > CHECKPOINT_BYTES:
+            yield from self._data.logs.checkpoint_queues()
 
     def delete_later(self) -> None:
         """Files that left their logs go after `file.delete.delay.ms`: a reader may still be sending them."""

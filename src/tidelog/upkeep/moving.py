@@ -7,6 +7,9 @@ partition's log change places on the broker's thread, between requests, so that 
 in between. `replica.alter.log.dirs.io.max.bytes.per.second` holds the copying back. A move that a stop interrupted
 begins anew with the next start. A move that fails is given up and reported; the partition stays where it is. Where it
 is the partition's own disk that failed, the copy stays too: it may be all that is left.
+
+In the shared layout a topic that becomes compacted leaves the commit log in the same way: its partitions are copied,
+within their directories, into files of their own, and are compacted from then on.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, Final
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.log.directories.moves import Move
 from tidelog.log.errors import LogError
+from tidelog.log.log import Log
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode, KafkaError
@@ -33,6 +37,7 @@ class Moves:
         self._host = host
         self._under_way: dict[TopicPartition, Move] = {}
         self._stopped = False
+        data.on_reconfigured = self._separate_if_compacted
 
     def begin(self, key: TopicPartition, path: str) -> None:
         """Begins to move a partition, in place of a move that is under way; nothing to do where it is there."""
@@ -45,9 +50,22 @@ class Moves:
             self._start(key, move)
 
     def resume(self) -> None:
-        """Goes on with what a stop interrupted."""
+        """Goes on with what a stop interrupted, and begins what was put off."""
         for move in self._data.logs.resume_moves():
             self._start(move.current.key, move)
+        for log in list(self._data.logs.logs.values()):
+            self._separate_if_compacted(log)
+
+    def _separate_if_compacted(self, log: Log) -> None:
+        """The cleaner cannot compact what lies in the commit log."""
+        if not log.config.compact or log.store is None or log.key in self._under_way:
+            return
+        try:
+            move = self._data.logs.begin_separation(log.key, self._host.clock.wall_ms())
+        except LogError as error:
+            self._host.report(f"{log.name} is not compacted before the next start: it stays in the commit log", error)
+            return
+        self._start(log.key, move)
 
     def stop(self) -> None:
         self._stopped = True
@@ -108,7 +126,9 @@ class Moves:
             self._give_up(key, move, error)
             return
         del self._under_way[key]
-        data.replicas.partitions[key].adopt_log(log)
+        partition = data.replicas.partitions.get(key)
+        if partition is not None:  # else it is not in service yet, and will be with this log
+            partition.adopt_log(log)
         data.wake_all(key)
         data.on_work_left()
 

@@ -46,9 +46,11 @@ class Inventory:
         directory = log.directory
         path = f"{directory.path}/{name_of(log.key, kind, self.new_id().hex())}"
         log.move(path)
-        log.abandon()
+        if kind == STRAY and log.store is not None:
+            directory.set_aside(log)
+        else:
+            log.abandon()
         directory.departed.add(log.key)
-        directory.is_pinned |= kind == STRAY
         if kind == DELETE:
             directory.deletions.append(PendingDeletion(self.disk, [], log.config.file_delete_delay_ms, path))
 

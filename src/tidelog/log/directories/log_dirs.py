@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
 from tidelog.log.config import LogConfig
@@ -24,17 +24,15 @@ from tidelog.log.directories.opening import Opening
 from tidelog.log.directories.recovery import create_log
 from tidelog.log.disk import Disk, Lock, Usage, replace_file
 from tidelog.log.errors import LogDirCordoned, LogDirNotFound, LogError, StorageError
-from tidelog.log.flush import run_together
+from tidelog.log.flush import MANY, run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.shared.reclaiming import is_worth_it, reclaim_in_slices
+from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.reclaiming import Pace, is_worth_it, reclaim_in_slices
 from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices, release_files
 from tidelog.log.shared.upkeep import checkpoint as checkpoint_queues
 from tidelog.wire.partitions import TopicPartition
-
-#: from how many logs on it is cheaper to sync a volume than its files
-_MANY: Final = 4
 
 
 class DirDescription(NamedTuple):
@@ -256,6 +254,16 @@ class LogDirs:
         if current.directory is target:
             return None
         self._forget(key)
+        return self._begin_copy(current, target, now_ms)
+
+    def begin_separation(self, key: TopicPartition, now_ms: int) -> Move:
+        """Begins to copy a partition that is compacted now, beside itself, out of the commit log into files."""
+        self.cancel_move(key)
+        current = self.logs[key]
+        return self._begin_copy(current, current.directory, now_ms)
+
+    def _begin_copy(self, current: Log, target: LogDir, now_ms: int) -> Move:
+        key = current.key
         name = name_of(key, FUTURE, self._inventory.new_id().hex())
         future = create_log(target, key, current.config, now_ms, current.topic_id, name)
         self.futures[key] = future
@@ -275,6 +283,8 @@ class LogDirs:
         move = self._moves.pop(key)
         current, future = move.current, move.future
         future.flush()
+        if future.directory is current.directory:
+            return self._succeed(move)
         try:
             future.note(future.notes._replace(moves=current.notes.moves + 1))
             future.move(f"{future.directory.path}/{name_of(key)}")
@@ -294,6 +304,28 @@ class LogDirs:
         future.directory.try_to_checkpoint(None)
         return future
 
+    def _succeed(self, move: Move) -> Log:
+        """As `finish_move` within a directory: the copy gets the name that the partition had."""
+        current, future, directory = move.current, move.future, move.future.directory
+        key, path = current.key, current.path
+        try:
+            future.note(future.notes._replace(moves=current.notes.moves + 1, succeeds=True))
+        except OSError as error:
+            raise directory.refuse(error, future.path) from error
+        try:
+            self._inventory.rename(current, DELETE)
+            future.move(path)
+            self.disk.sync_dir(directory.path)
+        except OSError as error:
+            # Nothing may be written to the partition any more: the next opening takes the copy for it.
+            raise directory.fail(error) from error
+        del self.futures[key]
+        self._inventory.add(future)
+        future.cleaned_offset = move.cleaned_offset
+        directory.departed.discard(key)
+        directory.try_to_checkpoint(None)
+        return future
+
     def cancel_move(self, key: TopicPartition) -> None:
         """Gives a copy up."""
         self._moves.pop(key, None)
@@ -311,17 +343,16 @@ class LogDirs:
         taken = []
         for directory in self.dirs:
             if directory.failure is None:
-                futures = [log for log in self.futures.values() if log.directory is directory]
-                self._release_files(directory, [*directory.logs.values(), *futures])
+                self._release_files(directory)
             if directory.deletions and directory.failure is None:
                 directory.try_to_checkpoint_start_offsets()
             taken += directory.deletions
             directory.deletions.clear()
         return taken
 
-    def _release_files(self, directory: LogDir, logs: list[Log]) -> None:
+    def _release_files(self, directory: LogDir) -> None:
         try:
-            paths = release_files(directory, logs)
+            paths = release_files(directory, self._all_in(directory))
         except OSError as error:
             directory.keep_old_checkpoints(error)
             return
@@ -344,15 +375,26 @@ class LogDirs:
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
 
-    def reclaim(self) -> Slices:
+    def reclaim(self, pace: Pace = Pace()) -> Slices:  # noqa: B008
         """In the shared layout: gives room back that dead batches occupy; see `shared.reclaiming`."""
         for directory in self.dirs:
-            logs = [*directory.logs.values(), *(log for log in self.futures.values() if log.directory is directory)]
-            if directory.failure is None and is_worth_it(directory, logs):
+            if directory.commit is not None and directory.failure is None:
                 try:
-                    yield from reclaim_in_slices(directory, logs)
+                    yield from self._reclaim(directory, directory.commit, pace)
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
+
+    def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace) -> Slices:
+        while directory.failure is None and is_worth_it(directory, self._all_in(directory)):
+            oldest = commit.first
+            yield from reclaim_in_slices(directory, self._all_in(directory), pace)
+            self._release_files(directory)
+            if commit.first == oldest:
+                return
+
+    def _all_in(self, directory: LogDir) -> list[Log]:
+        """The logs in a directory, and the copies that are being made there."""
+        return [*directory.logs.values(), *(log for log in self.futures.values() if log.directory is directory)]
 
     def delete_old_segments(self, now_ms: int, high_watermark_of: Callable[[Log], int]) -> int:
         """Retention, over all logs; returns how many segments went. A log whose disk fails is passed over."""
@@ -447,11 +489,10 @@ class LogDirs:
     def _close(
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
-        futures = [log for log in self.futures.values() if log.directory is directory]
         checkpoint_queues(directory)
-        works = [(log, log.close_work()) for log in [*directory.logs.values(), *futures]]
+        works = [(log, log.close_work()) for log in self._all_in(directory)]
         pending = [work for _, work in works if work]
-        if len(pending) > _MANY:
+        if len(pending) > MANY:
             run_together(pending, self.disk, directory.path)
         else:
             for work in pending:
@@ -461,7 +502,7 @@ class LogDirs:
             log.abandon()
         directory.checkpoint(high_watermarks, closed=True)
         if directory.commit is not None:
-            directory.commit.park()
+            directory.commit.close()
         write_clean_stop(self.disk, directory.path, (log for log, _ in works))
         replace_file(self.disk, f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         self.disk.sync_dir(directory.path)

@@ -27,7 +27,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.claim import Claim
 from tidelog.log.directories.clean_stop import CLEAN_STOP, read_clean_stop
-from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cut_short, parse_name
+from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, is_cut_short, name_of, parse_name
 from tidelog.log.directories.directory_set import (
     DIRECTORY_SET,
     DirectorySet,
@@ -38,12 +38,13 @@ from tidelog.log.directories.directory_set import (
 )
 from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.layout import PARTITIONED, SHARED, check_layout
-from tidelog.log.directories.recovery import open_if_possible, read_topic_id
+from tidelog.log.directories.recovery import open_if_possible, open_stray, read_notes, read_topic_id
 from tidelog.log.disk import Lock, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
 from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
 
 
@@ -216,11 +217,16 @@ class Opening:
                 if self._placement is not None and is_cut_short(entry.name):
                     key = self._placement.whole_name(key, read_topic_id(disk, f"{path}/{entry.name}"))
                 claim = Claim(clean, stopped=as_left)
+                succeeds = read_notes(disk, f"{path}/{entry.name}").succeeds
+                if succeeds:
+                    claim = claim._replace(log_start_offset=start_offsets.get(key, 0))
                 copy = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
-                if copy is not None:
+                if copy is not None and succeeds:
+                    self._succeed(copy)
+                elif copy is not None:
                     self._add_future(copy)
             elif kind == STRAY:
-                directory.is_pinned = True
+                self._open_stray(directory, f"{path}/{entry.name}", key, config)
             else:
                 offsets = recovery_points.get(key, 0), start_offsets.get(key, 0), cleaned_offsets.get(key)
                 gaps = foreign or key in cleaned_offsets
@@ -229,7 +235,7 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
-        directory.tail = {}
+        directory.tail = None
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:
@@ -262,6 +268,32 @@ class Opening:
             self._inventory.rename(log, DELETE)
         else:
             self._inventory.futures[key] = log
+
+    def _open_stray(self, directory: LogDir, path: str, key: TopicPartition, config: LogConfig) -> None:
+        try:
+            stray = open_stray(directory, path, key, config, self._now_ms)
+        except (CodedError, ValueError) as error:
+            if directory.commit is not None:
+                directory.is_pinned = True
+                directory.tell(
+                    f"{path} cannot be read ({error}): until it is removed, the commit log is not made smaller"
+                )
+        else:
+            if stray is not None:
+                directory.strays.append(stray)
+
+    def _succeed(self, copy: Log) -> None:
+        """A stop came in between: the copy is complete, and takes the place of the partition beside it."""
+        directory, key = copy.directory, copy.key
+        current = directory.logs.pop(key, None)
+        path = f"{directory.path}/{name_of(key)}"
+        if current is not None:
+            path = current.path
+            del self._inventory.logs[key]
+            self._inventory.rename(current, DELETE)
+        copy.move(path)
+        directory.disk.sync_dir(directory.path)
+        self._add_found(copy)
 
     def _add_found(self, log: Log) -> None:
         fate = self._fate(log)

@@ -19,6 +19,7 @@ Nothing but the end of the commit log is read. Where files of the commit log are
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from tidelog.log.directories.claim import Recovered
@@ -31,7 +32,7 @@ from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
 
 
-def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], told: list[Entry], now_ms: int) -> Recovered:
+def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], told: Iterable[Entry], now_ms: int) -> Recovered:
     """The segments in the directory of a log, whose files have these sizes; `told` is what follows the checkpoint."""
     replay = _Replay(log, store, sizes, now_ms)
     for entry in told:
@@ -153,7 +154,9 @@ class _Replay:
             for segment, after in pairwise(self._segments)
             if self._dense and segment.next_offset() < after.base_offset
         ]
-        touched = [segment for segment in self._segments if segment.base_offset in self._touched]
+        # Of a marker at the log's end that has got lost, the transaction index may know nevertheless.
+        known = {segment.base_offset for segment in self._segments[-1:] if segment.txn_index.size_bytes}
+        touched = [segment for segment in self._segments if segment.base_offset in self._touched | known]
         self._restore_epochs()
         after_holes = [loss.end_offset or 0 for loss in losses]
         end_offset = self._end if self._segments else None

@@ -185,7 +185,27 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         log.store = directory.store_for(log.key, log.config, log.topic_id)
     if log.store is None:
         return recover_files(log, sizes, retired, claim, now_ms)
-    return recover_queues(log, log.store, sizes, directory.tail.get(log.store.owner, []), now_ms)
+    return recover_queues(log, log.store, sizes, directory.told(log.store.owner), now_ms)
+
+
+def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:
+    """In the shared layout: a log that was set aside, as far as the checkpoint of the commit log covers it.
+
+    What follows that may be of another log of the same partition. None where nothing of it lies in the commit log.
+    """
+    sizes = {entry.name: entry.size_bytes for entry in directory.disk.list(path)}
+    topic_id = read_topic_id(directory.disk, path)
+    if directory.commit is None or topic_id is None or not any(name.endswith(QUEUE) for name in sizes):
+        return None
+    log = Log(directory, path, key[0], key[1], config)
+    log.topic_id = topic_id
+    log.store = QueueStore(directory.commit, Owner(topic_id, key[1]))
+    recovered = recover_queues(log, log.store, sizes, (), now_ms)
+    if not recovered.segments:
+        return None
+    log.segments = Segments(recovered.segments)
+    log.log_start_offset, log.log_end_offset = log.segments.first_base_offset, recovered.end_offset or 0
+    return log
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:

@@ -87,11 +87,11 @@ class Entry(NamedTuple):
 
 
 class Unreadable(Exception):
-    """What stands there is not, or no longer, a whole entry. `size_bytes` is how long it is, where that is known."""
+    """What stands there is not a whole entry, unless only a part of it was given: so many bytes are wanted to tell."""
 
-    def __init__(self, size_bytes: int | None = None) -> None:
-        super().__init__(size_bytes)
-        self.size_bytes = size_bytes
+    def __init__(self, wanted_bytes: int = 0) -> None:
+        super().__init__(wanted_bytes)
+        self.wanted_bytes = wanted_bytes
 
 
 def pack_head(
@@ -128,7 +128,7 @@ def _check(records: bytes | memoryview, size: int) -> int:
 def read_entry(data: memoryview, at: int, position: int) -> tuple[Entry, int]:
     """The entry at `data[at:]`, which is to stand at `position`, and its size. Raises Unreadable."""
     if at + HEAD_SIZE > len(data):
-        raise Unreadable
+        raise Unreadable(HEAD_SIZE)
     head = HEAD.unpack_from(data, at)
     magic, crc, stands_at, topic_id, partition, kind, size, delta, base_offset, previous, check = head
     if magic != MAGIC or stands_at != position or crc != crc32c(data[at + _COVERED_AT : at + HEAD_SIZE]):
@@ -138,28 +138,29 @@ def read_entry(data: memoryview, at: int, position: int) -> tuple[Entry, int]:
     if len(records) < size:
         raise Unreadable(size_bytes)
     first = position + HEAD_SIZE
-    batches = [(first + at, header) for at, header in _whole_batches(records, size_bytes)]
+    batches = [(first + at, header) for at, header in _whole_batches(records)]
     if records and _check(records, size) != check:
-        raise Unreadable(size_bytes)
+        raise Unreadable
     owner, last_offset = Owner(topic_id, partition), base_offset + delta
     entry = Entry(owner, EntryKind(kind), base_offset, last_offset, position, previous, batches)
     return entry, size_bytes
 
 
-def _whole_batches(records: memoryview, size_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
+def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:
     end = 0
     try:
         for at, header in iter_headers(records):
             if not crc_matches(records, at, header):
-                raise Unreadable(size_bytes)
+                raise Unreadable
             end = at + header.size_bytes
             yield at, header
     except InvalidBatch:
-        raise Unreadable(size_bytes) from None
+        raise Unreadable from None
     if end != len(records):
-        raise Unreadable(size_bytes)
+        raise Unreadable
 
 
 def next_magic(data: bytes, at: int) -> int:
-    """Where an entry may begin, at or after `at`; -1 where none does."""
-    return data.find(_MAGIC_BYTES, at)
+    """Where an entry may begin, at or after `at`: with what begins it, or with what may be the start of that."""
+    found = data.find(_MAGIC_BYTES, at)
+    return found if found >= 0 else max(len(data) - len(_MAGIC_BYTES) + 1, at)

@@ -3,8 +3,11 @@
     tidelog-commit/<20 digits>.commit   entries (`commit_entry.py`); the name is the position of the first byte
     tidelog-commit/checkpoint           a position: all queues know what lies before it, and are on the device
 
-Positions count the bytes ever appended, and only grow. An append is one write at the end of the last file. One sync
-makes durable whatever any partition has appended before: those that wait together pay together.
+Positions count the bytes ever appended, and only grow. Appends go to the end of the last file, each with a write; or,
+where somebody sees to it (`on_put_off`), all of a while with one. Room for what is put off is reserved before: when it
+is written, offsets were given away that nobody can take back. Until then nobody is told of it, and whoever reads it has
+it written first. One sync makes durable whatever any partition has appended before: those that wait together pay
+together.
 
 After a crash the entries past the checkpoint are read. What is torn at the end is cut; damage in between costs the
 entries that it hit: the next whole one is searched for. A file goes when no queue points into it any more.
@@ -12,12 +15,13 @@ entries that it hit: the next whole one is searched for. A file goes when no que
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from tidelog.log.checkpoints import MalformedCheckpoint, format_lines, parse_lines
-from tidelog.log.disk import Disk, File, read_file, replace_file
+from tidelog.log.disk import NO_ROOM, Disk, File, read_file, replace_file
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.segment import DELETED, offset_name
 from tidelog.log.shared.commit_entry import (
@@ -35,19 +39,28 @@ DIRECTORY: Final = "tidelog-commit"
 COMMIT: Final = ".commit"
 CHECKPOINT: Final = "checkpoint"
 _CHUNK_BYTES: Final = 1 << 20
+#: how much is put off at most
+_MOST_PUT_OFF_BYTES: Final = 1 << 20
+#: how much room is reserved at once
+_RESERVED_BYTES: Final = 8 << 20
 
 
 class _CommitFile:
     """One file of a commit log. Only the last one grows."""
 
-    __slots__ = ("_disk", "_file", "base", "path", "size")
+    __slots__ = ("_disk", "_file", "base", "path", "reserved", "size", "written")
 
     def __init__(self, disk: Disk, directory: str, base: int, size: int) -> None:
         self._disk = disk
         self.path = f"{directory}/{offset_name(base)}{COMMIT}"
         #: the position of its first byte
         self.base = base
+        #: with what is put off
         self.size = size
+        #: without
+        self.written = size
+        #: so far it can grow without running out of room
+        self.reserved = 0
         self._file: File | None = None
 
     @property
@@ -75,6 +88,31 @@ class Queueing(Protocol):
     def index_paths(self) -> tuple[str, ...]: ...
 
 
+class Tail:
+    """The entries past the checkpoint: where those of each partition stand, and not what is in them, for there may be
+    more of them than there is memory."""
+
+    __slots__ = ("_commit", "_found")
+
+    def __init__(self, commit: CommitLog) -> None:
+        self._commit = commit
+        #: position and size, in turns
+        self._found: dict[Owner, array[int]] = {}
+
+    def add(self, entry: Entry, size_bytes: int) -> None:
+        found = self._found.get(entry.owner)
+        if found is None:
+            found = self._found[entry.owner] = array("q")
+        found.append(entry.position)
+        found.append(size_bytes)
+
+    def of(self, owner: Owner) -> Iterator[Entry]:
+        """In their order."""
+        found = self._found.get(owner, ())
+        for at in range(0, len(found), 2):
+            yield self._commit.entry_at(found[at], found[at + 1])
+
+
 class CommitLog:
     __slots__ = (
         "_bases",
@@ -82,12 +120,15 @@ class CommitLog:
         "_files",
         "_names_given",
         "_names_synced",
+        "_put_off",
+        "_put_off_bytes",
         "_segment_bytes",
         "_unsynced",
         "checkpoint",
         "damages",
         "dirty",
         "has_let_go",
+        "on_put_off",
         "path",
         "reclaimed",
         "renewals",
@@ -127,6 +168,10 @@ class CommitLog:
         self.has_let_go = True
         #: what `tail` has found damaged, for people
         self.damages: list[str] = []
+        #: where it is set, appends are put off: it is told of each, and calls `write_out` soon
+        self.on_put_off: Callable[[], None] | None = None
+        self._put_off: list[bytes] = []
+        self._put_off_bytes = 0
 
     def _read_checkpoint(self) -> int:
         """0 where there is none, or it is torn: everything is read then."""
@@ -161,24 +206,73 @@ class CommitLog:
         previous: int,
         records: bytes | memoryview,
     ) -> int:
-        """Writes one entry; returns the position of what it carries. If it raises, nothing was appended."""
+        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended."""
         size_bytes = HEAD_SIZE + len(records)
         last = self._files[-1] if self._files else None
         if last is None or (last.size and last.size + size_bytes > self._segment_bytes):
             last = self._roll()
         position = last.base + last.size
         head = pack_head(owner, kind, position, base_offset, last_offset, previous, records)
+        entry = b"".join((head, records))
+        if self.on_put_off is None or not self._has_room(last, last.size + size_bytes):
+            self._write_now(last, entry)
+        else:
+            self._put_off.append(entry)
+            self._put_off_bytes += size_bytes
+            last.size += size_bytes
+            self._unsynced[last.base] = last
+            if self._put_off_bytes >= _MOST_PUT_OFF_BYTES:
+                self.write_out()
+            self.on_put_off()
+        return position + HEAD_SIZE
+
+    def _write_now(self, last: _CommitFile, entry: bytes) -> None:
+        self.write_out()
         file = last.file
         try:
-            file.write(b"".join((head, records)), last.size)
+            file.write(entry, last.size)
         except OSError:
             file.truncate(last.size)
             raise
-        last.size += size_bytes
+        last.size += len(entry)
+        last.written = last.size
         self._unsynced[last.base] = last
-        return position + HEAD_SIZE
+
+    def _has_room(self, last: _CommitFile, size_bytes: int) -> bool:
+        """Whether a put-off write cannot fail for want of room. Raises OSError where there is none."""
+        if size_bytes <= last.reserved:
+            return True
+        ahead = min(size_bytes + _RESERVED_BYTES, max(self._segment_bytes, size_bytes))
+        try:
+            reserved = last.file.reserve(ahead)
+        except OSError as error:
+            if error.errno not in NO_ROOM or ahead == size_bytes:
+                raise
+            ahead = size_bytes
+            reserved = last.file.reserve(ahead)
+        if reserved:
+            last.reserved = ahead
+        return reserved
+
+    @property
+    def has_put_off(self) -> bool:
+        """Something was appended that is not written."""
+        return bool(self._put_off)
+
+    def write_out(self) -> None:
+        """Writes what was put off. If it raises, it still is."""
+        if self._put_off:
+            last = self._files[-1]
+            last.file.write(b"".join(self._put_off), last.written)
+            last.written = last.size
+            self._put_off.clear()
+            self._put_off_bytes = 0
 
     def _roll(self) -> _CommitFile:
+        self.write_out()
+        if self._files and self._files[-1].reserved:
+            # What was reserved and not used.
+            self._files[-1].file.truncate(self._files[-1].size)
         file = _CommitFile(self._disk, self.path, self.end, 0)
         self._disk.open(file.path, create=True, empty=True)
         self._names_given += 1
@@ -191,8 +285,9 @@ class CommitLog:
     def sync_work(self) -> Callable[[], None]:
         """What puts everything that was appended so far on the device; to be called on any thread.
 
-        Of several that wait, the first one to run does the work of all.
+        Of several that wait, the first one to run does the work of all. May raise OSError.
         """
+        self.write_out()
         end, names = self.end, self._names_given
         for base in [base for base, file in self._unsynced.items() if base + file.size <= self.synced]:
             del self._unsynced[base]
@@ -204,7 +299,7 @@ class CommitLog:
             if self.synced >= end or last is None:
                 return
             # With what was appended since this was asked for: whoever waits for that has nothing left to do.
-            covered = last.base + last.size
+            covered = last.base + last.written
             for sync_file in syncs:
                 sync_file()
             if self._names_synced < names:
@@ -231,64 +326,62 @@ class CommitLog:
         if at < 0 or position + size_bytes > self._bases[at] + self._files[at].size:
             raise CorruptMessage(f"{self.path} holds no batch at position {position}")
         file = self._files[at]
+        if position + size_bytes > file.base + file.written:
+            self.write_out()
         return file.file, position - file.base
 
-    def path_of(self, position: int, size_bytes: int) -> tuple[str, int]:
-        """As `locate`, for people: the path of the file."""
-        _, at = self.locate(position, size_bytes)
-        return self._files[bisect_right(self._bases, position) - 1].path, at
+    def file_at(self, position: int) -> tuple[str, int]:
+        """For people: the path of the file that holds, or should hold, what stands at `position`, and where in it."""
+        file = self._files[max(bisect_right(self._bases, position) - 1, 0)]
+        return file.path, position - file.base
 
-    def tail(self) -> dict[Owner, list[Entry]]:
-        """After a start: the entries past the checkpoint, by the partitions that they belong to, in their order.
+    def entry_at(self, position: int, size_bytes: int) -> Entry:
+        """One that is known to stand there. May raise Unreadable, should it be damaged by now."""
+        file, at = self.locate(position, size_bytes)
+        return read_entry(memoryview(file.pread(size_bytes, at)), 0, position)[0]
+
+    def tail(self) -> Tail:
+        """After a start: the entries past the checkpoint.
 
         What is torn at the end is cut off; what is damaged before it is passed over. May raise OSError.
         """
-        found: dict[Owner, list[Entry]] = {}
+        found = Tail(self)
         for file in self._files[max(bisect_right(self._bases, self.checkpoint) - 1, 0) :]:
-            end = self._read_file(file, max(self.checkpoint - file.base, 0), found)
+            end = max(self.checkpoint - file.base, 0)
+            for entry, size_bytes in self._entries(file, end):
+                at = entry.position - file.base
+                if end < at:
+                    self.damages.append(f"{file.path} is damaged from byte {end} to {at}")
+                found.add(entry, size_bytes)
+                end = at + size_bytes
             if end < file.size and file is self._files[-1]:
                 self.damages.append(f"{file.path} is damaged at byte {end}, and {file.size - end} bytes are truncated")
                 file.file.truncate(end)
-                file.size = end
+                file.size = file.written = end
         if self.end < self.checkpoint:
             # Somebody cut it. No queue may be trusted with what is appended there next.
             self.damages.append(f"{self.path} ends at {self.end}, and not at {self.checkpoint} or later")
             self._write_checkpoint(self.end)
         return found
 
-    def _read_file(self, file: _CommitFile, at: int, found: dict[Owner, list[Entry]]) -> int:
-        """Reads the entries of one file from a byte on; returns where the last whole one ends."""
-        end = at
-        chunk, chunk_at = memoryview(b""), at
+    def _entries(self, file: _CommitFile, at: int) -> Iterator[tuple[Entry, int]]:
+        """The whole entries of a file from a byte on, and their sizes; between them there may be damage."""
+        chunk, chunk_at = b"", at
+        # Held meanwhile: it may leave the commit log before the last entry was asked for.
+        held = file.file
         while at < file.size:
             try:
-                entry, size_bytes = read_entry(chunk, at - chunk_at, file.base + at)
+                entry, size_bytes = read_entry(memoryview(chunk), at - chunk_at, file.base + at)
             except Unreadable as unreadable:
-                wanted = max(unreadable.size_bytes or 0, _CHUNK_BYTES)
-                if chunk_at != at or len(chunk) < min(wanted, file.size - at):
-                    # It may only have been cut off by the end of what was read.
-                    chunk, chunk_at = memoryview(file.file.pread(min(wanted, file.size - at), at)), at
-                    continue
-                at = self._next_entry(file, at + 1)
+                wanted = min(unreadable.wanted_bytes, file.size - at)
+                if at - chunk_at + wanted > len(chunk):
+                    # It is only cut off by the end of what was read.
+                    chunk, chunk_at = held.pread(max(wanted, _CHUNK_BYTES), at), at
+                else:
+                    at = chunk_at + next_magic(chunk, at + 1 - chunk_at)
                 continue
-            if end < at:
-                self.damages.append(f"{file.path} is damaged from byte {end} to {at}")
-            found.setdefault(entry.owner, []).append(entry)
+            yield entry, size_bytes
             at += size_bytes
-            end = at
-        return end
-
-    def _next_entry(self, file: _CommitFile, at: int) -> int:
-        """Where the next entry may begin; the end of the file where none does."""
-        while at < file.size:
-            data = file.file.pread(_CHUNK_BYTES, at)
-            magic_at = next_magic(data, 0)
-            if magic_at >= 0:
-                return at + magic_at
-            if at + len(data) >= file.size:
-                break
-            at += len(data) - HEAD_SIZE
-        return file.size
 
     # --- reclaiming
 
@@ -301,26 +394,9 @@ class CommitLog:
     def end_of_first(self) -> int:
         return self._files[0].base + self._files[0].size
 
-    def read_first_file(self, position: int, size_bytes: int) -> tuple[list[Entry], int]:
-        """The entries of the oldest file from a position on, and where the next ones stand."""
-        file = self._files[0]
-        chunk = memoryview(file.file.pread(size_bytes, position - file.base))
-        entries: list[Entry] = []
-        at = 0
-        while at < len(chunk):
-            try:
-                entry, entry_bytes = read_entry(chunk, at, position + at)
-            except Unreadable as unreadable:
-                if at:
-                    # It may only have been cut off.
-                    break
-                if (unreadable.size_bytes or 0) > size_bytes:
-                    return self.read_first_file(position, unreadable.size_bytes or 0)
-                # Where a queue points at something that was passed over, the file is not given up.
-                return entries, file.base + self._next_entry(file, position - file.base + 1)
-            entries.append(entry)
-            at += entry_bytes
-        return entries, position + at
+    def entries_of_first(self) -> Iterator[tuple[Entry, int]]:
+        """The whole entries of the oldest file, and their sizes."""
+        return self._entries(self._files[0], 0)
 
     # --- leaving
 
@@ -335,6 +411,9 @@ class CommitLog:
             self._disk.rename(file.path, file.path + DELETED)
         return [file.path + DELETED for file in dropped]
 
-    def park(self) -> None:
+    def close(self) -> None:
+        """Gives descriptors back, and room that was reserved and not used."""
+        if self._files and self._files[-1].reserved:
+            self._files[-1].file.truncate(self._files[-1].written)
         for file in self._files:
             file.park()

@@ -10,6 +10,7 @@ the commit log, as those of one append do, are read and sent as one piece.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -23,7 +24,16 @@ from tidelog.log.shared.commit_entry import EntryKind
 from tidelog.log.shared.queue import ENTRY_SIZE, QUEUE, Queue, Queued
 from tidelog.log.shared.store import QueueStore
 from tidelog.log.txn_index import TxnIndex
-from tidelog.wire.batch import HEADER, HEADER_SIZE, LAST_OFFSET_DELTA_AT, LOG_OVERHEAD, BatchHeader
+from tidelog.wire.batch import (
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LOG_OVERHEAD,
+    BatchHeader,
+    InvalidBatch,
+    crc_matches,
+    iter_headers,
+)
 
 _PLACE: Final = struct.Struct(">qii")
 _DELTA: Final = struct.Struct(">i")
@@ -244,9 +254,19 @@ class QueueSegment:
 
     def write(self) -> None:
         """Writes what is only in memory."""
-        if not self._has_left:
+        if self._has_left:
+            return
+        try:
             self.queue.trim()
             self.txn_index.spill()
+        except FileNotFoundError:
+            self.leave_if_removed()
+
+    def leave_if_removed(self) -> None:
+        """For who handles a FileNotFoundError: a log that was set aside may be removed at any time."""
+        if self._disk.exists(os.path.dirname(self._stem)):
+            raise
+        self.park_all()
 
     def seal(self) -> None:
         self.write()
@@ -336,7 +356,21 @@ class QueueSegment:
 
     def whereabouts(self, queued: Queued) -> tuple[str, int]:
         """The path of the file that holds a batch, and where in it. Raises CorruptMessage where none does."""
-        return self._commit.path_of(queued.place, queued.size_bytes)
+        self._commit.locate(queued.place, queued.size_bytes)
+        return self._commit.file_at(queued.place)
+
+    def damaged(self) -> Iterator[tuple[Queued, str, int]]:
+        """The batches that are not as they were written: the file that holds each of them, and where in it."""
+        for queued in self.entries(0):
+            try:
+                file, at = self._commit.locate(queued.place, queued.size_bytes)
+                data = memoryview(file.pread(queued.size_bytes, at))
+                (position, header), *more = iter_headers(data)
+                is_whole = not more and header.base_offset == queued.base_offset and crc_matches(data, position, header)
+            except (CorruptMessage, InvalidBatch, ValueError):
+                is_whole = False
+            if not is_whole:
+                yield queued, *self._commit.file_at(queued.place)
 
     def entries(self, position: int) -> Iterator[Queued]:
         """Of the queue, from a boundary on."""
@@ -440,8 +474,11 @@ class QueueRenewal:
 
     def write(self) -> None:
         """For a worker."""
-        if not self._segment.has_left:
-            write_beside(self._disk, self._segment.log_path, bytes(self._content)).sync()
+        try:
+            if not self._segment.has_left:
+                write_beside(self._disk, self._segment.log_path, bytes(self._content)).sync()
+        except FileNotFoundError:
+            self._segment.leave_if_removed()
 
     def put_in_place(self) -> bool:
         """False where the segment was cut meanwhile; what was added to it meanwhile follows."""

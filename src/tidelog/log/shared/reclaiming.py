@@ -2,7 +2,7 @@
 
 Files go by themselves when nothing in them is alive (`upkeep.release_files`). But one partition that keeps its records
 for long holds every file in which it has an entry. So when less than half of the commit log is alive, its oldest file
-is reclaimed. Like a checkpoint this is a generator, taken in slices:
+is reclaimed, and so on until it is not less any more. Like a checkpoint this is a generator, taken in slices:
 
     1. the file is read; batches to which a queue points are appended once more, as MOVED: recovery passes over these
     2. a checkpoint: the copies are on the device, and places before it are trusted by a start
@@ -16,9 +16,9 @@ right until 4. Whether a file may go is for the queues to say: where damage hid 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.log.shared.commit_entry import Entry, EntryKind, Owner
 from tidelog.log.shared.commit_log import CommitLog
@@ -29,6 +29,20 @@ if TYPE_CHECKING:
     from tidelog.log.log import Log
     from tidelog.log.log_dir import LogDir
 
+
+def _nothing() -> Slices:
+    yield from ()
+
+
+class Pace(NamedTuple):
+    """How fast it may go, and what must not wait for its end."""
+
+    #: called on a worker with how many bytes were gone through; waits where they are too many for the time
+    throttle: Callable[[int], None] = lambda size_bytes: None
+    #: what is to be done between slices
+    between: Callable[[], Slices] = _nothing
+
+
 #: how many bytes of a file are looked at before others are served
 _SLICE_BYTES: Final = 1 << 20
 
@@ -38,28 +52,36 @@ def is_worth_it(directory: LogDir, logs: Iterable[Log]) -> bool:
     commit = directory.commit
     if commit is None or directory.unopened or directory.is_pinned or not commit.can_reclaim:
         return False
-    alive = sum(log.size_bytes for log in logs if log.store is not None)
-    return commit.end - commit.first > 2 * alive
+    alive = sum(log.size_bytes for log in [*logs, *directory.strays] if log.store is not None)
+    if commit.end - commit.first <= 2 * alive:
+        return False
+    # Copies that find no room half-way would only be more of what is dead.
+    return directory.disk.usage(directory.path).usable_bytes >= commit.end_of_first - commit.first
 
 
-def reclaim_in_slices(directory: LogDir, logs: list[Log]) -> Slices:
+def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
     """Reclaims the oldest file.
 
     `logs` are all that are there. May raise OSError; then nothing has changed but that the commit log is longer.
     """
     commit = directory.commit
     assert commit is not None
-    oldest = commit.first
-    owners = {log.store.owner: log for log in logs if log.store is not None}
-    moves: dict[QueueSegment, dict[int, int]] = defaultdict(dict)
-    at = oldest
-    while at < commit.end_of_first:
-        entries, at = commit.read_first_file(at, _SLICE_BYTES)
-        for entry in entries:
-            _move_live(commit, owners, entry, moves)
-        yield None
+    moves = _Moves(commit, [*logs, *directory.look_after_strays()])
+    oldest, end = commit.first, commit.end_of_first
+    at = slice_begin = oldest
+    is_damaged = False
+    for entry, size_bytes in commit.entries_of_first():
+        is_damaged |= entry.position > at
+        moves.add_live(entry)
+        at = entry.position + size_bytes
+        if at - slice_begin >= _SLICE_BYTES:
+            yield partial(pace.throttle, at - slice_begin)
+            yield from pace.between()
+            slice_begin = at
+    if is_damaged or at < end:
+        yield from moves.add_damaged(oldest, end)
     yield from checkpoint_in_slices(directory)
-    for segment, places in moves.items():
+    for segment, places in moves.made.items():
         renewal = segment.renewal(places)
         yield renewal.write
         commit.renewals += 1
@@ -73,17 +95,47 @@ def reclaim_in_slices(directory: LogDir, logs: list[Log]) -> Slices:
     commit.has_let_go = True
 
 
-def _move_live(
-    commit: CommitLog, owners: dict[Owner, Log], entry: Entry, moves: dict[QueueSegment, dict[int, int]]
-) -> None:
-    log = owners.get(entry.owner)
-    if log is None:
-        return
-    for place, header in entry.batches:
-        segment = log.segments.since(header.base_offset)[0]
-        if not isinstance(segment, QueueSegment) or not segment.points_at(header.last_offset, place):
-            continue
-        file, at = commit.locate(place, header.size_bytes)
-        records = file.pread(header.size_bytes, at)
-        offsets = header.base_offset, header.last_offset
-        moves[segment][place] = commit.append(entry.owner, EntryKind.MOVED, *offsets, -1, records)
+class _Moves:
+    """What was alive in a file, and where its copies are."""
+
+    __slots__ = ("_commit", "_logs", "_owners", "made")
+
+    def __init__(self, commit: CommitLog, logs: list[Log]) -> None:
+        self._commit = commit
+        self._logs = logs
+        #: more than one where a partition was set aside and came back
+        self._owners: dict[Owner, list[Log]] = defaultdict(list)
+        for log in logs:
+            if log.store is not None:
+                self._owners[log.store.owner].append(log)
+        #: new places for old ones
+        self.made: dict[QueueSegment, dict[int, int]] = defaultdict(dict)
+
+    def add_live(self, entry: Entry) -> None:
+        for log in self._owners.get(entry.owner, ()):
+            for place, header in entry.batches:
+                segment = log.segments.since(header.base_offset)[0]
+                if isinstance(segment, QueueSegment) and segment.points_at(header.last_offset, place):
+                    self._move(log, segment, place, header.size_bytes, header.base_offset, header.last_offset)
+
+    def add_damaged(self, first: int, end: int) -> Slices:
+        """What lies in damaged entries is moved as it is, and no better for it: it must not hold the file for ever."""
+        for log in self._logs:
+            for segment in log.segments:
+                if isinstance(segment, QueueSegment):
+                    made = self.made[segment]
+                    for queued in segment.entries(0):
+                        if first <= queued.place < end and queued.place not in made:
+                            offsets = queued.base_offset, queued.last_offset
+                            self._move(log, segment, queued.place, queued.size_bytes, *offsets)
+            yield None
+
+    def _move(
+        self, log: Log, segment: QueueSegment, place: int, size_bytes: int, base_offset: int, last_offset: int
+    ) -> None:
+        assert log.store is not None
+        file, at = self._commit.locate(place, size_bytes)
+        records = file.pread(size_bytes, at)
+        self.made[segment][place] = self._commit.append(
+            log.store.owner, EntryKind.MOVED, base_offset, last_offset, -1, records
+        )

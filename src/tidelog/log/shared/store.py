@@ -16,7 +16,7 @@ class QueueStore:
         self.last = -1
 
     def append(self, kind: EntryKind, base_offset: int, last_offset: int, records: bytes | memoryview = b"") -> int:
-        """Writes one entry; returns the position of what it carries. If it raises, nothing was appended."""
+        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended."""
         place = self.commit.append(self.owner, kind, base_offset, last_offset, self.last, records)
         self.last = place - HEAD_SIZE
         return place
@@ -24,7 +24,9 @@ class QueueStore:
     def tell_cut(self, offset: int) -> None:
         """The log is about to be cut: a start that reads what was appended before must know. May raise OSError."""
         self.append(EntryKind.CUT, offset, offset)
+        self.commit.write_out()
 
     def tell_start(self, offset: int) -> None:
-        """The log is about to begin anew. May raise OSError."""
+        """The log begins, and what was there before, if anything, is about to go. May raise OSError."""
         self.append(EntryKind.START, offset, offset)
+        self.commit.write_out()

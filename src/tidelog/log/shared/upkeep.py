@@ -46,6 +46,7 @@ def checkpoint_in_slices(directory: LogDir) -> Slices:
         _write_snapshot(log)
         if at % _SLICE == 0:
             yield None
+    commit.write_out()
     position, segments = commit.end, list(commit.dirty)
     for log in directory.logs.values():
         if not log.snapshots.offsets:
@@ -83,7 +84,7 @@ def release_files(directory: LogDir, logs: Iterable[Log]) -> list[str]:
     Returns their new paths. May raise OSError.
     """
     commit = directory.commit
-    # Of partitions that could not be opened or were set aside nobody knows what they need.
+    # Of partitions that could not be opened nobody knows what they need.
     if commit is None or not commit.has_let_go or directory.unopened or directory.is_pinned:
         return []
     if commit.renewals != commit.renewals_synced:
@@ -91,7 +92,7 @@ def release_files(directory: LogDir, logs: Iterable[Log]) -> list[str]:
         return []
     commit.has_let_go = False
     needed = commit.checkpoint
-    for log in logs:
+    for log in [*logs, *directory.look_after_strays()]:
         for segment in log.segments:
             if isinstance(segment, QueueSegment):
                 place, rising = segment.least_place()

@@ -23,6 +23,9 @@ from bench.cases import (
     b12_spark_read,
     b13_spark_table,
     b14_growth,
+    b15_shared_layout,
+    b16_shared_flush,
+    b17_shared_start,
     b18_delays,
     b19_workers,
 )
@@ -47,6 +50,9 @@ ALL: tuple[Benchmark, ...] = tuple(
         b12_spark_read,
         b13_spark_table,
         b14_growth,
+        b15_shared_layout,
+        b16_shared_flush,
+        b17_shared_start,
         b18_delays,
         b19_workers,
     )

@@ -3,10 +3,10 @@
 A ```console block is run: a line that begins with `$ ` is given to bash, and what follows, up to the next command, is
 what it must print (both streams), nothing where nothing follows. `…` stands for anything within a line, and alone in
 its line for any lines; how many spaces lie between words is not compared. Commands of one page share a directory and,
-once the page has said `tidelog serve` or `tidelog cluster up`, its broker or cluster. The ```python blocks of such a
-page are run as well: as a test where they define one, else as a program. A ```toml block that begins with the name of a
-file, `# orders.toml`, is written to that file. Where a page writes localhost:9092 or 127.0.0.1:9092, the real port is
-used (9093 and so on for further brokers); so it is for the port of the metrics, 9404.
+once the page has said `tidelog serve` or `tidelog cluster up`, its broker or cluster, which `kill %1` stops. The
+```python blocks of such a page are run as well: as a test where they define one, else as a program. A ```toml block
+that begins with the name of a file, `# orders.toml`, is written to that file. Where a page writes localhost:9092 or
+127.0.0.1:9092, the real port is used (9093 and so on for further brokers); so it is for the port of the metrics, 9404.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVE = "tidelog serve"
+STOP = "kill %1"
 UP = "tidelog cluster up"
 STARTS_SPARK = re.compile(r"SparkSession|\$ tidelog pipeline run")
 NAMED_FILE = re.compile(r"# [\w.-]+\.toml")
@@ -102,6 +103,9 @@ class Session:
             name = step.text.splitlines()[0].removeprefix("# ")
             (self._directory / name).write_text(self._reached(step.text) + "\n")
             return ""
+        if step.text == STOP:
+            self.close()
+            return ""
         if step.text.startswith(SERVE):
             return self._shown(self._serve(step.text, ANY_PORT))
         if step.text.startswith(UP):
@@ -173,6 +177,7 @@ class Session:
             assert self._broker.wait(timeout=60) == 0
             assert self._broker.stdout is not None
             self._broker.stdout.close()
+            self._broker = None
 
 
 def squeezed(text: str) -> str:

@@ -22,8 +22,17 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A broker runs on it: forty batches of two records each, in several segments."""
-    path = tmp_path / "data"
-    logs = LogDirs([str(path)], SystemDisk(), lambda topic: CONFIG)
+    return written(tmp_path / "data")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """The same in the shared layout; its broker has written down what it had in memory."""
+    return written(tmp_path / "shared", 4000)
+
+
+def written(path: Path, commit_bytes: int | None = None) -> Path:
+    logs = LogDirs([str(path)], SystemDisk(), lambda topic: CONFIG, commit_bytes=commit_bytes)
     logs.open(0, "cluster", NOW_MS)
     log = logs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
     for number in range(40):
@@ -31,6 +40,9 @@ def data(tmp_path: Path) -> Path:
         log.append_as_leader(memoryview(build_batch(records)), 0, NOW_MS)
     log.advance_log_start_offset(3)
     logs.checkpoint({TopicPartition("t", 0): 70})
+    for work in logs.checkpoint_queues():
+        if work is not None:
+            work()
     return path
 
 
@@ -56,6 +68,30 @@ def test_every_offset_is_found_by_the_steps_that_are_told(data: Path) -> None:
         ]
         assert f"offsets {offset - offset % 2} to {offset - offset % 2 + 1}" in steps["batch"]
         assert steps["record"].startswith(f"offset {offset}, timestamp {1000 + offset // 2}, a key of 3 bytes")
+
+
+def test_every_offset_is_found_by_a_queue_in_the_shared_layout(shared: Path) -> None:
+    for offset in range(3, 80):
+        steps = explained(shared, offset)
+        assert list(steps)[4:] == ["segment", "queue", "commit log", "batch", "record"]
+        offsets = f"offsets {offset - offset % 2} to {offset - offset % 2 + 1}"
+        assert offsets in steps["queue"] and offsets in steps["batch"]
+        assert steps["record"].startswith(f"offset {offset}, timestamp {1000 + offset // 2}, a key of 3 bytes")
+    assert (steps["log start offset"], steps["log end offset"]) == ("3", "80")
+    assert "past the last entry" in explained(shared, 80)["offset"]
+
+
+def test_a_damaged_batch_in_the_commit_log_is_told(shared: Path) -> None:
+    place = int(explained(shared, 4)["commit log"].split()[1])
+    commit = min((shared / "tidelog-commit").glob("*.commit"))
+    content = bytearray(commit.read_bytes())
+    content[place + 70] ^= 1
+    commit.write_bytes(content)
+    assert "CRC does not match" in explained(shared, 4)["batch"] and "record" not in explained(shared, 4)
+    assert "CRC is right" in explained(shared, 6)["batch"]
+    content[place] ^= 1
+    commit.write_bytes(content)
+    assert "is another one: it is damaged" in explained(shared, 4)["batch"]
 
 
 def test_the_watermarks_stand_beside_it(data: Path) -> None:

@@ -11,6 +11,7 @@ from settings_page import with_tables
 from tidelog.config.definitions import (
     BROKER_KEYS,
     OWN_DEFAULTS,
+    OWN_NAMES,
     OWN_PREFIX,
     REFUSED,
     TOPIC_KEYS,
@@ -50,7 +51,7 @@ def test_every_topic_setting_stands_on_the_page_as_it_is_defined() -> None:
 
 
 def test_our_own_settings_stand_on_the_page_as_they_are_defined() -> None:
-    own = [key for key in BROKER_KEYS.values() if key.name.startswith(OWN_PREFIX)]
+    own = [key for key in BROKER_KEYS.values() if key.name.startswith(OWN_PREFIX) or key.name in OWN_NAMES]
     assert rows("Tidelog's own settings") == [(f"`{key.name}`", shown(key.default), key.documentation) for key in own]
 
 

@@ -15,6 +15,7 @@ from tidelog.config.definitions import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     OWN_DEFAULTS,
+    OWN_NAMES,
     OWN_PREFIX,
     TOPIC_KEYS,
     ConfigKey,
@@ -85,7 +86,8 @@ def test_every_key_of_apache_kafka_is_known_with_its_type_default_importance_and
         if ours != theirs:
             differences.append(f"{kind} {name}: {ours} here, {theirs} there")
     assert differences == []
-    assert {name for name in BROKER_KEYS if not name.startswith(OWN_PREFIX)} - seen["broker"] == ZOOKEEPER_ERA
+    kafkas = {name for name in BROKER_KEYS if not name.startswith(OWN_PREFIX)} - OWN_NAMES
+    assert kafkas - seen["broker"] == ZOOKEEPER_ERA
     for kind in ("topic", "group", "client-metrics"):
         assert seen[kind] == {name for name in TABLES[kind] if not name.startswith(OWN_PREFIX)}
 
@@ -159,7 +161,8 @@ def _questions() -> list[tuple[str, ConfigKey, str]]:
     questions = []
     for kind, table in TABLES.items():
         for key in table.values():
-            known = key.name not in ZOOKEEPER_ERA | OWN_DEFAULTS.keys() and not key.name.startswith(OWN_PREFIX)
+            ours = OWN_NAMES | OWN_DEFAULTS.keys()
+            known = key.name not in ZOOKEEPER_ERA | ours and not key.name.startswith(OWN_PREFIX)
             dynamic_only = key.name.endswith((".throttled.rate", ".io.max.bytes.per.second")) and key.type == "long"
             # A class is loaded by Kafka and never here; these two are validated as endpoints of a quorum.
             asked = key.type != "class" and not key.name.startswith(

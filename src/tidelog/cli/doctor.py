@@ -195,6 +195,9 @@ def _spark() -> Diagnosis:
 
 def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) -> Iterator[Diagnosis]:
     """What a start on the directory would find; nothing where there is none."""
+    from tidelog.log.directories.layout import how_to_convert, read_conversion
+    from tidelog.log.disk import SystemDisk
+    from tidelog.log.errors import LogError
     from tidelog.node.checkup import check_data, is_data_directory, is_in_use
 
     path = os.path.abspath(data_dir)
@@ -204,16 +207,24 @@ def check_data_directory(data_dir: str, deep: bool, beside: Iterable[str] = ()) 
         yield Diagnosis(OK, "data", f"{path} is in use: see the log of the broker that runs on it")
         return
     try:
+        conversion = read_conversion(SystemDisk(), path)
+        if conversion is not None:
+            what = f"{path} is being converted to the {conversion.to} layout, and that was not finished"
+            yield Diagnosis(BAD, "data", what, f"run `{how_to_convert(path, conversion.to)}` again")
+            return
         found = check_data(path, deep, beside)
     except OSError as error:
         yield Diagnosis(BAD, "data", f"{path} cannot be read: {error}", "check the disk, or change the owner")
+        return
+    except LogError as error:
+        yield Diagnosis(BAD, "data", str(error))
         return
     advice = "copy the directory before you start a broker on it: records that are truncated then cannot be recovered"
     for damage in found.damages:
         yield Diagnosis(BAD, "data", damage, advice)
     if not found.damages:
         how = "after a clean shutdown" if found.clean else "after a crash: the next start reads what was not flushed"
-        yield Diagnosis(OK, "data", f"{found.partitions} partitions in {path}, {how}")
+        yield Diagnosis(OK, "data", f"{found.partitions} partitions in {path}, {found.layout} layout, {how}")
 
 
 # --- the cluster ------------------------------------------------------------------------------------

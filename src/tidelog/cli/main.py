@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "top": ("tidelog.cli.top", "Watch the brokers, topics and groups of a cluster."),
     "doctor": ("tidelog.cli.doctor", "Check this machine and a broker, and suggest what to do."),
     "explain": ("tidelog.cli.explain", "Show how a broker finds an offset in its files."),
+    "storage": ("tidelog.cli.storage", "Convert a data directory to the other layout, and show what its files hold."),
     "sim": ("tidelog.cli.sim", "Simulate a cluster in which things go wrong, and check what it promises."),
     "completion": ("tidelog.cli.completion", "Print the shell completion script."),
     "version": ("tidelog.cli.version", "Show the version of Tidelog and of the protocol."),

@@ -19,7 +19,8 @@ log.dirs                                     list     null set+ high read-only w
     Directories that hold the log, separated by commas; each partition is stored in one of them.
 log.layout                                   string   partitioned in:partitioned,shared high read-only works
     How batches are stored: partitioned, in files for each partition, as Apache Kafka does; or shared, in one commit
-    log for all partitions of a log directory, which keeps writes sequential with thousands of partitions.
+    log for all partitions of a log directory, which keeps writes sequential with thousands of partitions. A data
+    directory keeps the layout that it was created with: convert it with tidelog storage convert.
 shared.segment.bytes                         int      1073741824 >=1048576 medium read-only works
     Size at which a file of the commit log is closed and a new one started, with log.layout=shared.
 cordoned.log.dirs                            list     "" set medium per-broker works

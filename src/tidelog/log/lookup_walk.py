@@ -1,4 +1,4 @@
-"""The way from an offset to its record, told step by step: segment, index entry, position, batch.
+"""The way from an offset to its record, told step by step: segment, index or queue entry, position, batch.
 
 It goes over the files as they are and changes none of them, so a broker may be running on them. What a running broker
 has not written yet, the newest index entries and high watermarks, is not seen; the steps are the same without.
@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, MalformedCheckpoint, read_offsets
-from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk
+from tidelog.log.errors import CorruptMessage
 from tidelog.log.file_segment import FileSegment
-from tidelog.log.segment import INDEX, LOG, TIME_INDEX, Segment, offset_name
-from tidelog.log.shared.commit_entry import Owner
+from tidelog.log.segment import Segment
 from tidelog.log.shared.commit_log import CommitLog
-from tidelog.log.shared.queue import QUEUE
 from tidelog.log.shared.queue_segment import QueueSegment
-from tidelog.log.shared.store import QueueStore
+from tidelog.log.stored_segments import file_segments, has_queues, queue_segments
 from tidelog.wire.batch import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, crc_matches
 from tidelog.wire.compression import CODEC_NAMES
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import read_records
+
+#: of a file of the commit log, which is only read
+_ANY_SIZE: Final = 1 << 30
 
 
 class LookupStep(NamedTuple):
@@ -40,11 +41,12 @@ class NoSuchPartition(Exception):
 def walk(disk: Disk, directories: Iterable[str], key: TopicPartition, offset: int) -> Iterator[LookupStep]:
     """Looks an offset of a partition up in the log directories. Raises NoSuchPartition; may raise OSError."""
     directory, path = _find(disk, directories, key)
-    segments = _segments(disk, path)
-    yield LookupStep("partition", path, f"{len(segments)} segments, {sum(each.size for each in segments)} bytes")
-    if any(entry.name.endswith(QUEUE) for entry in disk.list(path)):
-        yield from _walk_queues(disk, directory, path, key, offset)
-        return
+    commit = CommitLog(disk, directory, _ANY_SIZE) if has_queues(disk, path) else None
+    segments: list[FileSegment] | list[QueueSegment]
+    segments = file_segments(disk, path) if commit is None else queue_segments(disk, path, commit)
+    layout = "" if commit is None else ", in the commit log"
+    size = sum(each.size for each in segments)
+    yield LookupStep("partition", path, f"{len(segments)} segments, {size} bytes{layout}")
     if not segments:
         return
     begins, ends = segments[0].base_offset, segments[-1].next_offset()
@@ -54,44 +56,46 @@ def walk(disk: Disk, directories: Iterable[str], key: TopicPartition, offset: in
     committed = _checkpointed(disk, directory, HIGH_WATERMARKS, key)
     mark = "not checkpointed yet" if committed is None else f"{committed}, as last checkpointed"
     yield LookupStep("high watermark", f"{directory}/{HIGH_WATERMARKS}", mark)
+    if commit is not None and offset >= ends:
+        found = f"{offset} is past the last entry that is written; those of a running broker may follow in its memory"
+        yield LookupStep("offset", None, found)
+        return
     if not begins <= offset < ends:
         yield LookupStep("offset", None, f"{offset} is not within {begins} and {ends - 1}: a fetch is refused")
         return
-    yield from _walk_segments(segments, offset)
-
-
-def _walk_queues(disk: Disk, directory: str, path: str, key: TopicPartition, offset: int) -> Iterator[LookupStep]:
-    """The same in the shared layout, as far as the queues are written."""
-    commit = CommitLog(disk, directory, 1 << 30)
-    store = QueueStore(commit, Owner(bytes(16), key.partition))
-    sizes = {entry.name: entry.size_bytes for entry in disk.list(path)}
-    names = sorted(name for name in sizes if name.endswith(QUEUE) and name[:20].isdigit())
-    queues = [
-        QueueSegment(disk, f"{path}/{name[:20]}", int(name[:20]), LogConfig(), store, sizes[name]) for name in names
-    ]
-    at = bisect_right([queue.base_offset for queue in queues], offset) - 1
-    segment = queues[max(at, 0)]
-    yield LookupStep("segment", segment.log_path, f"number {max(at, 0) + 1} of {len(queues)}")
-    n = segment.queue.first_with(offset)
-    if n == segment.queue.count or segment.queue.entry(n).base_offset > offset:
-        found = f"none of {segment.queue.count} entries holds the offset; the newest may not be written yet"
-        yield LookupStep("queue", segment.log_path, found)
-        return
-    queued = segment.queue.entry(n)
-    found = f"entry {n + 1} of {segment.queue.count}: the batch is at place {queued.place} of the commit log"
-    yield LookupStep("queue", segment.log_path, found)
-    for position, header in segment.headers(queued.position):
-        yield from _show_batch(segment, position, header, offset)
-        return
-    yield LookupStep("batch", commit.path, "what stands there is another one: it is damaged")
-
-
-def _walk_segments(segments: list[FileSegment], offset: int) -> Iterator[LookupStep]:
     at = bisect_right([segment.base_offset for segment in segments], offset) - 1
     segment = segments[at]
     bound = "it is the last" if at == len(segments) - 1 else f"the next begins at {segments[at + 1].base_offset}"
     found = f"number {at + 1} of {len(segments)}: it begins at {segment.base_offset}, {bound}"
     yield LookupStep("segment", segment.log_path, found)
+    yield from _walk_queue(segment, offset) if isinstance(segment, QueueSegment) else _walk_file(segment, offset)
+
+
+def _walk_queue(segment: QueueSegment, offset: int) -> Iterator[LookupStep]:
+    """In the shared layout: an entry of the queue, and the batch that it points at."""
+    queue = segment.queue
+    n = queue.first_with(offset)
+    if n == queue.count:
+        yield LookupStep("queue", segment.log_path, f"{queue.count} entries, and none holds the offset")
+        return
+    queued = queue.entry(n)
+    moved = ", to which it was moved" if queue.is_moved(n) else ""
+    found = f"entry {n + 1} of {queue.count}: offsets {queued.base_offset} to {queued.last_offset} are at place "
+    yield LookupStep("queue", segment.log_path, f"{found}{queued.place} of the commit log{moved}")
+    try:
+        path, at = segment.whereabouts(queued)
+    except CorruptMessage as error:
+        yield LookupStep("commit log", None, str(error))
+        return
+    yield LookupStep("commit log", path, f"place {queued.place} is byte {at} of this file")
+    for position, header in segment.headers(queued.position):
+        yield from _show_batch(segment, path, at, position, header, offset)
+        return
+    yield LookupStep("batch", path, f"what stands at byte {at} is another one: it is damaged")
+
+
+def _walk_file(segment: FileSegment, offset: int) -> Iterator[LookupStep]:
+    """In the partitioned layout: an entry of the offset index, and a scan from there."""
     if not segment.check_indexes():
         yield LookupStep("offset index", segment.index_paths[0], "is damaged: a broker would write it anew")
         segment.rebuild_indexes()
@@ -106,13 +110,16 @@ def _walk_segments(segments: list[FileSegment], offset: int) -> Iterator[LookupS
         if header.last_offset >= offset:
             scanned = f"{passed} batches, {at - position} bytes, are passed over"
             yield LookupStep("scan", segment.log_path, scanned)
-            yield from _show_batch(segment, at, header, offset)
+            yield from _show_batch(segment, segment.log_path, at, at, header, offset)
             return
         passed += 1
     yield LookupStep("scan", segment.log_path, f"{passed} batches, and none holds the offset")
 
 
-def _show_batch(segment: Segment, position: int, header: BatchHeader, offset: int) -> Iterator[LookupStep]:
+def _show_batch(
+    segment: Segment, path: str, at: int, position: int, header: BatchHeader, offset: int
+) -> Iterator[LookupStep]:
+    """`path` is the file that holds the batch, and `at` where in it; `position` is that in the segment."""
     data = segment.read(position, header.size_bytes)
     codec = header.attributes & CODEC_MASK
     flags = ["uncompressed" if not codec else CODEC_NAMES[codec]]
@@ -122,8 +129,8 @@ def _show_batch(segment: Segment, position: int, header: BatchHeader, offset: in
     sound = crc_matches(memoryview(data), 0, header)
     yield LookupStep(
         "batch",
-        segment.log_path,
-        f"position {position}, {header.size_bytes} bytes: offsets {header.base_offset} to {header.last_offset}, "
+        path,
+        f"position {at}, {header.size_bytes} bytes: offsets {header.base_offset} to {header.last_offset}, "
         f"leader epoch {header.leader_epoch}, {', '.join(flags)}{producer}, "
         f"CRC {'is right' if sound else 'does not match: the batch is damaged'}",
     )
@@ -135,7 +142,7 @@ def _show_batch(segment: Segment, position: int, header: BatchHeader, offset: in
             value = "no value" if record.value is None else f"a value of {len(record.value)} bytes"
             gone = "" if record.offset == offset else ", the first one left at or after the offset"
             found = f"offset {record.offset}{gone}, timestamp {record.timestamp}, {key}, {value}"
-            yield LookupStep("record", segment.log_path, found)
+            yield LookupStep("record", path, found)
             return
 
 
@@ -146,23 +153,6 @@ def _find(disk: Disk, directories: Iterable[str], key: TopicPartition) -> tuple[
         if disk.exists(path):
             return directory, path
     raise NoSuchPartition(f"partition {key.partition} of topic {key.topic} is not in {', '.join(looked)}")
-
-
-def _segments(disk: Disk, path: str) -> list[FileSegment]:
-    sizes = {entry.name: entry.size_bytes for entry in disk.list(path)}
-    bases = sorted(int(name[:20]) for name in sizes if name.endswith(LOG) and name[:-4].isdigit())
-    return [
-        FileSegment(
-            disk,
-            f"{path}/{offset_name(base)}",
-            base,
-            LogConfig(),
-            sizes[offset_name(base) + LOG],
-            sizes.get(offset_name(base) + INDEX, 0),
-            sizes.get(offset_name(base) + TIME_INDEX, 0),
-        )
-        for base in bases
-    ]
 
 
 def _checkpointed(disk: Disk, directory: str, name: str, key: TopicPartition) -> int | None:

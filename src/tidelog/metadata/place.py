@@ -32,7 +32,7 @@ def find_store(directories: Sequence[str]) -> str:
     if holding:
         return holding[0]
     for path in directories:
-        place = _read_place(path)
+        place = place_of(path)
         if place is not None:
             raise StoreMisplaced(
                 f"the metadata that belongs to log directory {path} was last in {place}, and is in none of log.dirs "
@@ -45,7 +45,7 @@ def point_to_store(directory: str, others: Iterable[str]) -> None:
     """Leaves a pointer to the store in `directory` in each of the others."""
     data = os.path.abspath(directory).encode()
     for path in others:
-        if path != directory and _read_place(path) != data.decode():
+        if path != directory and place_of(path) != data.decode():
             directory_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 replace_file(path, directory_fd, PLACE_NAME, data)
@@ -57,7 +57,8 @@ def _files(path: str) -> tuple[str, str]:
     return os.path.join(path, SNAPSHOT_NAME), os.path.join(path, JOURNAL_NAME)
 
 
-def _read_place(path: str) -> str | None:
+def place_of(path: str) -> str | None:
+    """Where the store is, as the pointer in a directory says; None where there is no pointer."""
     try:
         with open(os.path.join(path, PLACE_NAME), encoding="utf-8") as file:
             return file.read()

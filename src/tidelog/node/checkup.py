@@ -16,13 +16,13 @@ from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, M
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.directory_names import parse_name
 from tidelog.log.directories.directory_set import found_twice, listed, read_directory_set
+from tidelog.log.directories.layout import SHARED, layout_of
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.directories.recovery import read_notes, read_topic_id
 from tidelog.log.disk import Disk
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.log.overlay_disk import OverlayDisk
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, CorruptMetadata, read_store
 from tidelog.metadata.place import PLACE_NAME
@@ -37,6 +37,8 @@ class Checkup(NamedTuple):
     clean: bool
     #: what is damaged or lost, in words
     damages: list[str]
+    #: None where there is nothing in it yet
+    layout: str | None = None
 
 
 def is_data_directory(path: str) -> bool:
@@ -84,7 +86,8 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
     try:
         meta = written_by(disk, [path]) or MetaProperties("unknown", 0, bytes(16))
         # A directory tells its layout; how large files of a commit log become does not matter here.
-        commit_bytes = 1 << 30 if disk.exists(f"{path}/{COMMIT_DIRECTORY}") else None
+        layout = layout_of(disk, path)
+        commit_bytes = 1 << 30 if layout == SHARED else None
         logs = LogDirs(
             [path],
             disk,
@@ -108,7 +111,7 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
         damages.append(f"{path}/{JOURNAL_NAME} is missing: the topics' configurations are lost")
     if deep:
         damages += [damage for log in logs.logs.values() for damage in damaged_batches(log)]
-    return Checkup(len(logs.logs), clean, damages)
+    return Checkup(len(logs.logs), clean, damages, layout)
 
 
 def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
@@ -132,6 +135,9 @@ def damaged_batches(log: Log) -> Iterator[str]:
     """One line for each segment in which a batch is not as it was written; in the shared layout for each such batch."""
     for segment in log.segments:
         if isinstance(segment, QueueSegment):
+            for n in range(segment.queue.count):
+                if not segment.queue.is_sound(n):
+                    yield f"entry {n + 1} of {segment.log_path} is damaged"
             for queued, path, at in segment.damaged():
                 offsets = f"offsets {queued.base_offset} to {queued.last_offset} of partition {log.partition}"
                 yield f"{offsets} of topic {log.topic} are damaged: {path} at byte {at}"

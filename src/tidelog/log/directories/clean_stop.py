@@ -33,11 +33,19 @@ Stopped = Mapping[int, Sizes]
 
 def write_clean_stop(disk: Disk, directory: str, logs: Iterable[Log]) -> None:
     """After the recovery points are written; durable with the next sync of the directory."""
+    sizes = {
+        log.path.rpartition("/")[2]: {segment.base_offset: segment.file_sizes() for segment in log.segments}
+        for log in logs
+    }
+    write_sizes(disk, directory, sizes)
+
+
+def write_sizes(disk: Disk, directory: str, stopped: Mapping[str, Stopped]) -> None:
+    """Of the segments by the names of their partitions' directories."""
     lines = [f"{_CHECKPOINT} {_checkpoint_crc(disk, directory)} 0 0 0 0"]
-    for log in logs:
-        name = log.path.rpartition("/")[2]
-        for segment in log.segments:
-            lines.append(f"{name} {segment.base_offset} {' '.join(map(str, segment.file_sizes()))}")
+    for name, segments in stopped.items():
+        for base_offset, sizes in segments.items():
+            lines.append(f"{name} {base_offset} {' '.join(map(str, sizes))}")
     replace_file(disk, f"{directory}/{CLEAN_STOP}", format_lines(lines))
 
 

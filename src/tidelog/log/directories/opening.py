@@ -37,6 +37,7 @@ from tidelog.log.directories.directory_set import (
     read_directory_set,
 )
 from tidelog.log.directories.inventory import Inventory
+from tidelog.log.directories.layout import PARTITIONED, SHARED, check_layout
 from tidelog.log.directories.recovery import open_if_possible, open_stray, read_notes, read_topic_id
 from tidelog.log.disk import Lock, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
@@ -133,6 +134,9 @@ class Opening:
         for directory in blank:
             if directory.failure is None:
                 try:
+                    if self._commit_bytes is not None:
+                        # Before it is formatted: from then on the directory is in one of the layouts.
+                        self._disk.mkdir(f"{directory.path}/{COMMIT_DIRECTORY}")
                     self._format(directory)
                     self._epochs.add(self._load(directory))
                 except OSError as error:
@@ -157,6 +161,7 @@ class Opening:
         if lock is None:
             raise LogDirInUse(f"log directory {directory.path} is in use by another broker")
         self._locks.append(lock)
+        check_layout(self._disk, directory.path, PARTITIONED if self._commit_bytes is None else SHARED)
         path = f"{directory.path}/{META_PROPERTIES}"
         # An empty one has got lost with the power.
         if not self._disk.exists(path) or not read_file(self._disk, path).strip():
@@ -194,8 +199,6 @@ class Opening:
         interrupted = disk.exists(f"{path}/{MENDING}")
         if self._commit_bytes is not None:
             directory.open_commit_log(self._commit_bytes)
-        elif disk.exists(f"{path}/{COMMIT_DIRECTORY}"):
-            raise StorageError(f"log directory {path} was used with log.layout=shared: start the broker with it")
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.

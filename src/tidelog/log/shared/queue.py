@@ -86,6 +86,12 @@ class Queue(Entries):
         buffer, at = self._place(n)
         return bool(buffer[at + _DELTA_AT] & 0x80)
 
+    def is_sound(self, n: int) -> bool:
+        """Whether the CRC of an entry is right."""
+        buffer, at = self._place(n)
+        entry = bytes(buffer[at : at + ENTRY_SIZE])
+        return bool(_CRC.unpack_from(entry, _FIELDS.size)[0] == crc32c(entry[: _FIELDS.size]))
+
     def content(self) -> bytearray:
         """All entries as they stand, or will stand, in the file."""
         written = bytes(self._mapped()) if self._written else b""

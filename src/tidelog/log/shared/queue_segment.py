@@ -354,6 +354,11 @@ class QueueSegment:
                 return
             yield queued.position, header, memoryview(data)
 
+    def whereabouts(self, queued: Queued) -> tuple[str, int]:
+        """The path of the file that holds a batch, and where in it. Raises CorruptMessage where none does."""
+        self._commit.locate(queued.place, queued.size_bytes)
+        return self._commit.file_at(queued.place)
+
     def damaged(self) -> Iterator[tuple[Queued, str, int]]:
         """The batches that are not as they were written: the file that holds each of them, and where in it."""
         for queued in self.entries(0):

@@ -36,10 +36,11 @@ FOR_PROGRAMS: Final = {"tidelog.client.half_sender"}
 LIBRARIES: Final = {"testing"}
 
 #: nouns of the field of which several rooms have their own view: the client's of what a broker has, the controller's of
-#: what it decides about, an interface and whoever keeps it
+#: what it decides about, an interface and whoever keeps it, what stands in a directory and what in a commit log
 SHARED_NOUNS: Final = {
     "Broker",
     "Connection",
+    "Entry",
     "FileSlice",
     "Groups",
     "LogDir",
@@ -71,6 +72,7 @@ SAME_KIND: Final = {
     "requester": "how a broker asks others: the interface, and who keeps it",
     "server": "sockets, and the broker behind them",
     "shard": "one coordinator partition",
+    "store": "where things are kept: the metadata, and the batches of a log",
     "transactions": "all transactions: deciding about them, running that, asking a broker for it",
     "turn": "one event being decided",
 }

@@ -63,7 +63,9 @@ class Load:
 
     def __init__(self, bootstrap: str, plan: Plan) -> None:
         settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
-        self._producer = Producer({**settings, "message.timeout.ms": 0, "reconnect.backoff.max.ms": 200})
+        self._producer = Producer(
+            {**settings, "message.timeout.ms": 0, "reconnect.backoff.max.ms": 200, "log_level": 0}
+        )
         self._plan = plan
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._write)

@@ -102,8 +102,15 @@ class _Replay:
             self._add(entry)
 
     def _start(self, offset: int) -> None:
-        self._remove(list(self._segments))
         self._log.leader_epochs.clear()
+        if [(each.base_offset, each.queue.count, each.txn_index.size_bytes) for each in self._segments] == [
+            (offset, 0, 0)
+        ]:
+            # Of thousands of partitions that were made since the checkpoint, nothing but the names are there.
+            self._stable, self._end = 0, offset
+            self._touched.add(offset)
+            return
+        self._remove(list(self._segments))
         self._begin(offset)
 
     def _begin(self, offset: int) -> None:

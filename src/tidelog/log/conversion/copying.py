@@ -97,7 +97,7 @@ def _whole_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]
 def compare(source: Sequence[Segment], target: Sequence[Segment], tell: Tell) -> None:
     """Raises CannotConvert where the segments do not hold the same batches, byte for byte."""
     if len(source) != len(target):
-        raise _differs(source[0])
+        raise _differs([*source, *target][0])
     for one, other in zip(source, target, strict=True):
         if one.base_offset != other.base_offset or one.size != other.size:
             raise _differs(other)

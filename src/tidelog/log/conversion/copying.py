@@ -7,7 +7,7 @@ producer snapshots, leader epochs, transaction indexes, and the checkpoints of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Final
 
 from tidelog.log.config import LogConfig
@@ -96,9 +96,11 @@ def _whole_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]
 
 def compare(source: Sequence[Segment], target: Sequence[Segment], tell: Tell) -> None:
     """Raises CannotConvert where the segments do not hold the same batches, byte for byte."""
-    for one, other in zip_longest(source, target):
-        if one is None or other is None or one.base_offset != other.base_offset or one.size != other.size:
-            raise _differs(other or one)
+    if len(source) != len(target):
+        raise _differs([*source, *target][0])
+    for one, other in zip(source, target, strict=True):
+        if one.base_offset != other.base_offset or one.size != other.size:
+            raise _differs(other)
         newest, next_offset = -1, one.base_offset
         for (header, data), (_, copied) in zip(_whole_batches(one), _whole_batches(other), strict=True):
             if data != copied:

@@ -191,10 +191,10 @@ class Controller:
             if isinstance(event, (TopicCreated, TopicDeleted, PartitionsAdded, PartitionChanged)):
                 self._aside.discard(event.topic.name)
             if isinstance(event, PartitionChanged):
-                self._leadership.unfit.changed(event.after)
+                self._leadership.unable.changed(event.after)
                 self._mark((event.after,))
             elif isinstance(event, TopicDeleted):
-                self._leadership.unfit.forget_topic(event.topic.name)
+                self._leadership.unable.forget_topic(event.topic.name)
             elif isinstance(event, PartitionsAdded):
                 self._mark(event.partitions)
             elif isinstance(event, TopicCreated):

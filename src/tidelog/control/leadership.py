@@ -13,7 +13,7 @@ from tidelog.control.model import NO_LEADER, NO_STATE, Broker, ConfigResource, P
 from tidelog.control.nodes import LostLogs
 from tidelog.control.partition_changes import Election, change_partition, first_state
 from tidelog.control.settings import ControllerSettings
-from tidelog.control.unfit import UnfitReplicas
+from tidelog.control.unable_replicas import UnableReplicas
 from tidelog.wire.errors import ErrorCode
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
@@ -59,7 +59,7 @@ class Leadership:
         self._image = image
         self._is_active = is_active
         self._settings = settings
-        self.unfit = UnfitReplicas(image.brokers)
+        self.unable = UnableReplicas(image.brokers)
 
     def unclean_allowed(self, topic: str) -> bool:
         for resource in (ConfigResource(ResourceType.TOPIC, topic), ConfigResource(ResourceType.BROKER, "")):
@@ -102,7 +102,7 @@ class Leadership:
         leader = (after or before).leader
         broker = self._image.brokers.get(leader)
         has_lost = broker is not None and broker.lost is LostLogs.ALL and self._is_doubtful(broker, before)
-        if not has_lost and leader not in self.unfit.incomplete(before):
+        if not has_lost and leader not in self.unable.incomplete(before):
             return after
         after = after or before._replace(partition_epoch=before.partition_epoch + 1)
         return after._replace(leader_epoch=before.leader_epoch + 1, recovering=True)
@@ -121,7 +121,7 @@ class Leadership:
         - not there, where those that are have lost everything: one of them will come, and leads then.
         """
         brokers, written = self._image.brokers, partition.state_zxid
-        emptied = self._emptied(partition) | self.unfit.offline(partition)
+        emptied = self._emptied(partition) | self.unable.offline(partition)
         remaining = tuple(r for r in partition.isr if r not in emptied)
         alive = tuple(r for r in remaining if r in brokers)
         intact = tuple(r for r in alive if brokers[r].epoch <= written)
@@ -135,7 +135,7 @@ class Leadership:
         """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since
         no one has more then. One that may have lost this partition is among them where another will come that has not.
         Without a leader, the state was written while such a replica was there, and nobody else in the ISR."""
-        brokers, incomplete = self._image.brokers, self.unfit.incomplete(partition)
+        brokers, incomplete = self._image.brokers, self.unable.incomplete(partition)
         doubtful = [brokers[r] for r in partition.replicas if r in brokers and self._is_doubtful(brokers[r], partition)]
         emptied = frozenset(broker.broker_id for broker in doubtful) | incomplete
         if emptied.issuperset(partition.isr):
@@ -183,7 +183,7 @@ class Leadership:
             election, otherwise = Election.UNCLEAN, ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
-            emptied, offline = self._emptied(partition), self.unfit.offline(partition)
+            emptied, offline = self._emptied(partition), self.unable.offline(partition)
             may_lead = self.may_lead(partition)
             after = change_partition(partition, lambda r: may_lead(r) and r not in emptied | offline, election)
             if kind is ElectionType.UNCLEAN and (after is None or after.leader == NO_LEADER):
@@ -249,7 +249,7 @@ class Leadership:
                 leader_epoch=change.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
             )
         if not change.new_isr:
-            self.unfit.note(partition, broker_id, can_recover=change.recovering)
+            self.unable.note(partition, broker_id, can_recover=change.recovering)
             return self.settle(partition)
         return change_partition(
             partition,

@@ -12,20 +12,20 @@ from typing import NamedTuple
 from tidelog.control.model import NO_LEADER, Broker, Partition
 
 
-class Unfit(NamedTuple):
+class Inability(NamedTuple):
     broker_epoch: int
     #: there is a log, from which records are missing; else there is none, as long as its directory is not back
     can_recover: bool
 
 
-class UnfitReplicas:
+class UnableReplicas:
     def __init__(self, brokers: Mapping[int, Broker]) -> None:
         self._brokers = brokers
-        self._said: dict[tuple[str, int], dict[int, Unfit]] = {}
+        self._said: dict[tuple[str, int], dict[int, Inability]] = {}
 
     def note(self, partition: Partition, broker_id: int, can_recover: bool) -> None:
         said = self._said.setdefault((partition.topic, partition.partition_index), {})
-        said[broker_id] = Unfit(self._brokers[broker_id].epoch, can_recover)
+        said[broker_id] = Inability(self._brokers[broker_id].epoch, can_recover)
 
     def offline(self, partition: Partition) -> frozenset[int]:
         """Replicas whose log cannot be reached."""
@@ -39,10 +39,10 @@ class UnfitReplicas:
         said = self._said.get((partition.topic, partition.partition_index), {})
         return frozenset(
             broker_id
-            for broker_id, unfit in said.items()
-            if unfit.can_recover is can_recover
+            for broker_id, inability in said.items()
+            if inability.can_recover is can_recover
             and broker_id in self._brokers
-            and self._brokers[broker_id].epoch == unfit.broker_epoch
+            and self._brokers[broker_id].epoch == inability.broker_epoch
         )
 
     def changed(self, partition: Partition) -> None:

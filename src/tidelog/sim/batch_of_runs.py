@@ -14,7 +14,7 @@ from typing import Final
 from tidelog.sim.simulation import RunOutcome, simulate
 from tidelog.sim.terms import Terms
 
-#: objects that are made before young ones are looked through for garbage: a run is short, and most live to its end
+#: objects that are made before young ones are looked through for garbage: most of a run lives to its end
 GARBAGE_AFTER: Final = 200_000
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
@@ -300,7 +301,7 @@ class Injector:
 
         def start() -> None:
             for site in self._random.sample(sites, len(sites)):
-                self._world.later(self._random.choice((0, 0, 500, 3_000)), lambda site=site: light(site))  # type: ignore[misc]
+                self._world.later(self._random.choice((0, 0, 500, 3_000)), partial(light, site))
 
         def light(site: SimulatedBroker) -> None:
             if site.process is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from tidelog.sim.log_place import LogPlace
@@ -120,7 +121,7 @@ class HalfSender(IdempotentProducer):
             if HALF_END not in told:
                 half.is_prepared = True
                 if half.way in (SOON, SOON_AND_OTHERWISE):
-                    self.soon(0, 400, lambda half_id=half_id, half=half: self._end(half_id, half, half.end))  # type: ignore[misc]
+                    self.soon(0, 400, partial(self._end, half_id, half, half.end))
             elif self._open.pop(half_id, None) is not None and half.way == SOON_AND_OTHERWISE:
                 self._end(half_id, half, COMMIT if half.end == ROLLBACK else ROLLBACK)
 

@@ -4,8 +4,8 @@ Every struct of a message is a class of its own, an attribute of the message's c
 `FetchResponse.PartitionData`. A tagged struct that is absent is None, which stands for the struct with its defaults.
 Type checkers see the classes in `messages.pyi`, which `tidelog.wire.stub` writes.
 
-A class makes its messages in two ways, with the same arguments: `Struct(…)`, and `Struct.of(…)`, which takes a third of
-the time, because calling a class by keywords is slow in Python. What is made for every request is made so.
+A class makes its messages in two ways, with the same arguments: by being called, and by its `of`, which takes little
+more than half the time, because calling a class by keywords is slow in Python. What every request needs is made so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound="Message")
 
     class QuickConstructor:
-        """To type checkers `Struct.of` is `Struct`."""
+        """To type checkers, `of` is the class itself."""
 
         def __get__(self, message: object, owner: type[M]) -> type[M]: ...
 

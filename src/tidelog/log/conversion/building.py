@@ -131,7 +131,7 @@ class Builder:
 
         for name in self.conversion.partitions:
             compare(self._source(name), self._target(name), tell)
-        self._commit.park()
+        self._commit.close()
 
 
 def remove_all(disk: Disk, path: str) -> None:

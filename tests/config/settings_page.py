@@ -17,6 +17,9 @@ from tidelog.config.definitions import (
 )
 from tidelog.config.effects import ASKED, REASONS
 
+#: settings of ours that are named like those of Kafka's beside which they stand
+OWN_NAMES = frozenset(("log.layout", "shared.segment.bytes"))
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 BEGIN = "<!-- written by `python -m tests.config.settings_page` from the tables in src/tidelog/config -->\n"
 END = "<!-- end of the generated part -->\n"

@@ -6,12 +6,11 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from settings_page import with_tables
+from settings_page import OWN_NAMES, with_tables
 
 from tidelog.config.definitions import (
     BROKER_KEYS,
     OWN_DEFAULTS,
-    OWN_NAMES,
     OWN_PREFIX,
     REFUSED,
     TOPIC_KEYS,

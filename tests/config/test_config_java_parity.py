@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from bench.systems.java import classpath
+from settings_page import OWN_NAMES
 
 from tidelog.config.definitions import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     OWN_DEFAULTS,
-    OWN_NAMES,
     OWN_PREFIX,
     TOPIC_KEYS,
     ConfigKey,

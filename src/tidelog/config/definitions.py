@@ -36,8 +36,6 @@ CLUSTER_WIDE = "cluster-wide"
 INTERNAL = "internal"
 
 OWN_PREFIX = "tidelog."
-#: settings of ours that are named as those of Kafka's beside which they stand
-OWN_NAMES = frozenset(("log.layout", "shared.segment.bytes"))
 
 # Kinds of effect.
 WORKS = "works"

@@ -60,7 +60,7 @@ class Site:
     def __init__(self, cluster: ReplicaCluster, broker_id: int, settings: dict[str, str]) -> None:
         self._cluster = cluster
         self.id = broker_id
-        self._settings = settings
+        self.settings = settings
 
     @property
     def node(self) -> Node:
@@ -71,7 +71,7 @@ class Site:
         return self._cluster.disks[self.id]
 
     def start(self) -> None:
-        self._cluster.start(self.id, **self._settings)
+        self._cluster.start(self.id, **self.settings)
 
     def kill(self) -> None:
         self._cluster.kill(self.id)
@@ -129,7 +129,7 @@ class ReplicaCluster(BrokerCluster):
         return self.sites[broker]
 
     def begin(self, broker_id: int, **settings: str) -> Node:
-        node = super().begin(broker_id, **settings)
+        node = super().begin(broker_id, **{**self.sites[broker_id].settings, **settings})
         changes = node.broker.replication.isr_changes
         alter_partition = changes._alter_partition
 

@@ -222,26 +222,26 @@ def dump(ctx: click.Context, path: str, skip: int, limit: int | None, records: b
         tell(f"{path} holds no entries" if skip == 0 else f"{path} holds no more than {skip} entries")
         return
     names = {name: None for row in rows for name in row if name != "values"}
+    columns = _columns(list(names), rows)
     if output in ("table", "wide"):
         # What is damaged has fewer fields than the others.
         rows = [{**names, **row} for row in rows]
-    show(rows, _columns(list(names)), output)
+    show(rows, columns, output)
 
 
 #: shown only with -o wide
 _WIDE: Final = frozenset(("producer_epoch", "base_sequence", "topic_id", "previous", "leader_epoch", "max_timestamp"))
 
 
-#: text, which stands on the left
-_TEXT: Final = frozenset(("compression", "file", "kind", "layout", "name", "state", "topic", "topic_id", "value"))
 #: with more columns than these, some wait for -o wide
 _MOST_COLUMNS: Final = 8
 
 
-def _columns(names: list[str]) -> list[Column]:
+def _columns(names: list[str], rows: list[Row]) -> list[Column]:
     is_short = len(names) <= _MOST_COLUMNS
-    titles = [name.removesuffix("_bytes").replace("_", " ").upper() for name in names]
-    return [
-        Column(title, name, name in _WIDE and not is_short, name not in _TEXT)
-        for title, name in zip(titles, names, strict=True)
-    ]
+    columns = []
+    for name in names:
+        title = name.removesuffix("_bytes").replace("_", " ").upper()
+        is_number = all(isinstance(row.get(name, 0), int) for row in rows)
+        columns.append(Column(title, name, name in _WIDE and not is_short, is_number))
+    return columns

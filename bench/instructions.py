@@ -390,10 +390,10 @@ def count(broker: CountedBroker) -> dict[str, int]:
 
 def table(now: dict[str, int], before: dict[str, int] | None) -> str:
     if before is None:
-        return "\n".join([f"{'':42}{'now':>9}", *(f"{name:42}{figure:>9,}" for name, figure in now.items())])
-    lines = [f"{'':42}{'before':>9}{'now':>9}  ratio"]
+        return "\n".join([f"{'':42}{'now':>11}", *(f"{name:42}{figure:>11,}" for name, figure in now.items())])
+    lines = [f"{'':42}{'before':>11}{'now':>11}  ratio"]
     for name, figure in now.items():
-        lines.append(f"{name:42}{before[name]:>9,}{figure:>9,}{figure / before[name]:7.2f}")
+        lines.append(f"{name:42}{before[name]:>11,}{figure:>11,}{figure / before[name]:7.2f}")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from tidelog.sim.simulated_admin import SimulatedAdmin
 from tidelog.sim.simulated_classic import SimulatedClassic
 from tidelog.sim.simulated_consumer import SimulatedConsumer
 from tidelog.sim.simulated_delays import DEFAULT_DELAY_MS, DelayProducer
-from tidelog.sim.simulated_halves import CHECK_MS, MOST_CHECKS, HalfSender, QuestionReader
+from tidelog.sim.simulated_halves import CHECK_MS, MOST_CHECKS, QuestionReader, SimulatedHalfSender
 from tidelog.sim.simulated_member import SimulatedMember
 from tidelog.sim.simulated_producer import IdempotentProducer
 from tidelog.sim.simulated_reader import READ_COMMITTED, SimulatedReader
@@ -31,14 +31,14 @@ DELAY_TOPIC, DUE_TOPIC = "later", "due"
 HALF_TOPIC, WHOLE_TOPIC, QUESTIONS, UNDECIDED = "half", "whole", "questions", "undecided"
 
 
-class Create(Protocol):
+class TopicMaker(Protocol):
     """Makes a topic, and returns its partitions."""
 
     def __call__(self, topic: str, partitions: int, settings: Mapping[str, str] = ...) -> list[LogPlace]: ...
 
 
 class Clients:
-    def __init__(self, world: World, oracle: Oracle, terms: Terms, create: Create) -> None:
+    def __init__(self, world: World, oracle: Oracle, terms: Terms, create: TopicMaker) -> None:
         random = world.random("clients")
         self._oracle = oracle
         places = create(TOPIC, terms.partitions)
@@ -79,7 +79,7 @@ class Clients:
                 world, oracle, "a0", [*places, *outputs, *waiting], terms.admin_pause_ms, self._deletable
             )
 
-    def _delay(self, world: World, terms: Terms, random: Random, create: Create) -> list[LogPlace]:
+    def _delay(self, world: World, terms: Terms, random: Random, create: TopicMaker) -> list[LogPlace]:
         """A delay topic and its target; those who write to it, and a reader of both."""
         partitions = random.randint(1, 2)
         targets = create(DUE_TOPIC, partitions)
@@ -94,7 +94,7 @@ class Clients:
         self.readers.append(SimulatedReader(world, self._oracle, "w0", [*sources, *targets]))
         return [*sources, *targets]
 
-    def _halve(self, world: World, terms: Terms, random: Random, create: Create) -> list[LogPlace]:
+    def _halve(self, world: World, terms: Terms, random: Random, create: TopicMaker) -> list[LogPlace]:
         """A topic of half messages with its target, where senders are asked, and where what is undecided goes."""
         partitions, oracle = random.randint(1, 2), self._oracle
         targets, questions, undecided = create(WHOLE_TOPIC, partitions), create(QUESTIONS, 1), create(UNDECIDED, 1)
@@ -110,7 +110,7 @@ class Clients:
         self._watch(truths)
         oracle.waiting.most_asked = MOST_CHECKS
         senders = [
-            HalfSender(world, oracle, f"h{n}", truths, random.choice((50, 200)), random.randint(1, 5))
+            SimulatedHalfSender(world, oracle, f"h{n}", truths, random.choice((50, 200)), random.randint(1, 5))
             for n in range(terms.half_senders)
         ]
         self.producers += senders

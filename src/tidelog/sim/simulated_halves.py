@@ -43,7 +43,7 @@ class SentHalf:
         self.is_ending = False
 
 
-class HalfSender(IdempotentProducer):
+class SimulatedHalfSender(IdempotentProducer):
     """`truths` are of the partitions that it writes to."""
 
     def __init__(
@@ -141,7 +141,7 @@ class QuestionReader(SimulatedReader):
         name: str,
         questions: Sequence[LogPlace],
         undecided: Sequence[LogPlace],
-        senders: Sequence[HalfSender],
+        senders: Sequence[SimulatedHalfSender],
     ) -> None:
         self._undecided = frozenset(undecided)
         self._senders = senders

@@ -22,8 +22,6 @@ OWN_NAMES = frozenset(("log.layout", "shared.segment.bytes"))
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 BEGIN = "<!-- written by `python -m tests.config.settings_page` from the tables in src/tidelog/config -->\n"
-#: settings of ours that are named after those of Kafka's beside which they stand, and do not begin with `tidelog.`
-OWN_NAMES = frozenset(("log.layout", "shared.segment.bytes"))
 END = "<!-- end of the generated part -->\n"
 
 

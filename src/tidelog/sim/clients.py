@@ -31,14 +31,14 @@ DELAY_TOPIC, DUE_TOPIC = "later", "due"
 HALF_TOPIC, WHOLE_TOPIC, QUESTIONS, UNDECIDED = "half", "whole", "questions", "undecided"
 
 
-class CreateTopic(Protocol):
+class TopicMaker(Protocol):
     """Makes a topic, and returns its partitions."""
 
     def __call__(self, topic: str, partitions: int, settings: Mapping[str, str] = ...) -> list[LogPlace]: ...
 
 
 class Clients:
-    def __init__(self, world: World, oracle: Oracle, terms: Terms, create: CreateTopic) -> None:
+    def __init__(self, world: World, oracle: Oracle, terms: Terms, create: TopicMaker) -> None:
         random = world.random("clients")
         self._oracle = oracle
         places = create(TOPIC, terms.partitions)
@@ -79,7 +79,7 @@ class Clients:
                 world, oracle, "a0", [*places, *outputs, *waiting], terms.admin_pause_ms, self._deletable
             )
 
-    def _delay(self, world: World, terms: Terms, random: Random, create: CreateTopic) -> list[LogPlace]:
+    def _delay(self, world: World, terms: Terms, random: Random, create: TopicMaker) -> list[LogPlace]:
         """A delay topic and its target; those who write to it, and a reader of both."""
         partitions = random.randint(1, 2)
         targets = create(DUE_TOPIC, partitions)
@@ -94,7 +94,7 @@ class Clients:
         self.readers.append(SimulatedReader(world, self._oracle, "w0", [*sources, *targets]))
         return [*sources, *targets]
 
-    def _halve(self, world: World, terms: Terms, random: Random, create: CreateTopic) -> list[LogPlace]:
+    def _halve(self, world: World, terms: Terms, random: Random, create: TopicMaker) -> list[LogPlace]:
         """A topic of half messages with its target, where senders are asked, and where what is undecided goes."""
         partitions, oracle = random.randint(1, 2), self._oracle
         targets, questions, undecided = create(WHOLE_TOPIC, partitions), create(QUESTIONS, 1), create(UNDECIDED, 1)

@@ -628,8 +628,8 @@ def test_a_stopped_record_that_is_just_being_tried_again_cannot_be_cancelled(new
     first, second = (put(site, b"x" * 2000, tidelog_delay=10) for _ in range(2))
     pass_seconds(site, 1)
     with site.workers.held():
-        alter(site, "orders", "max.message.bytes", "100000")
         asked = site.send(10003, 0, topic="later", partition_index=0, offsets=[first, second])
+        alter(site, "orders", "max.message.bytes", "100000")
         (delayed,) = site.broker.delays.partitions.values()
         assert [offset for _, offset in delayed.schedule._chosen] == [first]
     refusals = {each.offset: each.refusal for each in asked.answer.results}

@@ -582,3 +582,97 @@ def test_a_topic_that_delays_nothing_is_told_from_a_delay_topic(site: Site) -> N
     plain, missing = site.ask(10002, 0, topics=asked, max_records=1).topics[0].partitions
     assert plain.error_code == ErrorCode.INVALID_REQUEST
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_all_stopped_records_are_tried_again_when_the_target_is_mended(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    for size in range(2000, 2005):
+        put(site, b"x" * size, tidelog_delay=10)
+    pass_seconds(site, 1)
+    assert len(describe(site).records) == 5
+    alter(site, "orders", "max.message.bytes", "100000")
+    pass_seconds(site, 1)
+    assert [len(value or b"") for value in values(site)] == list(range(2000, 2005))
+    assert describe(site).records == []
+
+
+def test_stopped_records_that_were_deleted_hold_up_nothing_and_are_not_listed(
+    new_site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.deliver.schedule.MOST_STOPPED", 3)
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    for _ in range(3):
+        put(site, b"x" * 2000, tidelog_delay=10)
+    put(site, b"odd", tidelog_delay="soon")
+    pass_seconds(site, 1)
+    assert delete_all(site, "later") == 0
+    put(site, b"small", tidelog_delay=10)
+    assert [each.state for each in describe(site).records if each.state != "waiting"] == []
+    pass_seconds(site, 1)
+    assert values(site) == [b"small"]
+    described = describe(site)
+    assert (described.records, described.malformed_count, described.stalled) == ([], 0, None)
+    restart(site)
+    pass_seconds(site, 1)
+    assert describe(site).records == []
+
+
+def test_a_stopped_record_that_is_just_being_tried_again_cannot_be_cancelled(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("later", **DELAY_CONFIG)
+    first, second = (put(site, b"x" * 2000, tidelog_delay=10) for _ in range(2))
+    pass_seconds(site, 1)
+    with site.workers.held():
+        asked = site.send(10003, 0, topic="later", partition_index=0, offsets=[first, second])
+        alter(site, "orders", "max.message.bytes", "100000")
+        (delayed,) = site.broker.delays.partitions.values()
+        assert [offset for _, offset in delayed.schedule._chosen] == [first]
+    refusals = {each.offset: each.refusal for each in asked.answer.results}
+    pass_seconds(site, 1)
+    assert len(values(site)) == sum(refusal is not None for refusal in refusals.values())
+    assert refusals[first] is not None
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_record_that_names_no_time_can_be_cancelled(site: Site, restarts: bool) -> None:
+    far = put(site, b"far", tidelog_delay=60_000)
+    first, second = put(site, b"odd", tidelog_delay="soon"), put(site, b"odd", tidelog_delay="later")
+    pass_seconds(site, 1)
+    assert cancel(site, first) == {first: None}
+    assert cancel(site, first) == {first: "it was cancelled before"}
+    if restarts:
+        restart(site, clean=False)
+        pass_seconds(site, 1)
+    described = describe(site)
+    assert [(each.offset, each.state) for each in described.records] == [(second, "malformed"), (far, "waiting")]
+    assert (described.waiting_count, described.malformed_count) == (1, 1)
+
+
+def test_a_number_that_is_too_large_is_told_from_what_is_no_number(site: Site) -> None:
+    put(site, b"odd", tidelog_delay="9" * 30)
+    put(site, b"odd", tidelog_deliver_at="9" * 30)
+    put(site, b"odd", tidelog_delay="soon")
+    pass_seconds(site, 1)
+    assert [each.reason for each in describe(site).records] == [
+        "tidelog-delay is more than a year",
+        "tidelog-deliver-at is more than a year after the record's timestamp",
+        "tidelog-delay is not a number of milliseconds",
+    ]
+
+
+def test_what_an_open_transaction_holds_back_is_told(site: Site) -> None:
+    site.ask(10, 4, key_type=1, coordinator_keys=["open"])
+    begun = site.ask(22, 4, transactional_id="open", transaction_timeout_ms=60_000)
+    rows = [(site.clock.wall_ms(), None, b"first", None)]
+    named = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch, "base_sequence": 0}
+    batch = bytes(build_batch(rows, **named, transactional=True))
+    asked = [{"name": "later", "partition_data": [{"index": 0, "records": batch}]}]
+    site.ask(0, 12, transactional_id="open", acks=-1, timeout_ms=1000, topic_data=asked)
+    put(site, b"second", tidelog_delay=5_000)
+    pass_seconds(site, 1)
+    assert (describe(site).waiting_count, describe(site).held_back_count) == (0, 2)

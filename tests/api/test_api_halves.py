@@ -168,12 +168,80 @@ def test_a_missing_topic_of_questions_is_told_of_and_used_when_it_is_there(new_s
     assert half.stalled is None
 
 
+def cancel(site: Site, *offsets: int) -> dict[int, str | None]:
+    answer = site.ask(10003, 0, topic="halves", partition_index=0, offsets=list(offsets))
+    assert answer.error_code == 0
+    return {each.offset: each.refusal for each in answer.results}
+
+
 def test_half_messages_are_rolled_back_and_not_cancelled(site: Site) -> None:
     offset = put(site, b"one", "1")
     pass_seconds(site, 0.5)
-    answer = site.ask(10003, 0, topic="halves", partition_index=0, offsets=[offset])
-    assert answer.error_code != 0
-    assert "roll them back" in answer.error_message
+    refusal = cancel(site, offset)[offset]
+    assert refusal is not None and "tidelog half rollback" in refusal
+    assert listed(site) == [("1", "prepared")]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_committed_message_that_is_stopped_is_shown_with_its_id_and_can_be_cancelled(
+    new_site: Callable[..., Site], restarts: bool
+) -> None:
+    site = new_site()
+    site.topic("orders", max_message_bytes="1000")
+    site.topic("halves", tidelog_half_target="orders")
+    prepared_ms = site.clock.wall_ms()
+    large = put(site, b"x" * 2000, "large")
+    put(site, b"small", "small")
+    put(site, None, "large", end="commit")
+    pass_seconds(site, 0.5)
+    asked = [{"name": "halves", "partition_indexes": [0]}]
+    result = site.ask(10002, 0, topics=asked, max_records=100).topics[0].partitions[0]
+    assert result.is_half
+    stopped, _ = result.records
+    assert (stopped.state, stopped.half_id, stopped.due_ms) == ("stopped", "large", prepared_ms)
+    assert "max.message.bytes" in stopped.reason
+    assert cancel(site, large) == {large: None}
+    if restarts:
+        site.stop(clean=False)
+        site.start()
+        pass_seconds(site, 0.5)
+    assert listed(site) == [("small", "prepared")]
+    put(site, None, "small", end="commit")
+    pass_seconds(site, 0.5)
+    assert values(site) == [b"small"]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_records_that_mean_nothing_are_listed_with_their_reason_and_can_be_cancelled(
+    site: Site, restarts: bool
+) -> None:
+    one = put(site, b"one", "1")
+    plain = site.produce("halves", bytes(build_batch([(-1, None, b"plain", None)]))).base_offset
+    again = put(site, b"again", "1")
+    pass_seconds(site, 0.5)
+    asked = [{"name": "halves", "partition_indexes": [0]}]
+    found = site.ask(10002, 0, topics=asked, max_records=100).topics[0].partitions[0].records
+    assert [(each.offset, each.half_id, each.due_ms < 0, bool(each.reason)) for each in found] == [
+        (plain, None, True, True),
+        (again, "1", False, True),
+        (one, "1", False, False),
+    ]
+    assert cancel(site, plain, again) == {plain: None, again: None}
+    if restarts:
+        site.stop(clean=False)
+        site.start()
+        pass_seconds(site, 0.5)
+    assert listed(site) == [("1", "prepared")]
+
+
+def test_the_copy_of_an_undecided_message_is_the_message_itself_with_its_id_in_a_header(site: Site) -> None:
+    headers = [("colour", b"red"), ("tidelog-half-id", b"1")]
+    site.produce("halves", bytes(build_batch([(site.clock.wall_ms(), b"key", b"one", headers)])))
+    pass_seconds(site, 6)
+    (copy,) = records(site, "undecided")
+    assert (copy.key, copy.value) == (b"key", b"one")
+    found = dict(copy.headers)
+    assert (found["colour"], found["tidelog-half-id"], found["tidelog-half-check"]) == (b"red", b"1", b"2")
 
 
 def test_a_delivery_that_was_not_noted_before_a_crash_is_not_repeated(site: Site) -> None:

@@ -130,6 +130,8 @@ class World:
 
     def work(self) -> None:
         """Delivers all that is due. What is under way is sent before anything is read."""
+        if (pruned := self.schedule.deleted_below(self.begin)) is not None:
+            self.write(pruned)
         while self.schedule.parcel is not None or self.schedule.must_settle:
             self.send()
         self.read_all()
@@ -224,7 +226,7 @@ class World:
         assert not lost and set(seen) <= due, f"missing {lost}, too many {set(seen) - due}"
         odd = {at for due_ms, at in self.waiting_keys() if due_ms <= self.now_ms and self.log[at][1] >= REFUSED}
         gone = {at for at in odd if at < self.begin}
-        assert odd - self.cancelled - gone <= stopped <= odd - self.cancelled
+        assert stopped == odd - self.cancelled - gone
         in_order = [(self.log[offset][0], offset) for offset in seen if offset in self.in_time]
         assert in_order == sorted(in_order), "delivered out of order"
         for offset, when_ms in self.delivered:

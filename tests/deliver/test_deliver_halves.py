@@ -75,6 +75,14 @@ def test_a_sender_is_asked_when_nothing_was_heard_for_long_enough_and_again_late
     assert schedule.silent_since_ms() is None
 
 
+def test_a_sender_that_may_answer_from_the_same_moment_twice_is_asked_once() -> None:
+    schedule = schedule_of(half(0, b"a"))
+    assert schedule.take_silent(NOW_MS, 10) == [b"a"]
+    schedule.asked(b"a", NOW_MS + 50, counts=False)
+    schedule.asked(b"a", NOW_MS + 50)
+    assert schedule.take_silent(NOW_MS + 50, 10) == [b"a"]
+
+
 @pytest.mark.parametrize(
     ("headers", "said"),
     [

@@ -172,6 +172,22 @@ def test_whatever_a_handler_raises_ends_no_worker(bench: Bench, kind: str, error
     assert (done.handled, done.retried) == (6, 6)
 
 
+@pytest.mark.parametrize("kind", ["thread", "async", "process"])
+def test_an_error_that_cannot_be_printed_is_a_failed_attempt_like_any_other(bench: Bench, kind: str) -> None:
+    bench.create(bench.out)
+    bench.write([(b"a", b"bad"), (b"b", b"reject"), (b"c", b"good")])
+    handler = workers_handlers.raise_untold_async if kind == "async" else workers_handlers.raise_untold
+    done = bench.work(handler, concurrency=1, attempts=2, dead_letters=bench.out, processes=kind == "process")
+    assert (done.handled, done.retried, done.dead, done.lag) == (1, 1, 2, 0)
+    errors = {r.value(): dict(r.headers())["tidelog-dead-error"] for r in bench.read(bench.out, 2)}
+    assert errors[b"bad"] == b"Untold"
+
+
+def test_nothing_lags_when_everything_was_handled(bench: Bench) -> None:
+    bench.write((b"%d" % n, b"v") for n in range(6))
+    assert bench.work(lambda message: None, commit_interval_s=60).lag == 0
+
+
 def test_a_handler_in_a_process_may_die_hang_exit_fork_and_fail_and_the_others_go_on(bench: Bench) -> None:
     bench.create(bench.out)
     words = [b"a", b"die", b"b", b"exit", b"c", b"hang", b"d", b"reject", b"fork", b"e"]

@@ -9,6 +9,28 @@ import time
 from tidelog.workers import Message, Reject, Send
 
 
+class Untold(Exception):
+    """Cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+    __repr__ = __str__
+
+
+class UntoldReject(Untold, Reject):
+    pass
+
+
+def raise_untold(message: Message) -> None:
+    if message.value != b"good":
+        raise UntoldReject if message.value == b"reject" else Untold
+
+
+async def raise_untold_async(message: Message) -> None:
+    raise_untold(message)
+
+
 def unruly(message: Message) -> Send | None:
     """Does what the value says, and sends its process id to the topic that the key names."""
     match message.value:

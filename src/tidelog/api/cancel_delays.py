@@ -1,13 +1,12 @@
-"""CancelDelays, version 0: records that wait in a delay topic are not delivered; answered when that is committed."""
+"""CancelDelays, version 0: records that wait or are stopped are not delivered; answered when that is committed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tidelog.api.describe_delays import waiting_partition
-from tidelog.coordinator.delay_partition import DelayPartition
 from tidelog.wire import messages
-from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
+from tidelog.wire.errors import CodedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +23,6 @@ def handle(body: messages.CancelDelaysRequest, request: Request) -> messages.Can
 
     try:
         known = waiting_partition(request, body.topic, body.partition_index)
-        if not isinstance(known, DelayPartition):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{body.topic} has half messages: roll them back instead")
         known.cancel(list(dict.fromkeys(body.offsets)), answer)
     except CodedError as error:
         return response(error_code=error.code, error_message=str(error))

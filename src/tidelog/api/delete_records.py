@@ -57,6 +57,9 @@ def _delete(topic: str, index: int, offset: int, request: Request) -> Partition:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     partition.delete_records(offset)
     doors.data.tell_followers(partition)
+    waiting = doors.delays.partitions.get(partition.key)
+    if waiting is not None:
+        waiting.go_on()
     return partition
 
 

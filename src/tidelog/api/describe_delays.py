@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from tidelog.coordinator.half_partition import HalfPartition
 from tidelog.deliver.halves import HalfSchedule, PreparedHalf
 from tidelog.wire import messages
 from tidelog.wire.errors import CodedError, ErrorCode, KafkaError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.api.request import Request
-    from tidelog.coordinator.waiting_partition import WaitingPartition
+    from tidelog.coordinator.cancelling_partition import CancellingPartition
     from tidelog.deliver.wheels import Key
     from tidelog.timer.slices import Job
 
@@ -51,6 +52,9 @@ def _answer(body: messages.DescribeDelaysRequest, request: Request) -> Job:
                     keys: list[Key] = (yield schedule.first(most)) if most else []
                     waiting = [_waiting(*key) for key in keys]
                 _describe(known, waiting, most, result)
+                if isinstance(known, HalfPartition):
+                    unnamed = [each.offset for each in result.records if each.half_id is None]
+                    _name(result, (yield known.ids_of(unnamed)) if unnamed else {})
                 room -= len(result.records)
             except CodedError as error:
                 result.error_code, result.error_message = error.code, str(error)
@@ -60,7 +64,7 @@ def _answer(body: messages.DescribeDelaysRequest, request: Request) -> Job:
     request.reply_with_many(response(topics=topics), MOST_RECORDS - room)
 
 
-def waiting_partition(request: Request, topic: str, index: int) -> WaitingPartition:
+def waiting_partition(request: Request, topic: str, index: int) -> CancellingPartition:
     """The partition, where this broker delivers from it."""
     doors = request.doors
     partition = doors.data.partition(topic, index)
@@ -75,7 +79,7 @@ def waiting_partition(request: Request, topic: str, index: int) -> WaitingPartit
 
 
 def _waiting(due_ms: int, offset: int) -> Described:
-    return messages.DescribeDelaysResponse.DelayedRecord(offset=offset, due_ms=due_ms, state="waiting")
+    return messages.DescribeDelaysResponse.DelayedRecord(offset=offset, due_ms=due_ms, state="waiting", half_id=None)
 
 
 def _prepared(schedule: HalfSchedule, most: int, half_id: str | None) -> list[Described]:
@@ -95,23 +99,38 @@ def _prepared(schedule: HalfSchedule, most: int, half_id: str | None) -> list[De
     ]
 
 
-def _describe(known: WaitingPartition, waiting: list[Described], most: int, result: Result) -> None:
+def _name(result: Result, known: dict[int, tuple[str | None, int]]) -> None:
+    """Half messages that are committed have no due time either: ids and times of all are those of the records."""
+    for each in result.records:
+        if each.half_id is None:
+            each.half_id, each.due_ms = known.get(each.offset, (None, -1))
+
+
+def _describe(known: CancellingPartition, waiting: list[Described], most: int, result: Result) -> None:
     record = messages.DescribeDelaysResponse.DelayedRecord
-    schedule = known.schedule
+    schedule, start = known.schedule, known.log.log_start_offset
     result.target = known.target
     result.waiting_count = len(schedule)
     result.delivered_count = schedule.delivered_count
     result.malformed_count = schedule.malformed_count
     result.stalled = known.stalled
+    result.held_back_count = max(0, known.partition.high_watermark - known.partition.last_stable_offset)
+    result.is_half = isinstance(schedule, HalfSchedule)
     if isinstance(schedule, HalfSchedule):
         result.waiting_count += len(schedule.prepared)
     parcel = schedule.parcel
-    sent = [] if parcel is None else [record(offset=at, due_ms=due, state="sent") for due, at in parcel.keys]
+    sent = [
+        record(offset=at, due_ms=due, state="sent", half_id=None) for due, at in (() if parcel is None else parcel.keys)
+    ]
     stopped = [
-        record(offset=at, due_ms=why.due_ms, state="stopped", reason=why.reason)
+        record(offset=at, due_ms=why.due_ms, state="stopped", reason=why.reason, half_id=None)
         for at, why in schedule.picture.stopped.items()
     ]
-    malformed = [record(offset=at, due_ms=-1, state="malformed", reason=why) for at, why in schedule.malformed.items()]
+    malformed = [
+        record(offset=at, due_ms=-1, state="malformed", reason=why, half_id=None)
+        for at, why in sorted(schedule.malformed.items())
+    ]
     others = [*stopped, *malformed, *sent]
     told = {each.offset for each in others}  # it may have gone on its way since it was seen waiting
-    result.records = [*others, *(each for each in waiting if each.offset not in told)][:most]
+    found = [*others, *(each for each in waiting if each.offset not in told)]
+    result.records = [each for each in found if each.offset >= start][:most]  # not what was deleted

@@ -42,8 +42,8 @@ def list_delayed(client: Client, topic: str, partitions: list[int] | None, max_r
             "place": f"{record.partition}@{record.offset}",
             "partition": record.partition,
             "offset": record.offset,
-            "due": None if record.due_ms is None else iso(record.due_ms),
-            "due_ms": record.due_ms,
+            "due": None if record.due_ms is None or partition.is_half else iso(record.due_ms),
+            "due_ms": None if partition.is_half else record.due_ms,
             "state": record.state,
             "reason": record.reason,
         }
@@ -65,9 +65,13 @@ def list_delayed(client: Client, topic: str, partitions: list[int] | None, max_r
 
 def _summarise(topic: str, partition: DelayedPartition) -> None:
     where = f"{topic}-{partition.partition}"
-    tell(f"{where}: {plural(partition.waiting, 'record')} waiting for {partition.target}")
+    what = "half message" if partition.is_half else "record"
+    tell(f"{where}: {plural(partition.waiting, what)} waiting for {partition.target}")
     if partition.malformed:
-        warn(f"{where}: {plural(partition.malformed, 'record')} with headers that name no time")
+        wrong = "neither a half message nor its end" if partition.is_half else "with headers that name no time"
+        warn(f"{where}: {plural(partition.malformed, 'record')} {wrong}")
+    if partition.held_back:
+        tell(f"{where}: an open transaction holds back up to {plural(partition.held_back, 'record')} more")
     if partition.stalled is not None:
         warn(f"{where}: nothing is delivered: {partition.stalled}")
 
@@ -81,7 +85,8 @@ def _summarise(topic: str, partition: DelayedPartition) -> None:
 @output_option()
 @connected
 def cancel(client: Client, topic: str, partition: int, offsets: tuple[int, ...], output: str) -> None:
-    """Cancel records that wait at these offsets. They will not be delivered; those that were already stay so."""
+    """Cancel records that wait, are stopped or malformed at these offsets. They will not be delivered; those that were
+    already stay so. Half messages that are not ended are rolled back instead: see `tidelog half`."""
     from tidelog.client.errors import Refused
 
     topic_of(client, topic)

@@ -14,11 +14,11 @@ from tidelog.wire.apis import ApiKey
 class DelayedRecord(NamedTuple):
     partition: int
     offset: int
-    #: None where the record's headers name no time
+    #: None where the record's headers name no time; of half messages, the time of the record
     due_ms: int | None
     #: waiting, sent (on its way), stopped or malformed; prepared or undecided for half messages
     state: str
-    #: why it is stopped
+    #: why it is stopped or malformed
     reason: str | None
     #: of a half message
     half_id: str | None = None
@@ -30,12 +30,16 @@ class DelayedPartition(NamedTuple):
     waiting: int
     #: by the present leader, since it has led
     delivered: int
-    #: records whose headers name no time: they are not delivered
+    #: records whose headers name no time, or mean nothing to a half topic: they are not delivered
     malformed: int
     #: why nothing is delivered at the moment
     stalled: str | None
     #: those that are stopped, then those that are due first
     records: list[DelayedRecord]
+    #: half messages wait there
+    is_half: bool = False
+    #: so many records at most cannot be seen yet, for a transaction is open
+    held_back: int = 0
 
 
 class DelayedMessages:
@@ -83,6 +87,8 @@ class DelayedMessages:
                 result.malformed_count,
                 result.stalled,
                 records,
+                result.is_half,
+                result.held_back_count,
             )
 
         return self._cluster.retrying(attempt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.client.errors import NotFound
+from tidelog.client.errors import NotFound, Refused
 
 if TYPE_CHECKING:
     from tidelog.client.client import Client
@@ -14,6 +14,7 @@ HALF_ID: Final = "tidelog-half-id"
 HALF_END: Final = "tidelog-half-end"
 #: of one partition
 MOST_LISTED: Final = 10_000
+_WITHOUT_END: Final = ("prepared", "undecided")
 
 
 class HalfMessage(NamedTuple):
@@ -39,14 +40,32 @@ class HalfMessages:
             HalfMessage(record.half_id, record.partition, record.offset, record.due_ms or 0, record.state)
             for partition in self._client.delays.describe(topic, partitions, MOST_LISTED, half_id)
             for record in partition.records
-            if record.half_id is not None
+            if record.half_id is not None and record.state in _WITHOUT_END
         ]
 
-    def find(self, topic: str, half_id: str) -> HalfMessage:
-        for half in self.prepared(topic, half_id=half_id):
-            if half.half_id == half_id:
-                return half
-        raise NotFound(f"no half message {half_id} is prepared in {topic}", hint="it was ended, or never prepared")
+    def find(self, topic: str, half_id: str, partition: int | None = None) -> HalfMessage:
+        """The only one with this id, in a partition or in all of them."""
+        partitions = None if partition is None else [partition]
+        described = self._client.delays.describe(topic, partitions, MOST_LISTED, half_id)
+        if not all(each.is_half for each in described):
+            raise Refused(f"{topic} is not a half topic", hint="a half topic has tidelog.half.target")
+        named = [record for each in described for record in each.records if record.half_id == half_id]
+        found = [record for record in named if record.state in _WITHOUT_END]
+        if len(found) > 1:
+            where = ", ".join(str(record.partition) for record in found)
+            raise Refused(
+                f"half message {half_id} is prepared in {len(found)} partitions of {topic} ({where})",
+                hint="name one of them with --partition",
+            )
+        if not found:
+            stopped = [record for record in named if record.state == "stopped"]
+            hint = "it was ended, or never prepared"
+            if stopped:
+                cancel = f"tidelog delay cancel {topic} {stopped[0].partition} {stopped[0].offset}"
+                hint = f"it is committed and stopped ({stopped[0].reason}): `{cancel}` takes it back"
+            raise NotFound(f"no half message {half_id} is prepared in {topic}", hint=hint)
+        one = found[0]
+        return HalfMessage(half_id, one.partition, one.offset, one.due_ms or 0, one.state)
 
     def end(self, topic: str, partition: int, half_id: str, commit: bool) -> None:
         """Ends a half message; done when the broker has it in writing. Saying it again changes nothing."""

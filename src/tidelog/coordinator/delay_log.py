@@ -57,6 +57,8 @@ class HalfIndexed(NamedTuple):
 
     records: list[HalfRecord]
     malformed: list[tuple[int, str]]
+    #: with the offset of each
+    cancellations: list[tuple[int, CoordinatorRecord]]
 
 
 class StoredRecord(NamedTuple):
@@ -103,13 +105,17 @@ def index(data: bytes, least_offset: int, aborted: Sequence[AbortedTxn], delays:
     view = memoryview(data)
     for at, header in iter_headers(view):
         if header.is_control:
-            if header.producer_id < 0:
-                controls = _controls(view, at, header)
-                cancellations = (each for each in controls if kind_of(each.key) == CANCELLATION)
-                found.cancellations.extend((header.base_offset, each) for each in cancellations)
+            found.cancellations.extend(_cancellations(view, at, header))
         elif not (header.is_transactional and _is_aborted(header, aborted)):
             _index_batch(RecordIndex(_checked(view, at, header)), least_offset, delays, found)
     return found
+
+
+def _cancellations(view: memoryview, at: int, header: BatchHeader) -> Iterator[tuple[int, CoordinatorRecord]]:
+    if header.producer_id < 0:  # or it is the end of a transaction
+        for each in _controls(view, at, header):
+            if kind_of(each.key) == CANCELLATION:
+                yield header.base_offset, each
 
 
 def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTxn]) -> bool:
@@ -130,9 +136,11 @@ def _index_batch(records: RecordIndex, least_offset: int, delays: Sequence[tuple
 
 def index_halves(data: bytes, least_offset: int, aborted: Sequence[AbortedTxn]) -> HalfIndexed:
     """What the records from `least_offset` on say of half messages."""
-    found = HalfIndexed([], [])
+    found = HalfIndexed([], [], [])
     view = memoryview(data)
     for at, header in iter_headers(view):
+        if header.is_control:
+            found.cancellations.extend(_cancellations(view, at, header))
         if header.is_control or (header.is_transactional and _is_aborted(header, aborted)):
             continue
         for offset, timestamp, headers in _rows(RecordIndex(_checked(view, at, header)), least_offset):
@@ -260,15 +268,35 @@ def build_parcel(
     return build_batch(rows, producer_id=producer_id, producer_epoch=PRODUCER_EPOCH, base_sequence=parcel.sequence)
 
 
-def build_question(
-    halves: Iterable[tuple[bytes, int, int, StoredRecord]], wall_ms: int, topic: str, index: int
-) -> bytearray:
-    """Copies of half messages, keyed by their ids: id, offset, how often it was asked by now, and the record."""
-    place = [(ORIGIN_TOPIC, topic.encode()), (ORIGIN_PARTITION, b"%d" % index)]
-    rows: list[NewRecord] = []
-    for half_id, offset, asked, record in halves:
-        own = [*place, (ORIGIN_OFFSET, b"%d" % offset), (ORIGIN_TIMESTAMP, b"%d" % record.timestamp)]
-        kept = [header for header in record.headers if header[0] != HALF_ID]
-        said = [(HALF_ID, half_id), (HALF_CHECK, b"%d" % asked)]
-        rows.append((wall_ms, half_id, record.value, [*kept, *said, *own]))
-    return build_batch(rows)
+class ToldHalf(NamedTuple):
+    """A half message that somebody is told of."""
+
+    half_id: bytes
+    offset: int
+    #: how often its sender was asked, with the question that is built
+    asked: int
+    record: StoredRecord
+
+
+def build_question(halves: Iterable[ToldHalf], wall_ms: int, topic: str, index: int) -> bytearray:
+    """Asks the senders of half messages how they end: the keys are the ids."""
+    return build_batch([(wall_ms, half.half_id, half.record.value, _told(half, topic, index)) for half in halves])
+
+
+def build_undecided(halves: Iterable[ToldHalf], wall_ms: int, topic: str, index: int) -> bytearray:
+    """Copies of half messages, with their own keys."""
+    return build_batch([(wall_ms, half.record.key, half.record.value, _told(half, topic, index)) for half in halves])
+
+
+def _told(half: ToldHalf, topic: str, index: int) -> list[tuple[bytes, bytes | None]]:
+    """The headers of the message, and what it is and where."""
+    record = half.record
+    return [
+        *(header for header in record.headers if header[0] != HALF_ID),
+        (HALF_ID, half.half_id),
+        (HALF_CHECK, b"%d" % half.asked),
+        (ORIGIN_TOPIC, topic.encode()),
+        (ORIGIN_PARTITION, b"%d" % index),
+        (ORIGIN_OFFSET, b"%d" % half.offset),
+        (ORIGIN_TIMESTAMP, b"%d" % record.timestamp),
+    ]

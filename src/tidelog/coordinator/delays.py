@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tidelog.coordinator.cancelling_partition import CancellingPartition
 from tidelog.coordinator.delay_partition import DelayPartition
 from tidelog.coordinator.half_partition import HalfPartition
 from tidelog.coordinator.parcel_delivery import ParcelDelivery
 from tidelog.coordinator.producer_ids import ProducerIds
-from tidelog.coordinator.waiting_partition import WaitingPartition
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.peers.requester import Requester
@@ -35,11 +35,11 @@ class Delays:
         self._data = data
         self._host = host
         delivery = ParcelDelivery(cluster, data, requester, host)
-        self._new: Callable[[Partition], WaitingPartition] = lambda partition: (
+        self._new: Callable[[Partition], CancellingPartition] = lambda partition: (
             HalfPartition if partition.log.config.tidelog_half_target else DelayPartition
         )(partition, cluster, data, producer_ids, delivery, host, self._begin)
         self._delivery = delivery
-        self.partitions: dict[TopicPartition, WaitingPartition] = {}
+        self.partitions: dict[TopicPartition, CancellingPartition] = {}
         data.held_from = self.held_from
 
     def leadership_changed(self, partition: Partition) -> None:

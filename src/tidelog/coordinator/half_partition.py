@@ -12,10 +12,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from tidelog.coordinator.delay_log import HalfIndexed, StoredRecord, build_question, index_halves
-from tidelog.coordinator.waiting_partition import WaitingPartition
+from tidelog.coordinator.cancelling_partition import TAKEN_OVER, CancellingPartition, Said
+from tidelog.coordinator.delay_log import (
+    HalfIndexed,
+    RecordReader,
+    StoredRecord,
+    ToldHalf,
+    build_question,
+    build_undecided,
+    index_halves,
+)
 from tidelog.deciding.decision import Decision
-from tidelog.deliver.halves import ALWAYS, HalfSchedule
+from tidelog.deliver.halves import ALWAYS, HALF_ID, HalfSchedule
+from tidelog.deliver.schedule import NO_TIME
 from tidelog.deliver.wheels import Scratch
 from tidelog.log.segment import Slice
 from tidelog.log.txn_index import AbortedTxn
@@ -26,10 +35,11 @@ from tidelog.wire.partitions import TopicPartition
 MOST_ASKED: Final = 100
 #: after which a question is put again that could not be sent
 ASK_AGAIN_MS: Final = 1_000
+NOT_ENDED: Final = "it is prepared: end it by its id, with `tidelog half rollback` or `tidelog half commit`"
 UNTOLD: Final = "nobody is told of half messages without an end:"
 
 
-class HalfPartition(WaitingPartition):
+class HalfPartition(CancellingPartition):
     schedule: HalfSchedule
 
     def _new_schedule(self, scratch: Scratch) -> HalfSchedule:
@@ -58,6 +68,33 @@ class HalfPartition(WaitingPartition):
                 schedule.found_half(record, wall_ms)
             for at, reason in found.malformed:
                 schedule.found_malformed(at, reason)
+            self._cancelled_before_us(found.cancellations)
+
+        return read
+
+    # --- cancelling ---------------------------------------------------------------------------------
+
+    def cancel(self, offsets: Sequence[int], done: Callable[[Said], None]) -> None:
+        """Committed messages that are stopped, and records that mean nothing."""
+        schedule = self.schedule
+        if not self.has_read or self._is_closed:
+            done(dict.fromkeys(offsets, TAKEN_OVER))
+            return
+        known: dict[int, int | str] = dict.fromkeys([each.offset for each in schedule.prepared.values()], NOT_ENDED)
+        known.update((at, why.due_ms) for at, why in schedule.picture.stopped.items())
+        known.update(dict.fromkeys(schedule.malformed, NO_TIME))
+        self._cancel(offsets, known, done)
+
+    def ids_of(self, offsets: Sequence[int]) -> Callable[[], dict[int, tuple[str | None, int]]]:
+        """For a worker: id and timestamp of the records there."""
+        pieces = self._pieces([(0, offset) for offset in offsets])
+
+        def read() -> dict[int, tuple[str | None, int]]:
+            found: dict[int, tuple[str | None, int]] = {}
+            for at, record in RecordReader().read(pieces).items():
+                half_id = dict(record.headers).get(HALF_ID)
+                found[at] = None if half_id is None else half_id.decode("utf-8", "replace"), record.timestamp
+            return found
 
         return read
 
@@ -78,15 +115,17 @@ class HalfPartition(WaitingPartition):
             # Until it is known that they were told, and where there is no time for them now.
             schedule.asked(half_id, wall_ms - config.tidelog_half_check_ms + ASK_AGAIN_MS, counts=False)
         if asks:
-            self._tell(config.tidelog_half_check_topic, asks, partial(self._asked, asks))
+            self._tell(config.tidelog_half_check_topic, asks, True, partial(self._asked, asks))
         elif copies and config.tidelog_half_undecided_topic:
-            self._tell(config.tidelog_half_undecided_topic, copies, partial(self._copied, copies))
+            self._tell(config.tidelog_half_undecided_topic, copies, False, partial(self._copied, copies))
         elif copies:
             self._copied(copies, ErrorCode.NONE)
         return bool(silent)
 
-    def _tell(self, topic: str, half_ids: Sequence[bytes], told: Callable[[ErrorCode], None]) -> None:
-        """Sends a copy of each message to a topic, keyed by its id."""
+    def _tell(
+        self, topic: str, half_ids: Sequence[bytes], is_question: bool, told: Callable[[ErrorCode], None]
+    ) -> None:
+        """Sends a question about each message to a topic, or a copy of it."""
         described = self._cluster.image.topics.get(topic)
         if described is None:
             told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -101,14 +140,15 @@ class HalfPartition(WaitingPartition):
                 if prepared.offset not in records:
                     self.schedule.deleted(half_id)
             found = [
-                (half_id, prepared.offset, prepared.asked + 1, records[prepared.offset])
+                ToldHalf(half_id, prepared.offset, prepared.asked + is_question, records[prepared.offset])
                 for half_id, prepared in known.items()
                 if prepared.offset in records
             ]
             if not found:
                 told(ErrorCode.NONE)
                 return
-            batch = build_question(found, wall_ms, self.partition.topic, self.partition.index)
+            build_told = build_question if is_question else build_undecided
+            batch = build_told(found, wall_ms, self.partition.topic, self.partition.index)
             self._delivery.deliver(to, batch, told)
 
         self._read_records(keys, build)

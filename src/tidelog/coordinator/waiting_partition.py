@@ -253,15 +253,17 @@ class WaitingPartition(ABC):
     def _turn(self) -> None:
         self._stop_waiting()
         schedule, wall_ms = self.schedule, self._now_ms()
-        decision = self._settings()
+        decision, pruned = self._settings(), schedule.deleted_below(self.log.log_start_offset)
         may_try = self._host.clock.monotonic_ms() >= self._retry_at_ms
         if decision is not None and may_try:
             self._write(decision, self.go_on)
+        elif pruned is not None and may_try:
+            self._write(pruned, self._pruned)
         elif schedule.parcel is not None and may_try:
             self._pack(schedule.parcel)
         elif schedule.must_settle and may_try:
             self._write(schedule.settle(), self.go_on)
-        elif schedule.parcel is None and may_try and (self._may_choose(wall_ms) or self._may_retry()):
+        elif schedule.parcel is None and may_try and self._has_choice(wall_ms):
             self._choose()
         elif schedule.owes_a_picture and may_try and not self._is_due(wall_ms):
             self._write(schedule.settle(), self.go_on)
@@ -279,6 +281,9 @@ class WaitingPartition(ABC):
     def _is_due(self, wall_ms: int) -> bool:
         next_ms = self.schedule.next_ms()
         return next_ms is not None and next_ms <= wall_ms and self.schedule.is_caught_up
+
+    def _has_choice(self, wall_ms: int) -> bool:
+        return self._may_choose(wall_ms) or self._may_retry() or self.schedule.is_retrying
 
     def _may_retry(self) -> bool:
         """Records are stopped, and the target is no longer as it was when it refused them."""
@@ -338,6 +343,10 @@ class WaitingPartition(ABC):
     def _moves(self) -> None:
         self.stalled = self.schedule.stands_still
         self._retry_ms = RETRY_MS
+
+    def _pruned(self) -> None:
+        self._moves()
+        self.go_on()
 
     # --- reading ------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ DELAY: Final = b"tidelog-delay"
 MAX_DELAY_MS: Final = 366 * 24 * 60 * 60 * 1000
 #: of a number in a header: no time that may be named is longer
 _MOST_DIGITS: Final = 18
+_TOO_LATE_MS: Final = 1 << 63
 
 RecordHeaders: TypeAlias = Iterable[tuple[bytes, bytes | None]]
 
@@ -32,13 +33,14 @@ def due_ms(timestamp: int, headers: RecordHeaders, default_delay_ms: int) -> int
     if not named:
         return _after(timestamp, default_delay_ms, "the topic's delay")
     what = named.decode()
-    if text is None or not text.isdigit() or len(text) > _MOST_DIGITS:
+    if text is None or not text.isdigit():
         return f"{what} is not a number of milliseconds"
+    number = int(text) if len(text) <= _MOST_DIGITS else _TOO_LATE_MS
     if named == DELAY:
-        return _after(timestamp, int(text), what)
-    if int(text) > max(timestamp, 0) + MAX_DELAY_MS:
+        return _after(timestamp, number, what)
+    if number > max(timestamp, 0) + MAX_DELAY_MS:
         return f"{what} is more than a year after the record's timestamp"
-    return int(text)
+    return number
 
 
 def _after(timestamp: int, delay_ms: int, what: str) -> int | str:

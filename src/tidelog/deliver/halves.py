@@ -27,6 +27,8 @@ COMMIT: Final = b"commit"
 ROLLBACK: Final = b"rollback"
 #: later than any end of a half message
 ALWAYS: Final = 1 << 62
+#: in place of the time since when a sender is silent: somebody is just about to ask it
+TAKEN: Final = -1
 
 RecordHeaders: TypeAlias = Iterable[tuple[bytes, bytes | None]]
 
@@ -117,7 +119,9 @@ class HalfSchedule(Schedule):
         """Messages of which nothing was heard since then or longer: `asked` says when it is their turn again."""
         found: list[bytes] = []
         while len(found) < most and self._first_silent() is not None and self._silent[0][0] <= until_ms:
-            found.append(heappop(self._silent)[2])
+            half_id = heappop(self._silent)[2]
+            self.prepared[half_id].silent_since_ms = TAKEN  # it may be here twice, since the same time
+            found.append(half_id)
         return found
 
     def silent_since_ms(self) -> int | None:

@@ -47,6 +47,8 @@ PARCEL_BYTES: Final = 1 << 19
 #: of the records with headers that say nothing, so many are named
 MOST_NAMED: Final = 100
 CANCELLED_BEFORE: Final = "it was cancelled before"
+#: in a cancellation, for the due time of a record that names none
+NO_TIME: Final = -1
 
 
 class Schedule:
@@ -69,9 +71,10 @@ class Schedule:
         self._may_have_arrived = False
         #: so many of those that come next are to travel alone, for the target has refused them together
         self._alone = 0
-        #: records with headers that say nothing of use: the first ones, and how many there are
+        #: records with headers that say nothing of use: the first ones, how many were found, and which were cancelled
         self.malformed: dict[int, str] = {}
-        self.malformed_count = 0
+        self._malformed_found = 0
+        self._dismissed: set[int] = set()
         self.delivered_count = 0
 
     # --- reading ------------------------------------------------------------------------------------
@@ -110,9 +113,13 @@ class Schedule:
                     self.found(*key)
 
     def found_malformed(self, offset: int, reason: str) -> None:
-        self.malformed_count += 1
-        if len(self.malformed) < MOST_NAMED:
+        self._malformed_found += 1
+        if len(self.malformed) < MOST_NAMED and offset not in self._dismissed:
             self.malformed[offset] = reason
+
+    @property
+    def malformed_count(self) -> int:
+        return max(0, self._malformed_found - len(self._dismissed))
 
     def replay(self, record: CoordinatorRecord) -> None:
         """A record that was appended, or read: the only way in which durable state changes."""
@@ -142,7 +149,10 @@ class Schedule:
         stopped = dict(self.picture.stopped)
         for due_ms, offset in keys:
             is_stopped = stopped.pop(offset, None) is not None
-            if not is_stopped and offset >= self._begin and not reached.settles(due_ms, offset):
+            if due_ms == NO_TIME and offset >= self._begin:
+                self._dismissed.add(offset)
+                self.malformed.pop(offset, None)
+            elif not is_stopped and offset >= self._begin and not reached.settles(due_ms, offset):
                 self._cancelled.add(offset)
         if len(stopped) != len(self.picture.stopped):
             self.picture = replace(self.picture, stopped=stopped)
@@ -202,9 +212,15 @@ class Schedule:
         """The target is another than the one that refused them: they are chosen next, one by one."""
         self._to_retry = deque(self.picture.stopped)
 
+    @property
+    def is_retrying(self) -> bool:
+        """Some that were stopped are still to be tried again."""
+        return bool(self._to_retry)
+
     def put_back(self) -> None:
         """What was chosen cannot be decided on now."""
         chosen, self._chosen = self._chosen, []
+        self._to_retry.extendleft([offset for _, offset in chosen if offset in self.picture.stopped])
         self._return([key for key in chosen if key[1] not in self.picture.stopped])
 
     def _return(self, keys: Sequence[Key]) -> None:
@@ -372,7 +388,10 @@ class Schedule:
 
     def why_not_cancelled(self, due_ms: int, offset: int) -> str | None:
         """Why a record that is due then can no longer be cancelled."""
-        if offset in self.picture.stopped and (self.parcel is None or not self.parcel.from_stopped):
+        if due_ms == NO_TIME:
+            return CANCELLED_BEFORE if offset in self._dismissed else None
+        is_sent = self.parcel is not None and (due_ms, offset) in self.parcel.keys
+        if offset in self.picture.stopped and not is_sent and (due_ms, offset) not in self._chosen:
             return None
         if self._reached.settles(due_ms, offset) or (due_ms, offset) in self._chosen:
             return "it was delivered, or is being delivered"
@@ -380,6 +399,17 @@ class Schedule:
 
     def cancel(self, keys: Iterable[Key]) -> Decision:
         return Decision(self._partition, [cancellation_record(keys)])
+
+    def deleted_below(self, offset: int) -> Decision | None:
+        """The log begins there now: what was stopped before it is no more. None where there is no such record."""
+        gone = [at for at in self.malformed if at < offset]
+        self._malformed_found -= len(gone)
+        for at in gone:
+            del self.malformed[at]
+        if all(at >= offset for at in self.picture.stopped):
+            return None
+        base = self._base() if self._has_arrived else self.picture
+        return self._decision(replace(base, stopped={at: why for at, why in base.stopped.items() if at >= offset}))
 
     def __len__(self) -> int:
         """How many wait."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from tidelog.workers.message import Message, Send
+from tidelog.workers.message import Message, Send, said_by
 
 PREFIX: Final = "tidelog-dead-"
 #: a reason is read by people; a traceback of a megabyte is not
@@ -21,7 +21,7 @@ _LONGEST_REASON: Final = 4096
 
 
 def dead_letter(topic: str, message: Message, error: BaseException, group: str) -> Send:
-    reason = str(error).strip() or repr(error)
+    reason = said_by(error) or f"{type(error).__name__}()"
     told = {
         "topic": message.topic,
         "partition": message.partition,

@@ -20,7 +20,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from tidelog.workers.crews import Handler
-from tidelog.workers.message import Message, Reject, Send, sends_of
+from tidelog.workers.message import Message, Reject, Send, said_by, sends_of
 
 _spawning = multiprocessing.get_context("spawn")
 
@@ -118,7 +118,7 @@ def _answer(handler: Handler, message: Message) -> bytes:
         answer = ("returned", sends_of(handler(message)))
         return pickle.dumps(answer)
     except Reject as error:
-        answer = ("rejected", str(error))
+        answer = ("rejected", said_by(error))
     except BaseException as error:
-        answer = ("raised", (type(error).__name__, str(error), traceback.format_exc()))
+        answer = ("raised", (type(error).__name__, said_by(error), traceback.format_exc()))
     return pickle.dumps(answer)

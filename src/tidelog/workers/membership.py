@@ -267,6 +267,7 @@ class WorkMembership:
             )
         try:
             self._commit_now(names)
+            self._look_at_lag()  # while the partitions are here: what is told after the end is of this moment
         finally:
             self._drop(names)
 

@@ -43,6 +43,14 @@ class Reject(Exception):
     """Raised by a handler for a message that no further attempt can help: it becomes a dead letter at once."""
 
 
+def said_by(error: BaseException) -> str:
+    """What an error says of itself: handlers raise errors of all kinds, and some of them cannot even be told."""
+    try:
+        return str(error).strip()
+    except BaseException as broken:
+        return f"what it says cannot be told: its __str__ raised {type(broken).__name__}"
+
+
 def sends_of(returned: Any) -> tuple[Send, ...]:
     """What a handler returned, as records to write: a Send, or a list, tuple or generator of them. Else nothing."""
     if returned is None:

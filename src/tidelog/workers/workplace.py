@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.workers.backlog import Backlog, Counts, Name, PartitionWork, WorkItem
 from tidelog.workers.dead_letters import dead_letter
-from tidelog.workers.message import Message, Reject, Send
+from tidelog.workers.message import Message, Reject, Send, said_by
 from tidelog.workers.offset_tracker import Committable
 from tidelog.workers.worker_options import WorkerOptions
 
@@ -288,5 +288,5 @@ class Workplace:
 
 
 def _words(error: BaseException) -> str:
-    said = str(error).strip()
+    said = said_by(error)
     return f"{type(error).__name__}: {said.splitlines()[0]}" if said else type(error).__name__

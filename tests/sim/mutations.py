@@ -77,10 +77,10 @@ def acknowledged_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingProduce, "park", park)
 
     def answer(self: Any, timeout_ms: int) -> None:
-        self.info.last_offset = -1
+        self.end_offset = 0
         self.try_complete()
 
-    patch.setattr(AwaitedProduce, "park", answer)
+    patch.setattr(AwaitedProduce, "wait", answer)
 
 
 def no_truncation_by_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,15 @@ HUNTS: dict[str, dict[str, Any]] = {
     "what_was_decided_of_a_former_life_counts": {"brokers": 3, "length_ms": 3_000, "faults": (BLINK,)},
     "sequences_are_not_snapshotted": {"kinds": ("stop", "broken connections")},
     "zombies_are_not_fenced": {"transactors": 3, "most_faults": 0},
-    "damage_is_copied": {"kinds": ("bit flip", "stop"), "admin_pause_ms": 150},
+    "damage_is_copied": {
+        "kinds": ("bit flip", "bit flip", "kill"),
+        "admin_pause_ms": 100,
+        "transactors": 0,
+        "transformers": 0,
+        "short_lived_topics": 0,
+        "delayers": 0,
+        "half_senders": 0,
+    },
     "parcels_leave_before_they_are_decided": {
         **WAITING,
         "length_ms": 4_000,

@@ -72,7 +72,7 @@ def test_zookeeper_can_be_killed_and_started_again_below_running_brokers(cluster
     cluster.zookeeper.kill()
     with Client(cluster.bootstrap, timeout_s=1) as client, pytest.raises(ClientError) as caught:
         client.admin.create_topic("before-zookeeper", 1)
-    assert caught.value.hint is not None and "wait for ZooKeeper" in caught.value.hint
+    assert "ZooKeeper" in f"{caught.value} {caught.value.hint}"
     for has_zookeeper in (b"0", b"1"):
         for broker in cluster.brokers.values():
             told = b"\ntidelog_zookeeper_connected %s\n" % has_zookeeper

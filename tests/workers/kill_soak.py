@@ -164,16 +164,22 @@ class Arena:
                 self.faults["join"] += 1
 
     def settle(self) -> None:
-        """No more is written; the workers finish what there is, and stop."""
+        """No more is written; the workers finish what there is, and stop.
+
+        What a killed one had done but not committed is repeated, so that all is over only when all is committed.
+        """
         self._enough.set()
         self._writer.join()
         total = sum(self.written.values())
+        ends: Counter[int] = Counter()
+        for key, count in self.written.items():
+            ends[int(key.removeprefix("key-")) % PARTITIONS] += count
 
         def is_over() -> bool:
             for name, process in self._running.items():
                 assert process.poll() is None, f"{name} ended by itself: {self.errors()}"
             done = {(event.key, event.number) for event in self.events() if event.kind == "done"}
-            return len(done) >= total
+            return len(done) >= total and all(self.bench.committed(at).offset == end for at, end in ends.items())
 
         eventually(is_over, "everything handled", SETTLE_S, every_s=0.5)
         for process in self._running.values():

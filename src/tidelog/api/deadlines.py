@@ -48,7 +48,7 @@ def _watch(body: Any, request: Request, wait_ms: int) -> None:
         if request.exchange.connection.closed:
             request.is_withdrawn = request.doors.cluster.is_cut_off
         elif request.doors.cluster.is_cut_off:
-            why = "The metadata store cannot be reached, so nothing can be changed. Try again when it is back."
+            why = "ZooKeeper cannot be reached, so nothing can be changed. Try again when it is back."
             refusal = refuse(request.api_key, request.version, body, ErrorCode.REQUEST_TIMED_OUT, why)
             assert refusal is not None, "every request that changes the metadata has a response"
             request.reply(refusal)

@@ -15,10 +15,13 @@ from bench.systems.cluster import TidelogCluster
 from bench.systems.process import BrokerProcess
 
 TINY = Scale(0.01)
+#: Spark starts several times in each of them
+SLOW = ("B12", "B13")
+BENCHMARKS = [pytest.param(one, id=one.id, marks=pytest.mark.long if one.id in SLOW else ()) for one in bench_main.ALL]
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("benchmark", bench_main.ALL, ids=lambda one: one.id)
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_a_benchmark_gives_its_samples(benchmark: Benchmark, system: type[BrokerProcess], tmp_path: Path) -> None:
     if system is TidelogCluster:
         pytest.skip("these benchmarks measure one broker")

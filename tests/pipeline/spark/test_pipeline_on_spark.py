@@ -268,6 +268,7 @@ def test_a_task_that_always_fails_is_told_with_its_last_word(spark: SparkSession
     assert isinstance(told, TasksFailed) and "ZeroDivisionError: " in told.message
 
 
+@pytest.mark.long
 def test_runners_on_spark_and_their_workers_are_killed_and_each_record_is_there_once(
     tmp_path: Path, unique: Callable[[str], str]
 ) -> None:

@@ -28,6 +28,7 @@ def second_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_cluster_reads_two_brokers_in_one_job_and_a_stream_with_every_executor(
     spark_cluster: SparkCluster, broker: BrokerProcess, second_broker: BrokerProcess, unique: Callable[[str], str]
 ) -> None:

@@ -153,7 +153,9 @@ class QuestionReader(SimulatedReader):
                 self._see_question(place, record)
 
     def _see_question(self, place: LogPlace, record: Record) -> None:
-        half_id, waiting = record.key or b"", self.oracle.waiting
+        waiting = self.oracle.waiting
+        # A question is keyed by the id; the copy of an undecided message keeps its own key.
+        half_id = (dict(record.headers).get(HALF_ID) if place in self._undecided else record.key) or b""
         sender = next((each for each in self._senders if each.knows(half_id)), None)
         if sender is None:
             raise Violation("questions", f"{place} has {half_id!r}, of which no message was prepared")

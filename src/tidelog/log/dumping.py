@@ -158,7 +158,7 @@ def _snapshot(disk: Disk, path: str, _: int) -> Iterator[Row]:
 def _queue(disk: Disk, path: str, base: int) -> Iterator[Row]:
     queue = Queue(disk, path, base, 0, disk.size(path))
     for n in range(queue.count):
-        queued = queue.entry(n)
+        queued = queue.glance(n)
         yield {
             "base_offset": queued.base_offset,
             "last_offset": queued.last_offset,

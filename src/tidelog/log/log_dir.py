@@ -123,7 +123,7 @@ class LogDir:
         self.commit: CommitLog | None = None
         #: partitions that were set aside, and point into the commit log
         self.strays: list[Log] = []
-        #: one of them cannot be read, and may point anywhere
+        #: one of them, or a queue, cannot be read, and may point anywhere
         self.is_pinned = False
         #: what a start has found there past the checkpoint, until the logs are opened
         self.tail: Tail | None = None
@@ -155,6 +155,14 @@ class LogDir:
             log.abandon()
             self.strays.remove(log)
         return self.strays
+
+    def pin(self, damage: Exception) -> None:
+        """A queue is damaged, and may point anywhere: no file of the commit log goes on its word."""
+        self.is_pinned = True
+        self.tell(
+            f"{damage}: until it is mended, the commit log is not made smaller. "
+            "Stop the broker and remove the file: the next start makes it anew from the commit log"
+        )
 
     def store_for(self, key: TopicPartition, config: LogConfig, topic_id: bytes | None) -> QueueStore | None:
         """Where a new log keeps its segments; None where they are files of their own, as those of compacted and

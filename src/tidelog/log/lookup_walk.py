@@ -78,7 +78,11 @@ def _walk_queue(segment: QueueSegment, offset: int) -> Iterator[LookupStep]:
     if n == queue.count:
         yield LookupStep("queue", segment.log_path, f"{queue.count} entries, and none holds the offset")
         return
-    queued = queue.entry(n)
+    try:
+        queued = queue.follower(n)
+    except CorruptMessage as error:
+        yield LookupStep("queue", segment.log_path, str(error))
+        return
     moved = ", to which it was moved" if queue.is_moved(n) else ""
     found = f"entry {n + 1} of {queue.count}: offsets {queued.base_offset} to {queued.last_offset} are at place "
     yield LookupStep("queue", segment.log_path, f"{found}{queued.place} of the commit log{moved}")

@@ -42,8 +42,8 @@ def queue_segments(disk: Disk, path: str, commit: CommitLog) -> list[QueueSegmen
         stem = offset_name(base)
         txn_bytes = sizes.get(stem + TXN_INDEX, 0)
         segment = QueueSegment(disk, f"{path}/{stem}", base, LogConfig(), store, sizes[stem + QUEUE], txn_bytes)
-        last = segment.queue.last
-        segment.size = 0 if last is None else last.end
+        queue = segment.queue
+        segment.size = queue.glance(queue.count - 1).end if queue.count else 0
         segments.append(segment)
     return segments
 

@@ -13,6 +13,7 @@ from typing import Final
 from tidelog.log.config import LogConfig
 from tidelog.log.conversion.planning import CannotConvert
 from tidelog.log.disk import Disk
+from tidelog.log.errors import CorruptMessage
 from tidelog.log.file_segment import FileSegment
 from tidelog.log.index import MAX_RELATIVE_OFFSET
 from tidelog.log.segment import Segment
@@ -82,11 +83,15 @@ def _append(target: Segment, pieces: list[memoryview], spans: list[tuple[int, in
 def _whole_batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """All batches of a segment; raises where one is not as it was written."""
     end, next_offset = 0, segment.base_offset
-    for position, header, data in segment.batches(0):
-        if not crc_matches(data, 0, header) or header.base_offset < next_offset:
-            break
-        end, next_offset = position + header.size_bytes, header.next_offset
-        yield header, data
+    try:
+        for position, header, data in segment.batches(0):
+            if not crc_matches(data, 0, header) or header.base_offset < next_offset:
+                break
+            end, next_offset = position + header.size_bytes, header.next_offset
+            yield header, data
+    except CorruptMessage:
+        # It did not come to the end of the segment.
+        pass
     if end != segment.size:
         raise CannotConvert(
             f"{segment.log_path} is damaged at byte {end} (offset {next_offset}): nothing was changed. "

@@ -23,7 +23,7 @@ from tidelog.log.directories.moves import Move
 from tidelog.log.directories.opening import Opening
 from tidelog.log.directories.recovery import create_log
 from tidelog.log.disk import Disk, Lock, Usage, replace_file
-from tidelog.log.errors import LogDirCordoned, LogDirNotFound, LogError, StorageError
+from tidelog.log.errors import CorruptMessage, LogDirCordoned, LogDirNotFound, LogError, StorageError
 from tidelog.log.flush import MANY, run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
@@ -393,6 +393,8 @@ class LogDirs:
             if directory.commit is not None and directory.failure is None:
                 try:
                     yield from self._reclaim(directory, directory.commit, pace)
+                except CorruptMessage as error:
+                    directory.pin(error)
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
 

@@ -323,7 +323,7 @@ class CommitLog:
     def locate(self, position: int, size_bytes: int) -> tuple[File, int]:
         """The file that holds what stands at `position`, and where in it."""
         at = bisect_right(self._bases, position) - 1
-        if at < 0 or position + size_bytes > self._bases[at] + self._files[at].size:
+        if at < 0 or size_bytes < 0 or position + size_bytes > self._bases[at] + self._files[at].size:
             raise CorruptMessage(f"{self.path} holds no batch at position {position}")
         file = self._files[at]
         if position + size_bytes > file.base + file.written:

@@ -11,7 +11,9 @@
     crc                 uint32  CRC-32C of the rest
 
 All but the places rise, so that each can be searched for. The places of batches that were not moved rise too, and those
-that were moved stand before them. The newest entries are kept in memory (`index.Entries`).
+that were moved stand before them. A search trusts what it compares; whoever uses what was found asks for it with
+`entry`, which checks its CRC, and sees that it follows the one before it (`follower`): no batch is passed over because
+an entry is damaged, and none is given up. The newest entries are kept in memory (`index.Entries`).
 
 In a crash any entries may be lost or torn that point past the checkpoint of the commit log: they are cut, and made anew
 from the commit log.
@@ -23,6 +25,7 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk
+from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import Entries
 from tidelog.wire.batch import crc32c
 
@@ -79,18 +82,45 @@ class Queue(Entries):
         self._add(fields + _CRC.pack(crc32c(fields)))
 
     def entry(self, n: int) -> Queued:
+        """Raises CorruptMessage where it is damaged."""
+        if not 0 <= n < self.count or not self._is_whole(n):
+            raise self.damaged(n)
+        return self.glance(n)
+
+    def glance(self, n: int) -> Queued:
+        """An entry as it stands there, be it damaged or not."""
         queued = Queued._make(ENTRY.unpack_from(*self._place(n))[:7])
         return queued if queued.delta >= 0 else queued._replace(delta=~queued.delta)
+
+    def follower(self, n: int) -> Queued:
+        """The entry; raises CorruptMessage where it is damaged, or not the one that follows the one before it."""
+        queued = self.entry(n)
+        if queued.position != (self.entry(n - 1).end if n else 0):
+            raise self.damaged(n)
+        return queued
+
+    def damaged(self, n: int) -> CorruptMessage:
+        """What to raise for an entry that cannot be used."""
+        return CorruptMessage(f"entry {n + 1} of {self.path} is damaged")
 
     def is_moved(self, n: int) -> bool:
         buffer, at = self._place(n)
         return bool(buffer[at + _DELTA_AT] & 0x80)
 
-    def is_sound(self, n: int) -> bool:
-        """Whether the CRC of an entry is right."""
+    def _is_whole(self, n: int) -> bool:
+        """Whether the CRC of an entry is right. Those that are only in memory were never anywhere else."""
+        if n >= self._written:
+            return True
         buffer, at = self._place(n)
-        entry = bytes(buffer[at : at + ENTRY_SIZE])
-        return bool(_CRC.unpack_from(entry, _FIELDS.size)[0] == crc32c(entry[: _FIELDS.size]))
+        return bool(_CRC.unpack_from(buffer, at + _FIELDS.size)[0] == crc32c(buffer[at : at + _FIELDS.size]))
+
+    def is_sound(self, n: int) -> bool:
+        """Whether the CRC of an entry is right, and it follows the one before it, where that is whole."""
+        if not self._is_whole(n):
+            return False
+        begins = self.glance(n - 1).end if n and self._is_whole(n - 1) else None
+        position = self.glance(n).position
+        return position == (0 if n == 0 else position if begins is None else begins)
 
     def content(self) -> bytearray:
         """All entries as they stand, or will stand, in the file."""

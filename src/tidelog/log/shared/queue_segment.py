@@ -238,7 +238,8 @@ class QueueSegment:
         if first is None:
             if not self.queue.count:
                 return -1
-            first = self._first_timestamp = self.queue.entry(0).newest
+            # By a damaged entry it ages wrongly, and is written to and read nevertheless.
+            first = self._first_timestamp = self.queue.glance(0).newest
         return first
 
     @property
@@ -249,7 +250,11 @@ class QueueSegment:
         return TimestampOffset(last.newest, self.queue.entry(self.queue.first_as_late_as(last.newest)).last_offset)
 
     def largest_timestamp(self) -> int:
-        last = self.queue.last
+        try:
+            last = self.queue.last
+        except CorruptMessage:
+            # No segment goes on the word of a damaged entry.
+            last = None
         return last.newest if last is not None and last.newest >= 0 else self._disk.modified_ms(self.log_path)
 
     def write(self) -> None:
@@ -276,16 +281,22 @@ class QueueSegment:
 
     def find(self, offset: int) -> BatchSpan | None:
         n = self.queue.first_with(offset)
-        return self._span(n) if n < self.queue.count else None
+        if n == self.queue.count:
+            # Do all of them end before it?
+            last = self.queue.last
+            if last is not None and last.last_offset >= offset:
+                raise self.queue.damaged(n - 1)
+            return None
+        return self._as_span(self.queue.follower(n))
 
     def span_at(self, position: int) -> BatchSpan:
         n = self.queue.at_position(position)
         if n == self.queue.count or self.queue.entry(n).position != position:
             raise CorruptMessage(f"{self.log_path}: no batch begins at position {position}")
-        return self._span(n)
+        return self._as_span(self.queue.entry(n))
 
-    def _span(self, n: int) -> BatchSpan:
-        queued = self.queue.entry(n)
+    @staticmethod
+    def _as_span(queued: Queued) -> BatchSpan:
         return BatchSpan(queued.base_offset, queued.last_offset, queued.position, queued.size_bytes)
 
     def boundary(self, position: int, limit: int) -> tuple[int, int]:
@@ -304,8 +315,8 @@ class QueueSegment:
         return self.queue.entry(n).position if n < self.queue.count else self.size
 
     def next_offset(self) -> int:
-        last = self.queue.last
-        return self.base_offset if last is None else last.last_offset + 1
+        queue = self.queue
+        return queue.glance(queue.count - 1).last_offset + 1 if queue.count else self.base_offset
 
     # --- reading
 
@@ -315,6 +326,8 @@ class QueueSegment:
         n, end = self.queue.at_position(position), position + size_bytes
         while position < end:
             queued = self.queue.entry(n)
+            if queued.position != position:
+                raise self.queue.damaged(n)
             if runs and sum(runs[-1]) == queued.place:
                 runs[-1] = runs[-1][0], runs[-1][1] + queued.size_bytes
             else:
@@ -323,8 +336,28 @@ class QueueSegment:
             n += 1
         return [(*self._commit.locate(place, size), size) for place, size in runs]
 
+    def _readable(self, position: int, size_bytes: int) -> tuple[int, int]:
+        """How many of the bytes there come before what cannot be found, and the offset after them."""
+        found, next_offset = 0, -1
+        try:
+            for queued in self.entries(position):
+                self._commit.locate(queued.place, queued.size_bytes)
+                if found + queued.size_bytes > size_bytes:
+                    break
+                found, next_offset = found + queued.size_bytes, queued.last_offset + 1
+        except CorruptMessage:
+            pass
+        return found, next_offset
+
     def slice(self, position: int, size_bytes: int, next_offset: int) -> Slice:
-        pieces = self._pieces(position, size_bytes)
+        try:
+            pieces = self._pieces(position, size_bytes)
+        except CorruptMessage:
+            # What comes before it is read nevertheless; who goes on from there hears of it.
+            size_bytes, next_offset = self._readable(position, size_bytes)
+            if not size_bytes:
+                raise
+            pieces = self._pieces(position, size_bytes)
         if len(pieces) == 1:
             ((file, at, size),) = pieces
             return FileSlice(file, at, size, next_offset)
@@ -361,7 +394,11 @@ class QueueSegment:
 
     def damaged(self) -> Iterator[tuple[Queued, str, int]]:
         """The batches that are not as they were written: the file that holds each of them, and where in it."""
-        for queued in self.entries(0):
+        for n in range(self.queue.count):
+            if not self.queue.is_sound(n):
+                # Nobody knows which batch it was.
+                continue
+            queued = self.queue.glance(n)
             try:
                 file, at = self._commit.locate(queued.place, queued.size_bytes)
                 data = memoryview(file.pread(queued.size_bytes, at))
@@ -373,9 +410,13 @@ class QueueSegment:
                 yield queued, *self._commit.file_at(queued.place)
 
     def entries(self, position: int) -> Iterator[Queued]:
-        """Of the queue, from a boundary on."""
+        """Of the queue, from a boundary on. Raises CorruptMessage where one is damaged."""
         for n in range(self.queue.at_position(position), self.queue.count):
-            yield self.queue.entry(n)
+            queued = self.queue.entry(n)
+            if queued.position != position:
+                raise self.queue.damaged(n)
+            yield queued
+            position = queued.end
 
     # --- cutting
 
@@ -424,13 +465,14 @@ class QueueSegment:
     def least_place(self) -> tuple[int | None, bool]:
         """The least place that the queue points at, None in an empty segment; and whether later segments point further.
 
-        They do where a batch was not moved: places rise from there on.
+        They do where a batch was not moved: places rise from there on. Raises CorruptMessage where an entry that tells
+        is damaged: then nobody knows.
         """
         if self._least_place is None:
             queue, least = self.queue, None
             rising = False
             for n in range(queue.count):
-                place = queue.entry(n).place
+                place = queue.follower(n).place
                 least = place if least is None else min(least, place)
                 if not queue.is_moved(n):
                     rising = True
@@ -441,7 +483,9 @@ class QueueSegment:
     def points_at(self, last_offset: int, place: int) -> bool:
         """Whether the batch with this last offset is the one that stands at a place."""
         n = self.queue.first_with(last_offset)
-        return n < self.queue.count and self.queue.entry(n).place == place
+        if n == self.queue.count and n:
+            self.queue.entry(n - 1)
+        return n < self.queue.count and self.queue.follower(n).place == place
 
     def renewal(self, places: dict[int, int]) -> QueueRenewal:
         """The queue with new places for old ones."""

@@ -18,6 +18,8 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from tidelog.log.errors import CorruptMessage
+from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.queue_segment import QueueSegment
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ def _write_snapshot(log: Log) -> None:
 def release_files(directory: LogDir, logs: Iterable[Log]) -> list[str]:
     """Gives up the files of the commit log into which no queue of `logs`, which are all that are there, points.
 
-    Returns their new paths. May raise OSError.
+    Returns their new paths. Where a queue is damaged, nobody knows where it points: then all files stay. May raise
+    OSError.
     """
     commit = directory.commit
     # Of partitions that could not be opened nobody knows what they need.
@@ -91,12 +94,22 @@ def release_files(directory: LogDir, logs: Iterable[Log]) -> list[str]:
         # After a crash a queue may still have the places of before.
         return []
     commit.has_let_go = False
+    try:
+        needed = _least_place(commit, [*logs, *directory.look_after_strays()])
+    except CorruptMessage as error:
+        directory.pin(error)
+        return []
+    return commit.drop_below(needed)
+
+
+def _least_place(commit: CommitLog, logs: Iterable[Log]) -> int:
+    """Where the first byte stands that a queue, or the next start, needs. Raises CorruptMessage."""
     needed = commit.checkpoint
-    for log in [*logs, *directory.look_after_strays()]:
+    for log in logs:
         for segment in log.segments:
             if isinstance(segment, QueueSegment):
                 place, rising = segment.least_place()
                 needed = needed if place is None else min(needed, place)
                 if rising:
                     break
-    return commit.drop_below(needed)
+    return needed

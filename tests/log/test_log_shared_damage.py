@@ -1,0 +1,132 @@
+"""The shared layout: what damage to queues and to files of the commit log costs, and what is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from logkit import NOW_MS, append, values
+from shared_kit import CONFIG, checkpointed, commit_files, created, deleted, killed, opened, reclaimed
+
+from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.errors import CorruptMessage
+from tidelog.log.log import Log
+from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared.commit_log import DIRECTORY
+from tidelog.log.shared.queue import ENTRY_SIZE
+from tidelog.log.shared.queue_segment import QueueSegment
+from tidelog.wire.batch import iter_headers
+
+_PLACE_AT, _SIZE_AT = 8, 32
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def two_logs(dirs: LogDirs, count: int = 20) -> tuple[Log, Log]:
+    """Whose batches lie among one another, and whose queues are written."""
+    logs = created(dirs, 0), created(dirs, 1)
+    for at in range(count):
+        for log in logs:
+            append(log, value=b"%d" % at)
+    checkpointed(dirs)
+    return logs
+
+
+def queue_of(disk: MemoryDisk, log: Log, at: int = 0) -> bytearray:
+    for segment in log.segments:
+        assert isinstance(segment, QueueSegment)
+        segment.queue.park()
+    return disk.content(log.segments[at].log_path)
+
+
+def read_offsets(log: Log, offset: int) -> list[int]:
+    """As a consumer reads them, up to an error."""
+    found: list[int] = []
+    while offset < log.log_end_offset:
+        try:
+            piece = log.read(offset, 1 << 20, log.log_end_offset)
+        except CorruptMessage:
+            return found
+        assert piece is not None
+        found += [header.base_offset for _, header in iter_headers(piece.read())]
+        offset = piece.next_offset
+    return found
+
+
+def test_no_file_goes_on_the_word_of_a_damaged_queue_entry(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000, LogConfig())
+    log, other = two_logs(dirs)
+    kept = commit_files(disk)
+    queue_of(disk, log)[_PLACE_AT + 2] ^= 1
+    other.truncate_fully_and_start_at(20, NOW_MS)
+    for _ in range(3):
+        checkpointed(dirs)
+        reclaimed(dirs)
+        deleted(dirs)
+    assert set(kept) <= set(commit_files(disk))
+    (notice,) = dirs.take_notices()
+    assert "entry 1 of" in notice and "not made smaller" in notice
+
+
+def test_no_segment_goes_on_the_word_of_a_damaged_queue_entry(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 1 << 20)
+    log, _ = two_logs(dirs, 60)
+    count, newest = len(log.segments), log.segments[0].largest_timestamp()
+    disk.set_modified_ms(log.segments[0].log_path, newest)
+    content = queue_of(disk, log)
+    # The newest time of the first segment, as if it were long ago.
+    content[len(content) - ENTRY_SIZE + 16 : len(content) - ENTRY_SIZE + 24] = (1).to_bytes(8, "big")
+    log.config = replace(CONFIG, retention_ms=1000)
+    assert count > 1 and delete_old_segments(log, newest + 500, log.log_end_offset) == 0
+
+
+def test_an_impossible_queue_entry_is_damage_of_its_partition_and_of_no_other(disk: MemoryDisk) -> None:
+    dirs = opened(disk, config=LogConfig())
+    log, other = two_logs(dirs)
+    queue_of(disk, log)[ENTRY_SIZE * 7 + _SIZE_AT] ^= 0x80
+    assert read_offsets(log, 0) == [*range(7)]
+    with pytest.raises(CorruptMessage, match="entry 8 of"):
+        log.read(7, 1 << 20, 20)
+    assert dirs.dirs[0].failure is None and len(values(other)) == 20
+    append(log, value=b"more")
+    assert log.log_end_offset == 21
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "swapped", "flipped"])
+def test_no_batch_is_passed_over_because_its_queue_entry_is_damaged(disk: MemoryDisk, damage: str) -> None:
+    dirs = opened(disk, config=LogConfig())
+    log, _ = two_logs(dirs)
+    for at in (0, 5, 10, 18):
+        content = queue_of(disk, log)
+        whole = bytes(content)
+        first, second = at * ENTRY_SIZE, (at + 1) * ENTRY_SIZE
+        if damage == "zeroed":
+            content[first : second + ENTRY_SIZE] = bytes(2 * ENTRY_SIZE)
+        elif damage == "swapped":
+            content[first : second + ENTRY_SIZE] = whole[second : second + ENTRY_SIZE] + whole[first:second]
+        else:
+            content[first + 6] ^= 4
+        log.segments.forget()
+        for offset in range(20):
+            log.segments.forget()
+            read = read_offsets(log, offset)
+            assert read == [*range(offset, offset + len(read))], (damage, at, offset)
+        queue_of(disk, log)[:] = whole
+    assert read_offsets(log, 0) == [*range(20)]
+
+
+def test_what_comes_before_an_unreadable_batch_is_read_first(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000, LogConfig())
+    log, _ = two_logs(dirs)
+    dirs.close()
+    segment = log.segments[0]
+    assert isinstance(segment, QueueSegment)
+    disk.remove(f"/data/{DIRECTORY}/{commit_files(disk)[1]}")
+    log = killed(disk, 2000).logs[log.key]
+    read = read_offsets(log, 0)
+    assert read == [*range(len(read))] and 0 < len(read) < 20

@@ -6,7 +6,6 @@ through a bare socket that tries again every two milliseconds, so that no client
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +19,7 @@ EXISTING_RECORDS = 200_000
 
 def first_acknowledgement(broker: BrokerProcess, topic: str, timeout_s: float = 60) -> float:
     """Seconds from the process's start."""
-    began = time.perf_counter()
-    broker.launch()
-    while True:
-        try:
-            raw.make_topic(broker.host, broker.port, topic)
-            return time.perf_counter() - began
-        except OSError as error:
-            if time.perf_counter() - began > timeout_s:
-                raise TimeoutError(f"{broker.name} took no record:\n{broker.log_tail()}") from error
-            time.sleep(0.002)
+    return broker.launch_until(lambda: raw.make_topic(broker.host, broker.port, topic), timeout_s)
 
 
 def run(broker: BrokerProcess, scale: Scale, directory: Path) -> Iterator[Sample]:

@@ -73,18 +73,13 @@ def produce_batches(broker: BrokerProcess, topic: str, scale: Scale, directory: 
 def seconds_to_start(broker: BrokerProcess, topic: str, partitions: int) -> float:
     """From the process's start until the partitions that are tried have taken a record."""
     batch = raw.record_batch([b"after"], 1)
-    began = time.perf_counter()
-    broker.launch()
-    while True:
-        try:
-            with raw.Connection(broker.host, broker.port) as connection:
-                for partition in range(0, partitions, max(1, partitions // TRIED)):
-                    connection.produce_first(raw.produce_frame(topic, partition, batch), TIMEOUT_S)
-            return time.perf_counter() - began
-        except OSError as error:
-            if time.perf_counter() - began > TIMEOUT_S:
-                raise TimeoutError(f"{broker.name} took no record:\n{broker.log_tail()}") from error
-            time.sleep(0.01)
+
+    def write() -> None:
+        with raw.Connection(broker.host, broker.port) as connection:
+            for partition in range(0, partitions, max(1, partitions // TRIED)):
+                connection.produce_first(raw.produce_frame(topic, partition, batch), TIMEOUT_S)
+
+    return broker.launch_until(write, TIMEOUT_S)
 
 
 BENCHMARK = Benchmark("B7", "many partitions", run, started=False)

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -93,6 +94,19 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
             )
+
+    def launch_until(self, done: Callable[[], object], timeout_s: float) -> float:
+        """Seconds from the process's start until `done` meets no OSError; it is tried every two milliseconds."""
+        began = time.perf_counter()
+        self.launch()
+        while True:
+            try:
+                done()
+                return time.perf_counter() - began
+            except OSError as error:
+                if time.perf_counter() - began > timeout_s:
+                    raise TimeoutError(f"{self.name} took no record:\n{self.log_tail()}") from error
+                time.sleep(0.002)
 
     def start(self, timeout: float = 60) -> Self:
         self.launch()

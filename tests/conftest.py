@@ -48,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A compiled kernel that is older than its source fails in strange ways later; say it now."""
+    # Many tests write records of long ago, which a broker that has run for half a minute would rightly delete.
+    DEFAULTS["log.initial.task.delay.ms"] = "86400000"
     layout = config.getoption("--layout")
     BROKER_KEYS["log.layout"].default = layout
     if layout != "partitioned":

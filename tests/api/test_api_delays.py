@@ -214,6 +214,67 @@ def delete_all(site: Site, topic: str) -> int:
     return code
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("steps", range(3, 10))
+def test_a_delivery_that_the_target_refuses_when_it_is_repeated_arrives_once(
+    new_site: Callable[..., Site], steps: int, count: int
+) -> None:
+    """The broker dies some steps after the records fell due, and then the target takes none that are so large."""
+    site = new_site()
+    site.topic("orders", flush_messages="1")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    put(site, b"before")
+    pass_seconds(site, 1)
+    large = [b"%d" % at * 2000 for at in range(count)]
+    for value in large:
+        put(site, value, tidelog_delay=100)
+    site.workers._held = []
+    for _ in range(4):
+        site.pass_time(50)
+    for _ in range(steps):
+        site.workers.step()
+    has_arrived = len(values(site)) > 1
+    site.stop(clean=False)
+    site.start(Workers(idle=True))
+    alter(site, "orders", "max.message.bytes", "1000")
+    held, site.workers._held = site.workers._held or [], None
+    for work, done in held:
+        site.workers.in_worker(work, done)
+    pass_seconds(site, 2)
+    put(site, b"next", tidelog_delay=100)
+    pass_seconds(site, 1)
+    assert len(values(site)) == 2 + count * has_arrived
+    assert bool(describe(site).records) == (not has_arrived)
+    alter(site, "orders", "max.message.bytes", "100000")
+    pass_seconds(site, 1)
+    assert sorted(values(site), key=str) == sorted([b"before", *large, b"next"], key=str)
+    assert describe(site).records == []
+
+
+def test_a_client_that_repeats_what_the_topic_refuses_by_now_is_refused_as_by_kafka(site: Site) -> None:
+    """Apache Kafka looks at the records before it looks for duplicates."""
+    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    batch = bytes(build_batch([(site.clock.wall_ms(), b"key", b"x" * 500, None)], **producer))
+    assert site.produce("orders", batch).error_code == ErrorCode.NONE
+    alter(site, "orders", "max.message.bytes", "300")
+    assert site.produce("orders", batch).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_stopped_records_go_to_the_new_target_of_their_topic(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", cleanup_policy="compact")
+    site.topic("others")
+    site.topic("later", **DELAY_CONFIG)
+    keyless = build_batch([(site.clock.wall_ms(), None, b"%d" % at, [("tidelog-delay", b"20")]) for at in range(5)])
+    site.produce("later", bytes(keyless))
+    pass_seconds(site, 1)
+    assert [each.state for each in describe(site).records] == ["stopped"] * 5
+    alter(site, "later", "tidelog.delay.target", "others")
+    pass_seconds(site, 1)
+    assert values(site, "others") == [b"%d" % at for at in range(5)]
+    assert describe(site).records == [] and values(site) == []
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_read_that_fails_once_is_tried_again(site: Site, restarts: bool) -> None:
     """When what was produced is read, or when the last picture is looked for."""
@@ -278,7 +339,7 @@ def test_a_header_that_names_no_time_stops_its_record_and_no_other(site: Site, t
     pass_seconds(site, 1)
     assert values(site) == [b"good"]
     (delayed,) = site.broker.delays.partitions.values()
-    assert list(delayed.schedule.malformed) == [odd]
+    assert [at for at, _ in delayed.schedule.malformed.first(9)] == [odd]
 
 
 def test_a_missing_target_stops_the_records_until_it_is_there(new_site: Callable[..., Site]) -> None:
@@ -631,11 +692,11 @@ def test_a_stopped_record_that_is_just_being_tried_again_cannot_be_cancelled(new
         asked = site.send(10003, 0, topic="later", partition_index=0, offsets=[first, second])
         alter(site, "orders", "max.message.bytes", "100000")
         (delayed,) = site.broker.delays.partitions.values()
-        assert [offset for _, offset in delayed.schedule._chosen] == [first]
+        assert [offset for _, offset in delayed.schedule._chosen] == [first, second]
     refusals = {each.offset: each.refusal for each in asked.answer.results}
     pass_seconds(site, 1)
-    assert len(values(site)) == sum(refusal is not None for refusal in refusals.values())
-    assert refusals[first] is not None
+    assert len(values(site)) == 2
+    assert refusals[first] is not None and refusals[second] is not None
 
 
 @pytest.mark.parametrize("restarts", [True, False])
@@ -651,6 +712,24 @@ def test_a_record_that_names_no_time_can_be_cancelled(site: Site, restarts: bool
     described = describe(site)
     assert [(each.offset, each.state) for each in described.records] == [(second, "malformed"), (far, "waiting")]
     assert (described.waiting_count, described.malformed_count) == (1, 1)
+
+
+def test_every_malformed_record_is_listed_and_leaves_room_for_what_waits(site: Site) -> None:
+    odd = [(site.clock.wall_ms(), b"key", b"odd", [("tidelog-delay", b"soon")])] * 150
+    site.produce("later", bytes(build_batch(odd)))
+    far = put(site, b"far", tidelog_delay=60_000)
+    pass_seconds(site, 1)
+    described = describe(site, 1000)
+    assert described.malformed_count == 150
+    assert [each.state for each in described.records] == ["malformed"] * 150 + ["waiting"]
+    few = describe(site, 20).records
+    assert [each.state for each in few] == ["malformed"] * 19 + ["waiting"] and few[-1].offset == far
+    last = described.records[149].offset
+    assert cancel(site, last) == {last: None}
+    assert describe(site).malformed_count == 149
+    assert delete_all(site, "later") == 0
+    pass_seconds(site, 1)
+    assert describe(site).malformed_count == 0
 
 
 def test_a_number_that_is_too_large_is_told_from_what_is_no_number(site: Site) -> None:

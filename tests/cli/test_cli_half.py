@@ -80,6 +80,11 @@ def test_a_record_that_means_nothing_to_a_half_topic_is_shown_with_its_reason(
     assert (row["state"], row["id"], row["reason"]) == ("malformed", None, "it has no tidelog-half-id")
     told = run("delay", "list", half).stderr
     assert "1 record neither a half message nor its end" in told and "name no time" not in told
+    assert "listed" not in told
+    client.produce(half, [Message(b"another")], partition=0)
+    listed(run, half, 2)
+    told = run("delay", "list", half, "--max-records", "1").stderr
+    assert "2 records neither a half message nor its end, 1 of them listed" in told
     assert client.halves.prepared(half) == []
 
 

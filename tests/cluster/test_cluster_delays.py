@@ -128,6 +128,31 @@ def test_each_committed_record_arrives_once_in_order_while_leaders_die(seed: int
     cluster.check()
 
 
+@pytest.mark.parametrize("dies", [2, 1], ids=["the deliverer", "the leader of the target"])
+def test_a_delivery_that_arrived_and_is_refused_when_it_is_repeated_arrives_once(
+    cluster: ReplicaCluster, dies: int
+) -> None:
+    """A broker dies as soon as the target has the record, and the target takes none without a key from then on."""
+    headers = [("tidelog-delay", b"500")]
+    cluster.write("later", bytes(build_batch([(cluster.clock.wall_ms(), None, b"keyless", headers)])))
+    leader = cluster[1].partition("orders")
+    cluster.run_until(lambda: leader.log.log_end_offset == 1)
+    cluster.run_until(lambda: all(cluster[at].partition("orders").log.log_end_offset == 1 for at in (1, 2, 3)))
+    cluster[dies].kill()
+    cluster.alter(2, "orders", **{"cleanup.policy": "compact"})
+    cluster.run_until(lambda: -1 not in (cluster.leader("later", 0), cluster.leader("orders", 0)))
+    cluster.run_until(lambda: dies not in (cluster.leader("later", 0), cluster.leader("orders", 0)))
+    cluster.run(3_000)
+    put(cluster, b"next", 100)
+    cluster.run(3_000)
+    assert values(cluster) == [b"keyless", b"next"]
+    cluster.alter(2, "orders", **{"cleanup.policy": "delete"})
+    cluster.run(3_000)
+    assert values(cluster) == [b"keyless", b"next"]
+    assert cluster[3].partition("orders").log.log_end_offset == 2
+    cluster[dies].start()
+
+
 def test_a_prepared_half_message_is_delivered_by_the_next_leader_when_it_is_committed(cluster: ReplicaCluster) -> None:
     cluster.topic("halves", (2, 3, 1), min_insync_replicas="2", tidelog_half_target="orders")
 

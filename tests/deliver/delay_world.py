@@ -1,7 +1,8 @@
 """A delay partition and its target as plain lists, a deliverer that may die at any step, and what must hold.
 
 The log and the target survive a death; the schedule and its scratch do not. The target checks duplicates as a partition
-does: it knows the last batches of a producer and refuses a sequence that does not follow.
+does: it knows the last batches of a producer and refuses a sequence that does not follow. What it has it recognises
+before it refuses anything, unless it is told to be as it is to clients.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ RETAINED = 5
 TOO_LARGE = 1000
 #: looks as if it fitted, and is refused
 REFUSED = 999
+#: is refused while the target is compacted
+KEYLESS = 11
 
 
 class ScratchBytes:
@@ -67,6 +70,11 @@ class World:
         self.begin = 0
         #: records of a batch, beyond which the target refuses it
         self.most_taken = 100
+        self.compacted = False
+        #: the target has a look at what it knows before it refuses a batch
+        self.recognises = True
+        #: what is stopped is to be tried again
+        self.retries = False
         self.lives = 0
         self.start()
 
@@ -80,18 +88,25 @@ class World:
 
     def accept(self, producer_id: int, sequence: int, offsets: list[int]) -> str:
         """As a partition's leader does; `delivered` is what its consumers see."""
-        if any(self.log[offset] and self.log[offset][1] == REFUSED for offset in offsets):
-            return "refused"
-        if len(offsets) > self.most_taken:
-            return "refused"
         batches = self.known.setdefault(producer_id, [])
+        outcome = "taken"
         if (sequence, len(offsets)) in batches[-RETAINED:]:
-            return "duplicate"
-        if batches and sequence != (batches[-1][0] + batches[-1][1]) & MAX_SEQUENCE:
-            return "out of order"
+            outcome = "duplicate"
+        elif batches and sequence != (batches[-1][0] + batches[-1][1]) & MAX_SEQUENCE:
+            outcome = "out of order"
+        is_refused = len(offsets) > self.most_taken or bool(self.faulty(offsets))
+        if is_refused and (outcome == "taken" or not self.recognises):
+            return "refused"
+        if outcome != "taken":
+            return outcome
         batches.append((sequence, len(offsets)))
         self.delivered += [(offset, self.now_ms) for offset in offsets]
         return "taken"
+
+    def faulty(self, offsets: list[int]) -> list[int]:
+        """The places of those that the target refuses, whatever they come with."""
+        odd = (REFUSED, KEYLESS) if self.compacted else (REFUSED,)
+        return [at for at, offset in enumerate(offsets) if self.log[offset][1] in odd]
 
     # --- what does not ----------------------------------------------------------------------------
 
@@ -104,6 +119,7 @@ class World:
         if pictures:
             self.schedule.replay(pictures[-1]._replace(meaning=None))
         self.schedule.begin(max(self.schedule.picture.floor, self.begin), self.now_ms)
+        self.retries = self.disturbed and self.random.random() < 0.1
 
     def maybe_die(self) -> None:
         if self.random.random() < self.deaths:
@@ -135,10 +151,17 @@ class World:
         while self.schedule.parcel is not None or self.schedule.must_settle:
             self.send()
         self.read_all()
+        if self.retries:
+            self.schedule.retry_stopped()
+            self.retries = False
         while True:
             schedule = self.schedule
             if schedule.parcel is not None or schedule.must_settle:
                 self.send()
+                continue
+            resumed = schedule.resume(self.now_ms)
+            if resumed is not None:
+                self.write(resumed)
                 continue
             chosen = schedule.choose(self.now_ms, self.random.randint(1, 7))
             if not chosen:
@@ -171,10 +194,11 @@ class World:
             self.write(schedule.cut(left))
             return
         self.maybe_die()
-        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, [offset for _, offset in parcel.sent_keys])
+        sent = [offset for _, offset in parcel.sent_keys]
+        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, sent)
         self.maybe_die()
         if outcome == "refused":
-            self.write(schedule.refused("it is odd"))
+            self.write(schedule.refused("it is odd", self.faulty(sent)))
         elif outcome == "out of order" and parcel.is_cut:
             self.write(schedule.was_whole())
         elif outcome == "out of order":
@@ -192,6 +216,13 @@ class World:
         self.cancelled.add(offset)
         return True
 
+    def mend(self) -> None:
+        """The target takes what has no key, and gets it in one life."""
+        self.compacted, self.retries = False, True
+        deaths, self.deaths = self.deaths, 0.0
+        self.work()
+        self.deaths = deaths
+
     def live(self) -> None:
         """Works, and starts again after each death, until all that is due is delivered."""
         while True:
@@ -207,6 +238,7 @@ class World:
         if self.random.random() < 0.3:
             self.begin = max(self.begin, self.random.randint(0, len(self.log)))
         self.most_taken = self.random.choice([100, 100, 2, 1])
+        self.compacted = self.random.random() < 0.5
 
     # --- what must hold ---------------------------------------------------------------------------
 
@@ -227,7 +259,8 @@ class World:
         odd = {at for due_ms, at in self.waiting_keys() if due_ms <= self.now_ms and self.log[at][1] >= REFUSED}
         gone = {at for at in odd if at < self.begin}
         assert stopped == odd - self.cancelled - gone
-        in_order = [(self.log[offset][0], offset) for offset in seen if offset in self.in_time]
+        in_time = [offset for offset in seen if offset in self.in_time and self.log[offset][1] != KEYLESS]
+        in_order = [(self.log[offset][0], offset) for offset in in_time]
         assert in_order == sorted(in_order), "delivered out of order"
         for offset, when_ms in self.delivered:
             assert self.log[offset][0] <= when_ms, f"{offset} was early"

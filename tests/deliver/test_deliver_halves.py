@@ -54,7 +54,7 @@ def test_only_the_first_end_of_a_message_counts() -> None:
 def test_an_id_can_be_used_again_after_its_end_and_not_before() -> None:
     schedule = schedule_of(half(0, b"a"), half(1, b"a"), half(2, b"a", commits=True), half(3, b"a"))
     assert offsets(schedule) == [0]
-    assert list(schedule.malformed) == [1]
+    assert [at for at, _ in schedule.malformed.first(9)] == [1]
     assert schedule.prepared[b"a"].offset == 3
 
 

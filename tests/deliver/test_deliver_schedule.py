@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from delay_world import REFUSED, TOO_LARGE, Died, World
+from delay_world import KEYLESS, REFUSED, TOO_LARGE, Died, World
 
-from tidelog.deliver.delivery_picture import Frontier, Picture, RecordParcel, Stopped, picture_record, read_picture
+from tidelog.deliver.delivery_picture import (
+    Doubt,
+    Frontier,
+    Picture,
+    RecordParcel,
+    Stopped,
+    picture_record,
+    read_picture,
+)
 
 
 def offsets(world: World) -> list[int]:
@@ -140,6 +148,9 @@ def test_a_picture_is_read_as_it_was_written() -> None:
     assert read_picture(picture_record(picture).value or b"") == picture
     cut = replace(picture, parcel=replace(picture.parcel, is_cut=True, is_alone=True))  # type: ignore[type-var]
     assert read_picture(picture_record(cut).value or b"") == cut
+    doubts = (Doubt(7, "orders", 3, ((1, 3),), is_cut=True), Doubt(8, "orders", 0, ((1, 4), (2, 5))))
+    doubtful = replace(picture, parcel=replace(picture.parcel, refused=(3, 5)), doubts=doubts)  # type: ignore[type-var]
+    assert read_picture(picture_record(doubtful).value or b"") == doubtful
 
 
 def under_way(world: World, records: int) -> RecordParcel:
@@ -185,6 +196,103 @@ def test_records_of_a_parcel_that_the_target_has_come_to_refuse_arrive_once(has_
     assert len(offsets(world)) == 5
 
 
+def refuse(world: World, *refused: int) -> None:
+    """The target takes these no more."""
+    for offset in refused:
+        world.log[offset] = (world.log[offset][0], REFUSED)
+
+
+def take_all(world: World) -> None:
+    """The target takes everything again, and hears of it again."""
+    for due_ms, offset in world.waiting_keys():
+        world.log[offset] = (due_ms, 10)
+    world.retries = True
+    world.work()
+
+
+@pytest.mark.parametrize("recognises", [True, False], ids=["", "as a client"])
+@pytest.mark.parametrize("has_arrived", [True, False], ids=["arrived", "lost"])
+@pytest.mark.parametrize("dies", [False, True], ids=["", "after a death"])
+@pytest.mark.parametrize(
+    ("records", "refused"), [(1, [0]), (3, [0]), (3, [2]), (3, [0, 1, 2])], ids=["one", "the first", "the last", "all"]
+)
+def test_what_may_have_arrived_and_is_refused_now_arrives_once(
+    records: int, refused: list[int], dies: bool, has_arrived: bool, recognises: bool
+) -> None:
+    """What follows it is neither taken for it nor held up, and it is delivered once the target takes it, unless it was
+    there all the time."""
+    world = World(seed=1, deaths=0)
+    world.recognises = recognises
+    parcel = under_way(world, records)
+    if has_arrived:
+        world.accept(1, parcel.sequence, [offset for _, offset in parcel.keys])
+    world.start()
+    refuse(world, *refused)
+    world.work()
+    after = world.produce(2)
+    world.work()
+    assert after in offsets(world)
+    if has_arrived and recognises:
+        assert not world.schedule.picture.stopped
+    if dies:
+        world.start()
+        world.work()
+    take_all(world)
+    assert sorted(offsets(world)) == [*range(records), after]
+    assert not world.schedule.picture.stopped and not world.schedule.picture.doubts
+
+
+def test_a_parcel_that_arrives_after_its_repeat_was_refused_is_not_delivered_again() -> None:
+    """It was on its way when it was sent again, and was overtaken."""
+    world = World(seed=1, deaths=0)
+    parcel = under_way(world, 2)
+    producer_id = world.schedule.picture.producer_id
+    world.start()
+    refuse(world, 0, 1)
+    world.work()
+    after = world.produce(2)
+    world.work()
+    for offset in (0, 1):
+        world.log[offset] = (1, 10)
+    assert world.accept(producer_id, parcel.sequence, [0, 1]) == "taken"
+    take_all(world)
+    assert offsets(world) == [after, 0, 1]
+
+
+def test_a_record_that_may_have_arrived_says_so_while_it_is_stopped_and_can_be_cancelled() -> None:
+    world = World(seed=1, deaths=0)
+    under_way(world, 1)
+    world.start()
+    refuse(world, 0)
+    world.work()
+    assert "may have arrived" in world.schedule.picture.stopped[0].reason
+    assert world.cancel(0)
+    take_all(world)
+    after = world.produce(2)
+    world.work()
+    assert offsets(world) == [after]
+    assert not world.schedule.picture.doubts
+
+
+@pytest.mark.parametrize("are_mended", [True, False], ids=["mended", "refused again"])
+def test_many_stopped_records_are_tried_again_together(are_mended: bool) -> None:
+    world = World(seed=1, deaths=0)
+    world.compacted = True
+    odd = [world.produce(at, weight=KEYLESS) for at in range(60)]
+    world.random.randint = lambda least, most: 100  # type: ignore[method-assign]
+    world.work()
+    assert list(world.schedule.picture.stopped) == odd
+    before = len(world.log)
+    if are_mended:
+        take_all(world)
+        assert offsets(world) == odd
+    else:
+        world.retries = True
+        world.work()
+        assert list(world.schedule.picture.stopped) == odd
+    assert len(world.log) - before <= 4
+
+
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("disturbed", [False, True], ids=["", "beside deletions and changes of the target"])
 def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies(seed: int, disturbed: bool) -> None:
@@ -192,7 +300,7 @@ def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies
     random = world.random
     for _ in range(25):
         for _ in range(random.randint(0, 6)):
-            weight = random.choice([10, 10, 10, 10, 400, REFUSED, TOO_LARGE])
+            weight = random.choice([10, 10, 10, 10, 400, REFUSED, TOO_LARGE, *([KEYLESS] * 2 * disturbed)])
             world.produce(world.now_ms + random.choice([-5000, 0, 3, 900, 4000, 90_000, 7_000_000]), weight)
         if random.random() < 0.2:
             waiting = [at for due_ms, at in world.waiting_keys() if due_ms > world.now_ms]
@@ -208,9 +316,11 @@ def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies
                         world.cancelled.add(chosen)
                     assert entry
         world.live()
+        world.mend()
         world.check()
         world.now_ms += random.choice([1, 500, 5_000, 100_000, 5_000_000])
     world.now_ms += 8_000_000
     world.live()
+    world.mend()
     world.check()
     assert len(world.schedule) == 0

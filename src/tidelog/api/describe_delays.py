@@ -112,7 +112,7 @@ def _describe(known: CancellingPartition, waiting: list[Described], most: int, r
     result.target = known.target
     result.waiting_count = len(schedule)
     result.delivered_count = schedule.delivered_count
-    result.malformed_count = schedule.malformed_count
+    result.malformed_count = len(schedule.malformed)
     result.stalled = known.stalled
     result.held_back_count = max(0, known.partition.high_watermark - known.partition.last_stable_offset)
     result.is_half = isinstance(schedule, HalfSchedule)
@@ -122,13 +122,17 @@ def _describe(known: CancellingPartition, waiting: list[Described], most: int, r
     sent = [
         record(offset=at, due_ms=due, state="sent", half_id=None) for due, at in (() if parcel is None else parcel.keys)
     ]
+    on_their_way = {each.offset for each in sent}
     stopped = [
         record(offset=at, due_ms=why.due_ms, state="stopped", reason=why.reason, half_id=None)
         for at, why in schedule.picture.stopped.items()
+        if at not in on_their_way
     ]
+    # There may be more of them than may be told of: they leave room for what waits.
+    room = max(most - len(stopped) - len(sent) - len(waiting), most // 2)
     malformed = [
         record(offset=at, due_ms=-1, state="malformed", reason=why, half_id=None)
-        for at, why in sorted(schedule.malformed.items())
+        for at, why in schedule.malformed.first(room)
     ]
     others = [*stopped, *malformed, *sent]
     told = {each.offset for each in others}  # it may have gone on its way since it was seen waiting

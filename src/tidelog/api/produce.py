@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidelog.api.produce_reply import FIRST_VERSION, ProduceReplies, single_response
+from tidelog.api.produce_reply import FIRST_VERSION, WITHOUT_LOG_START, ProduceReplies, single_response
 from tidelog.control.topic_names import INTERNAL_TOPICS
+from tidelog.coordinator.parcel_delivery import is_delivery, known_delivery
 from tidelog.coordinator.transactions import producer_error
 from tidelog.log.config import FOREVER
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
@@ -49,22 +50,6 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ADMIN_CLIENT: Final = "__admin_client"
 #: of one request, after which others are served
 SLICE_MS: Final = 5
-#: refusals that come before the log is looked at, or that blame it: they do not tell where it begins
-WITHOUT_LOG_START: Final = frozenset(
-    (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.UNSUPPORTED_VERSION,
-    )
-)
 _REPLIES: Final = ProduceReplies()
 #: the lower byte of a batch's attributes
 _FLAGS_AT: Final = ATTRIBUTES_AT + 1
@@ -154,7 +139,7 @@ class AwaitedProduce:
         self.request.exchange.allow_next()
 
     def try_complete(self) -> bool:
-        error = waits_in_vain(self.partition)
+        error = self.partition.why_not_committed_soon()
         if error is not ErrorCode.NONE:
             self._fail(error)
         elif self.partition.high_watermark < self.end_offset or not self.is_written:
@@ -188,16 +173,6 @@ class AwaitedProduce:
         info = self.info
         offsets = (info.first_offset, info.log_append_time_ms, info.log_start_offset)
         self.request.reply(single_response(self.named, self.partition.index, *offsets, error_code=error))
-
-
-def waits_in_vain(partition: Partition) -> ErrorCode:
-    """Why the high watermark of a partition will not reach what was appended, or not soon; NONE where it may."""
-    if not partition.is_leader:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if not partition.may_have_enough_in_sync:
-        # Told at once: the high watermark does not move before there are enough again.
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    return ErrorCode.NONE
 
 
 class AtLength:
@@ -403,7 +378,7 @@ class PendingProduce:
                         checked = yield from self._check(name, data, now_ms, long.expected_bytes)
                         answer = self._append(name, data, now_ms, checked)
                 except CodedError as error:
-                    answer = self._refuse(name, data.index, error)
+                    answer = self._refuse_unless_known(name, data, error)
                 except Exception as broken:
                     # That partition's trouble alone; and nobody else would answer a request that has waited.
                     doors.host.report(f"{request} could not be appended to {name}-{data.index}", broken)
@@ -466,20 +441,25 @@ class PendingProduce:
         refusal = self.refusals.get(partition.key)
         if refusal is not None:
             # Not raised: its traceback would tie this very object, and the request with it, into a cycle.
-            return self._refuse(name, data.index, refusal)
+            return self._refuse_unless_known(name, data, refusal)
         guard = self.guards.get(partition.key, NO_GUARD)
         zstd_allowed = request.version >= FIRST_VERSION_WITH_ZSTD
         info = partition.append(records, acks, now_ms, zstd_allowed, guard=guard, checked=checked)
         doors.data.appended(partition)
+        return self._acknowledge(partition, info)
+
+    def _acknowledge(self, partition: Partition, info: AppendInfo) -> Answer:
+        """At once, or as soon as enough replicas have what was appended, and it is on the disk."""
+        doors = self.request.doors
         response = messages.ProduceResponse.PartitionProduceResponse(
-            index=data.index,
+            index=partition.index,
             base_offset=info.first_offset,
             log_append_time_ms=info.log_append_time_ms,
             log_start_offset=partition.log.log_start_offset,
         )
         if doors.data.writing.is_due:
             self.put_off.append((partition, response))
-        if acks == -1 and partition.high_watermark <= info.last_offset:
+        if self.body.acks == -1 and partition.high_watermark <= info.last_offset:
             self.waits.append((Held(partition, info.last_offset + 1, partition.resignations), response))
         if info.flush_due:
             self._flush(partition, response)
@@ -490,6 +470,18 @@ class PendingProduce:
         if not name and self.request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return KafkaError(doors.cluster.why_missing(name, index))
+
+    def _refuse_unless_known(
+        self, name: str, data: messages.ProduceRequest.PartitionProduceData, error: CodedError
+    ) -> Answer:
+        """What another broker delivers, and delivered before, is acknowledged whatever the topic refuses by now."""
+        partition = self.request.doors.data.replicas.partitions.get((name, data.index))
+        if partition is not None and data.records is not None and is_delivery(self.request.client_id):
+            known = known_delivery(partition, data.records, error)
+            if not isinstance(known, CodedError):
+                return self._acknowledge(partition, known)
+            error = untraced(known)
+        return self._refuse(name, data.index, error)
 
     def _refuse(self, name: str, index: int, error: CodedError) -> Answer:
         self.failed = True
@@ -575,7 +567,7 @@ class PendingProduce:
         still_waiting = []
         for held, response in self.waits:
             # It is not parked before all is appended: a leader may have stopped leading, and begun again, by then.
-            error = waits_in_vain(held.partition) if held.is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            error = held.partition.why_not_committed_soon() if held.is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
             if error is not ErrorCode.NONE:
                 response.error_code = error
             elif held.partition.high_watermark < held.end_offset:

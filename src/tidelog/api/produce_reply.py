@@ -1,4 +1,4 @@
-"""The answer to the most common produce there is: one partition, no error.
+"""The answer to the most common produce there is: one partition, no error. And what others do not tell.
 
 Such answers differ in three offsets and the correlation id only, so the frame is encoded once for each partition and
 version, by the codec, and the numbers are put between its pieces afterwards. Where they stand is found by encoding
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.wire import messages
 from tidelog.wire.apis import ApiKey
+from tidelog.wire.errors import ErrorCode
 from tidelog.wire.frame import encode_response
 
 if TYPE_CHECKING:
@@ -20,6 +21,22 @@ if TYPE_CHECKING:
 #: base offset, log append time and log start offset stand side by side from here on
 FIRST_VERSION: Final = 5
 MAX_TEMPLATES: Final = 50_000
+#: refusals that come before the log is looked at, or that blame it: they do not tell where it begins
+WITHOUT_LOG_START: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    )
+)
 _MARKS: Final = (0x5EA5_1DE0_0000_0001, 0x5EA5_1DE0_0000_0002, 0x5EA5_1DE0_0000_0003)
 _OFFSETS: Final = Struct(">qqq").pack
 _CORRELATION: Final = Struct(">i").pack

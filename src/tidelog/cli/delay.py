@@ -69,7 +69,9 @@ def _summarise(topic: str, partition: DelayedPartition) -> None:
     tell(f"{where}: {plural(partition.waiting, what)} waiting for {partition.target}")
     if partition.malformed:
         wrong = "neither a half message nor its end" if partition.is_half else "with headers that name no time"
-        warn(f"{where}: {plural(partition.malformed, 'record')} {wrong}")
+        listed = sum(record.state == "malformed" for record in partition.records)
+        which = "" if listed == partition.malformed else f", {listed} of them listed (see --max-records)"
+        warn(f"{where}: {plural(partition.malformed, 'record')} {wrong}{which}")
     if partition.held_back:
         tell(f"{where}: an open transaction holds back up to {plural(partition.held_back, 'record')} more")
     if partition.stalled is not None:

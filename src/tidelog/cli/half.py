@@ -53,6 +53,10 @@ def list_halves(client: Client, topic: str, partitions: list[int] | None, output
             warn(f"{where}: {topic} is a delay topic: `tidelog delay list` shows what waits in it")
         if partition.stalled is not None:
             warn(f"{where}: {partition.stalled}")
+        listed = sum(record.state == "malformed" for record in partition.records)
+        if partition.malformed > listed:
+            wrong = "neither a half message nor its end"
+            warn(f"{where}: {plural(partition.malformed, 'record')} {wrong}, the first {listed} of them listed")
         if partition.waiting > MOST_LISTED:
             warn(f"{where}: {plural(partition.waiting, 'half message')}, of which the oldest {MOST_LISTED} are listed")
     if not rows and output in ("table", "wide"):

@@ -22,6 +22,7 @@ from tidelog.coordinator.delay_log import (
     build_undecided,
     index_halves,
 )
+from tidelog.coordinator.parcel_delivery import Told
 from tidelog.deciding.decision import Decision
 from tidelog.deliver.halves import ALWAYS, HALF_ID, HalfSchedule
 from tidelog.deliver.schedule import NO_TIME
@@ -82,7 +83,7 @@ class HalfPartition(CancellingPartition):
             return
         known: dict[int, int | str] = dict.fromkeys([each.offset for each in schedule.prepared.values()], NOT_ENDED)
         known.update((at, why.due_ms) for at, why in schedule.picture.stopped.items())
-        known.update(dict.fromkeys(schedule.malformed, NO_TIME))
+        known.update((offset, NO_TIME) for offset in offsets if offset in schedule.malformed)
         self._cancel(offsets, known, done)
 
     def ids_of(self, offsets: Sequence[int]) -> Callable[[], dict[int, tuple[str | None, int]]]:
@@ -119,16 +120,14 @@ class HalfPartition(CancellingPartition):
         elif copies and config.tidelog_half_undecided_topic:
             self._tell(config.tidelog_half_undecided_topic, copies, False, partial(self._copied, copies))
         elif copies:
-            self._copied(copies, ErrorCode.NONE)
+            self._copied(copies, ErrorCode.NONE, ())
         return bool(silent)
 
-    def _tell(
-        self, topic: str, half_ids: Sequence[bytes], is_question: bool, told: Callable[[ErrorCode], None]
-    ) -> None:
+    def _tell(self, topic: str, half_ids: Sequence[bytes], is_question: bool, told: Told) -> None:
         """Sends a question about each message to a topic, or a copy of it."""
         described = self._cluster.image.topics.get(topic)
         if described is None:
-            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ())
             return
         known = {half_id: self.schedule.prepared[half_id] for half_id in half_ids}
         keys = [(0, prepared.offset) for prepared in known.values()]
@@ -145,7 +144,7 @@ class HalfPartition(CancellingPartition):
                 if prepared.offset in records
             ]
             if not found:
-                told(ErrorCode.NONE)
+                told(ErrorCode.NONE, ())
                 return
             build_told = build_question if is_question else build_undecided
             batch = build_told(found, wall_ms, self.partition.topic, self.partition.index)
@@ -153,13 +152,13 @@ class HalfPartition(CancellingPartition):
 
         self._read_records(keys, build)
 
-    def _asked(self, half_ids: Sequence[bytes], code: ErrorCode) -> None:
+    def _asked(self, half_ids: Sequence[bytes], code: ErrorCode, _blamed: Sequence[int]) -> None:
         if self._is_told(self.log.config.tidelog_half_check_topic, code):
             for half_id in half_ids:
                 self.schedule.asked(half_id, self._host.clock.wall_ms())
         self._unbusy()
 
-    def _copied(self, half_ids: Sequence[bytes], code: ErrorCode) -> None:
+    def _copied(self, half_ids: Sequence[bytes], code: ErrorCode, _blamed: Sequence[int]) -> None:
         if self._is_told(self.log.config.tidelog_half_undecided_topic, code):
             for half_id in half_ids:
                 self.schedule.undecided(half_id)

@@ -24,7 +24,7 @@ from tidelog.coordinator.delay_log import (
     StoredRecord,
     build_parcel,
 )
-from tidelog.coordinator.parcel_delivery import ParcelDelivery
+from tidelog.coordinator.parcel_delivery import REFUSALS, ParcelDelivery
 from tidelog.coordinator.picture_search import PictureSearch
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.deciding.decision import Decision
@@ -73,16 +73,6 @@ _UNKNOWN_PRODUCER: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_TXN_STATE,
-    )
-)
-#: what the target will not take, however often it is tried
-_FINAL: Final = frozenset(
-    (
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     )
 )
 
@@ -138,8 +128,8 @@ class WaitingPartition(ABC):
         self._retry_ms = RETRY_MS
         #: the log could not be read, and is not tried before
         self._read_at_ms = 0
-        #: the target's settings when it last refused something
-        self._refusing_config: object = None
+        #: the target, and its settings when it last refused something
+        self._refusing: tuple[str, object] | None = None
 
     # --- what differs ---------------------------------------------------------------------------------
 
@@ -289,7 +279,7 @@ class WaitingPartition(ABC):
         """Records are stopped, and the target is no longer as it was when it refused them."""
         if not self.schedule.picture.stopped or not self.schedule.is_caught_up or not self.has_read:
             return False
-        return self._cluster.log_config(self.target) != self._refusing_config
+        return (self.target, self._cluster.log_config(self.target)) != self._refusing
 
     def _may_choose(self, wall_ms: int) -> bool:
         if not self._is_due(wall_ms):
@@ -438,8 +428,12 @@ class WaitingPartition(ABC):
             return
         schedule, config = self.schedule, self._cluster.log_config(target)
         if self._may_retry():
-            self._refusing_config = config
+            self._refusing = target, config
             schedule.retry_stopped()
+        resumed = schedule.resume(self._host.clock.wall_ms())
+        if resumed is not None:
+            self._write(resumed, self.go_on)
+            return
         producer_id = schedule.picture.producer_id
         if producer_id < 0:
             taken = self._producer_ids.take()
@@ -514,7 +508,7 @@ class WaitingPartition(ABC):
         else:
             self._read_records(parcel.keys, pack)
 
-    def _told(self, code: ErrorCode) -> None:
+    def _told(self, code: ErrorCode, blamed: Sequence[int]) -> None:
         if self._is_closed:
             return
         schedule = self.schedule
@@ -524,9 +518,11 @@ class WaitingPartition(ABC):
             schedule.arrived()
             self._moves()
             self._unbusy()
-        elif code in _FINAL:
-            self._refusing_config = self._cluster.log_config(parcel.target)
-            self._write(schedule.refused(f"{parcel.target} refuses it: {code.message}"), self.go_on)
+        elif code in REFUSALS and parcel.target != self.target:
+            self._write(schedule.void(), self.go_on)  # it does not have them either, and records go elsewhere now
+        elif code in REFUSALS:
+            self._refusing = parcel.target, self._cluster.log_config(parcel.target)
+            self._write(schedule.refused(f"{parcel.target} refuses it: {code.message}", blamed), self.go_on)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and parcel.is_cut:
             self._write(schedule.was_whole(), self.go_on)
         elif code in _UNKNOWN_PRODUCER:

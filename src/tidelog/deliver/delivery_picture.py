@@ -68,10 +68,26 @@ class RecordParcel:
     is_cut: bool = False
     #: only the first of its keys is sent, and the others wait again when that has arrived
     is_alone: bool = False
+    #: offsets of records that were in it when it may have arrived: the target has refused them since, and they stopped
+    refused: tuple[int, ...] = ()
 
     @property
     def sent_keys(self) -> tuple[Key, ...]:
         return self.keys[:1] if self.is_alone else self.keys
+
+
+@dataclass(slots=True, frozen=True)
+class Doubt:
+    """A parcel that may have arrived, and of which the target has refused every record since: all of them are stopped.
+
+    They are sent again with its producer id and sequence alone, so that the target tells if it has them.
+    """
+
+    producer_id: int
+    target: str
+    sequence: int
+    keys: tuple[Key, ...]
+    is_cut: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,6 +102,7 @@ class Picture:
     delays: tuple[tuple[int, int], ...] = ()
     stopped: Mapping[int, Stopped] = field(default_factory=dict)
     parcel: RecordParcel | None = None
+    doubts: tuple[Doubt, ...] = ()
 
 
 def picture_record(picture: Picture) -> CoordinatorRecord:
@@ -106,6 +123,7 @@ def picture_record(picture: Picture) -> CoordinatorRecord:
                 due_times_ms=[due_ms for due_ms, _ in parcel.keys],
                 is_cut=parcel.is_cut,
                 is_alone=parcel.is_alone,
+                refused_offsets=list(parcel.refused),
             )
         ]
     value = of(
@@ -121,6 +139,17 @@ def picture_record(picture: Picture) -> CoordinatorRecord:
             for offset, why in picture.stopped.items()
         ],
         parcels=parcels,
+        doubts=[
+            of.DoubtfulParcel(
+                producer_id=doubt.producer_id,
+                target=doubt.target,
+                sequence=doubt.sequence,
+                offsets=[offset for _, offset in doubt.keys],
+                due_times_ms=[due_ms for due_ms, _ in doubt.keys],
+                is_cut=doubt.is_cut,
+            )
+            for doubt in picture.doubts
+        ],
     )
     return CoordinatorRecord(_KEY.pack(0, PICTURE), encode_versioned(value, _VERSION), picture)
 
@@ -151,6 +180,7 @@ def read_picture(value: bytes) -> Picture:
             from_stopped=each.from_stopped,
             is_cut=each.is_cut,
             is_alone=each.is_alone,
+            refused=tuple(each.refused_offsets),
         )
     return Picture(
         producer_id=stored.producer_id,
@@ -160,6 +190,16 @@ def read_picture(value: bytes) -> Picture:
         delays=tuple((each.from_offset, each.delay_ms) for each in stored.delays),
         stopped={each.offset: Stopped(each.due_ms, each.reason) for each in stored.stopped},
         parcel=parcel,
+        doubts=tuple(
+            Doubt(
+                producer_id=each.producer_id,
+                target=each.target,
+                sequence=each.sequence,
+                keys=tuple(zip(each.due_times_ms, each.offsets, strict=True)),
+                is_cut=each.is_cut,
+            )
+            for each in stored.doubts
+        ),
     )
 
 

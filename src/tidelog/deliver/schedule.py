@@ -5,6 +5,10 @@
                       │ └──cancel──▶ gone  └──────▶ stopped ◀────────┤
                       └───────────── void, or what is cut off ───────┘
 
+A parcel whose records are all refused after it may have arrived is a `Doubt`: its records are stopped, and are tried
+again only as that parcel, with its producer id and sequence. Records that were stopped otherwise are tried again as
+any others, in parcels of their own. Whatever is stopped is settled, or would be once the parcel under way has arrived.
+
 One parcel is under way at a time. Records are taken in order of (due time, offset), so that what is settled is told by
 a `Frontier`. A record that is read when later ones are already on their way comes *late*: late ones are taken in the
 order of their offsets, before all others, and move the frontier's horizon alone.
@@ -27,6 +31,7 @@ from tidelog.deliver.delivery_picture import (
     CANCELLATION,
     NO_PRODUCER,
     PICTURE,
+    Doubt,
     Frontier,
     Picture,
     RecordParcel,
@@ -37,6 +42,7 @@ from tidelog.deliver.delivery_picture import (
     read_cancellation,
     read_picture,
 )
+from tidelog.deliver.malformed_records import MalformedRecords
 from tidelog.deliver.wheels import Key, Scratch, Wheels
 from tidelog.wire.batch import MAX_SEQUENCE
 
@@ -44,9 +50,9 @@ from tidelog.wire.batch import MAX_SEQUENCE
 MOST_STOPPED: Final = 1000
 #: of one parcel, but for a record that is larger
 PARCEL_BYTES: Final = 1 << 19
-#: of the records with headers that say nothing, so many are named
-MOST_NAMED: Final = 100
 CANCELLED_BEFORE: Final = "it was cancelled before"
+#: said of a record that is stopped, where nobody knows
+MAY_HAVE_ARRIVED: Final = "an earlier attempt may have arrived"
 #: in a cancellation, for the due time of a record that names none
 NO_TIME: Final = -1
 
@@ -63,17 +69,18 @@ class Schedule:
         self._late: deque[Key] = deque()
         self._cancelled: set[int] = set()
         self._chosen: list[Key] = []
-        #: offsets of stopped records that are tried again
-        self._to_retry: deque[int] = deque()
+        #: offsets of stopped records that are tried again, and parcels that are
+        self._to_retry: list[int] = []
+        self._to_resume: list[Doubt] = []
+        self._resumed: Doubt | None = None
         #: the parcel under way has arrived
         self._has_arrived = False
         #: it was sent, perhaps by the leader before, and nobody knows what became of it
         self._may_have_arrived = False
         #: so many of those that come next are to travel alone, for the target has refused them together
         self._alone = 0
-        #: records with headers that say nothing of use: the first ones, how many were found, and which were cancelled
-        self.malformed: dict[int, str] = {}
-        self._malformed_found = 0
+        #: records with headers that say nothing of use, but for those that were cancelled
+        self.malformed = MalformedRecords()
         self._dismissed: set[int] = set()
         self.delivered_count = 0
 
@@ -113,13 +120,8 @@ class Schedule:
                     self.found(*key)
 
     def found_malformed(self, offset: int, reason: str) -> None:
-        self._malformed_found += 1
-        if len(self.malformed) < MOST_NAMED and offset not in self._dismissed:
-            self.malformed[offset] = reason
-
-    @property
-    def malformed_count(self) -> int:
-        return max(0, self._malformed_found - len(self._dismissed))
+        if offset not in self._dismissed:
+            self.malformed.add(offset, reason)
 
     def replay(self, record: CoordinatorRecord) -> None:
         """A record that was appended, or read: the only way in which durable state changes."""
@@ -131,11 +133,14 @@ class Schedule:
             self._replay_cancellation(record.meaning or read_cancellation(value))
 
     def _replay_picture(self, picture: Picture) -> None:
-        before, self.picture = self.picture.parcel, picture
+        before, self.picture = self.picture, picture
         open_keys, self._chosen = self._chosen, []
-        if before is not None:
-            open_keys = [*before.keys, *open_keys]
-        self._has_arrived = False
+        if before.parcel is not None:
+            open_keys = [*before.parcel.keys, *open_keys]
+        if before.stopped:
+            gone = [(why.due_ms, at) for at, why in before.stopped.items() if at not in picture.stopped]
+            open_keys = [*gone, *open_keys]
+        self._has_arrived, self._resumed = False, None
         reached = self._reached
         if not open_keys or not reached.settles_all(open_keys):
             self._return([key for key in open_keys if self._was_read(key) and not reached.settles(*key)])
@@ -151,7 +156,7 @@ class Schedule:
             is_stopped = stopped.pop(offset, None) is not None
             if due_ms == NO_TIME and offset >= self._begin:
                 self._dismissed.add(offset)
-                self.malformed.pop(offset, None)
+                self.malformed.discard(offset)
             elif not is_stopped and offset >= self._begin and not reached.settles(due_ms, offset):
                 self._cancelled.add(offset)
         if len(stopped) != len(self.picture.stopped):
@@ -188,15 +193,15 @@ class Schedule:
     def choose(self, until_ms: int, most: int) -> list[Key]:
         """The next to be delivered of those that are due by then: to be handed to `decide`, or to `put_back`."""
         assert self.parcel is None and not self._chosen and not self.must_settle, "one parcel at a time"
-        while self._to_retry:
-            offset = self._to_retry.popleft()
-            why = self.picture.stopped.get(offset)
-            if why is not None:
-                self._chosen = [(why.due_ms, offset)]
-                return self._chosen
+        most = 1 if self._alone else most
+        stopped = self.picture.stopped
+        retried = [offset for offset in self._to_retry if offset in stopped]
+        self._to_retry = retried[most:]
+        if retried:
+            self._chosen = [(stopped[offset].due_ms, offset) for offset in retried[:most]]
+            return self._chosen
         if self.stands_still is not None or not self.is_caught_up:
             return []
-        most = 1 if self._alone else most
         while not self._chosen:
             if self._late:
                 found = [self._late.popleft() for _ in range(min(most, len(self._late)))]
@@ -209,18 +214,45 @@ class Schedule:
         return self._chosen
 
     def retry_stopped(self) -> None:
-        """The target is another than the one that refused them: they are chosen next, one by one."""
-        self._to_retry = deque(self.picture.stopped)
+        """The target is another than the one that refused them: they are chosen next."""
+        self._to_resume = list(self.picture.doubts)
+        doubtful = {offset for doubt in self._to_resume for _, offset in doubt.keys}
+        self._to_retry = [offset for offset in self.picture.stopped if offset not in doubtful]
+
+    def _retry_next(self, offsets: Iterable[int]) -> None:
+        self._to_retry = list(dict.fromkeys([*offsets, *self._to_retry]))
 
     @property
     def is_retrying(self) -> bool:
         """Some that were stopped are still to be tried again."""
-        return bool(self._to_retry)
+        return bool(self._to_retry or self._to_resume)
+
+    def resume(self, wall_ms: int) -> Decision | None:
+        """A parcel that may have arrived, and was given up, is on its way again. None where there is none to be tried.
+
+        Nothing may be under way. Whatever its records weigh, it is sent: the target has it, takes it or refuses it.
+        """
+        base = self._base()
+        while self._to_resume:
+            doubt = self._to_resume.pop(0)
+            keys = tuple(key for key in doubt.keys if key[1] in base.stopped)
+            if not keys or doubt not in base.doubts:
+                continue
+            self._resumed, self._may_have_arrived = doubt, True
+            is_cut = doubt.is_cut or len(keys) < len(doubt.keys)
+            parcel = RecordParcel(doubt.target, wall_ms, doubt.sequence, keys, base.settled, True, is_cut)
+            others = tuple(each for each in base.doubts if each != doubt)
+            resumed = replace(base, producer_id=doubt.producer_id, sequence=doubt.sequence, doubts=others)
+            return self._decision(replace(resumed, parcel=parcel))
+        return None
 
     def put_back(self) -> None:
         """What was chosen cannot be decided on now."""
         chosen, self._chosen = self._chosen, []
-        self._to_retry.extendleft([offset for _, offset in chosen if offset in self.picture.stopped])
+        if self._resumed is not None:
+            self._to_resume.insert(0, self._resumed)
+            self._resumed = None
+        self._retry_next([offset for _, offset in chosen if offset in self.picture.stopped])
         self._return([key for key in chosen if key[1] not in self.picture.stopped])
 
     def _return(self, keys: Sequence[Key]) -> None:
@@ -256,8 +288,9 @@ class Schedule:
                 stopped[offset] = Stopped(due_ms, weight if isinstance(weight, str) else too_large)
             used += 1
         after = base.settled if is_retry else self._after(base.settled, self._chosen[:used])
-        if not is_retry:
-            self._alone = max(0, self._alone - used)
+        self._alone = max(0, self._alone - used)
+        if is_retry:
+            self._retry_next([offset for _, offset in self._chosen[used:]])
         if not travelling:
             return self._decision(replace(base, settled=after, stopped=stopped))
         self._may_have_arrived = False
@@ -277,6 +310,8 @@ class Schedule:
         assert parcel is not None and not self._has_arrived, "nothing was sent"
         self._has_arrived = True
         self.delivered_count += len(parcel.sent_keys)
+        if parcel.from_stopped and parcel.is_alone:
+            self._retry_next([offset for _, offset in parcel.keys[1:]])
 
     @property
     def owes_a_picture(self) -> bool:
@@ -297,18 +332,42 @@ class Schedule:
         """The parcel was sent, and may have arrived."""
         self._may_have_arrived = True
 
-    def refused(self, reason: str) -> Decision:
-        """The target will never take the parcel: each of its records is tried alone, and one that was alone stops."""
-        parcel = self.picture.parcel
+    def refused(self, reason: str, blamed: Sequence[int] = ()) -> Decision:
+        """The target will never take the parcel. Those of its records that are to blame stop, and the others go on.
+
+        `blamed` are their places in it. Where the target names none, each record is tried alone.
+        """
+        parcel, may_have_arrived = self.picture.parcel, self._may_have_arrived
         assert parcel is not None and not self._has_arrived, "nothing was sent"
-        if len(parcel.sent_keys) > 1:
+        sent = parcel.sent_keys
+        faulty = sent if len(sent) == 1 else tuple(sent[at] for at in blamed if at < len(sent))
+        if not faulty:
             self._alone = len(parcel.keys)
-            return self._first_alone(parcel) if self._may_have_arrived else self.void()
-        (due_ms, offset), *others = parcel.keys
-        stopped = {**self.picture.stopped, offset: Stopped(due_ms, reason)}
-        if others:  # whether it has arrived is still not known
-            return self._decision(replace(self.picture, stopped=stopped, parcel=replace(parcel, keys=tuple(others))))
-        return self._decision(replace(self.picture, settled=parcel.after, stopped=stopped, parcel=None))
+            return self._first_alone(parcel) if may_have_arrived else self.void()
+        stopped = {**self.picture.stopped, **{offset: Stopped(due_ms, reason) for due_ms, offset in faulty}}
+        left = tuple(key for key in parcel.keys if key not in faulty)
+        refused = (*parcel.refused, *(offset for _, offset in faulty)) if may_have_arrived else ()
+        is_cut = parcel.is_cut or (may_have_arrived and bool(left))
+        parcel = replace(parcel, keys=left, refused=refused, is_cut=is_cut)
+        picture = replace(self.picture, stopped=stopped, parcel=parcel)
+        return self._decision(picture) if left else self._given_up(picture)
+
+    def _given_up(self, picture: Picture) -> Decision:
+        """Nothing is left of the parcel but what is stopped.
+
+        Should it have arrived, what is sent next must not be taken for it, nor its records be sent as anything else.
+        """
+        parcel = picture.parcel
+        assert parcel is not None, "nothing is on its way"
+        picture = replace(picture, settled=parcel.after, parcel=None)
+        stopped = {offset: picture.stopped[offset] for offset in parcel.refused if offset in picture.stopped}
+        if not stopped:
+            return self._decision(picture)
+        keys = tuple(sorted((why.due_ms, offset) for offset, why in stopped.items()))
+        doubt = Doubt(picture.producer_id, parcel.target, parcel.sequence, keys, parcel.is_cut)
+        told = {at: Stopped(why.due_ms, f"{why.reason}; {MAY_HAVE_ARRIVED}") for at, why in stopped.items()}
+        picture = replace(picture, stopped={**picture.stopped, **told}, doubts=(*picture.doubts, doubt))
+        return self._decision(replace(picture, producer_id=NO_PRODUCER, sequence=0))
 
     def _first_alone(self, parcel: RecordParcel) -> Decision:
         """Those that came late are settled in the order of their offsets."""
@@ -322,6 +381,9 @@ class Schedule:
 
         Under another producer id: what comes next must not be taken for this one, should the target have it after all.
         """
+        parcel = self.picture.parcel
+        if parcel is not None and parcel.from_stopped:
+            self._retry_next([offset for _, offset in parcel.keys])
         return self._decision(replace(self.picture, producer_id=NO_PRODUCER, sequence=0, parcel=None))
 
     def cut(self, keys: Sequence[Key]) -> Decision:
@@ -330,6 +392,12 @@ class Schedule:
         assert parcel is not None and not self._has_arrived, "nothing is on its way"
         if not self._may_have_arrived:
             return self.void()
+        if keys and parcel.is_alone and keys[0] != parcel.keys[0]:
+            # What was sent alone is gone, and may have arrived: the next one must not be taken for it. The target has
+            # said before that it does not have all of them.
+            return self.void()
+        if not keys and parcel.refused:  # which are still there, and may have arrived with those that are not
+            return self._given_up(self.picture)
         if not keys:
             return self.was_whole()
         return self._decision(replace(self.picture, parcel=replace(parcel, keys=tuple(keys), is_cut=True)))
@@ -339,7 +407,7 @@ class Schedule:
         another goes on."""
         picture, parcel = self.picture, self.picture.parcel
         assert parcel is not None, "nothing is on its way"
-        stopped = without(picture.stopped, parcel) if parcel.from_stopped else picture.stopped
+        stopped = without(picture.stopped, [*parcel.refused, *(offset for _, offset in parcel.keys)])
         return self._decision(
             replace(picture, producer_id=NO_PRODUCER, sequence=0, settled=parcel.after, stopped=stopped, parcel=None)
         )
@@ -349,7 +417,7 @@ class Schedule:
         parcel = self.picture.parcel
         assert parcel is not None and not self._has_arrived, "nothing was sent"
         self._may_have_arrived = False
-        parcel = replace(parcel, sequence=0, is_cut=False)
+        parcel = replace(parcel, sequence=0, is_cut=False, refused=())
         return self._decision(replace(self.picture, producer_id=producer_id, sequence=0, parcel=parcel))
 
     def _base(self) -> Picture:
@@ -360,16 +428,18 @@ class Schedule:
         assert self._has_arrived, "one parcel at a time"
         stopped = picture.stopped
         if parcel.from_stopped:
-            stopped = without(stopped, parcel)
+            stopped = without(stopped, [offset for _, offset in parcel.sent_keys])
         sequence = (parcel.sequence + len(parcel.sent_keys)) & MAX_SEQUENCE
-        settled = parcel.after
-        if parcel.is_alone and parcel.keys[0] <= picture.settled.last:
-            settled = picture.settled._replace(horizon=max(picture.settled.horizon, parcel.keys[0][1] + 1))
-        elif parcel.is_alone:
-            settled = Frontier(*parcel.keys[0], parcel.after.horizon)
+        settled, first = parcel.after, parcel.keys[0]
+        if parcel.is_alone and not parcel.from_stopped:
+            is_late = first <= picture.settled.last
+            late = picture.settled._replace(horizon=max(picture.settled.horizon, first[1] + 1))
+            settled = late if is_late else Frontier(*first, parcel.after.horizon)
         return replace(picture, sequence=sequence, settled=settled, stopped=stopped, parcel=None)
 
     def _decision(self, picture: Picture) -> Decision:
+        if picture.stopped or picture.doubts:
+            picture = _only_settled(picture)
         floor = self._floor(picture)
         delays = picture.delays
         while len(delays) > 1 and delays[1][0] <= floor:
@@ -402,10 +472,7 @@ class Schedule:
 
     def deleted_below(self, offset: int) -> Decision | None:
         """The log begins there now: what was stopped before it is no more. None where there is no such record."""
-        gone = [at for at in self.malformed if at < offset]
-        self._malformed_found -= len(gone)
-        for at in gone:
-            del self.malformed[at]
+        self.malformed.delete_below(offset)
         if all(at >= offset for at in self.picture.stopped):
             return None
         base = self._base() if self._has_arrived else self.picture
@@ -431,7 +498,7 @@ class Schedule:
         return self._floor(self._base() if self._has_arrived else self.picture)
 
     def _floor(self, picture: Picture) -> int:
-        offsets = [self.position, *picture.stopped]
+        offsets = [self.position, *picture.stopped, *self.picture.stopped]  # which may wait again
         least = self.waiting.least_offset()
         if least is not None:
             offsets.append(least)
@@ -447,6 +514,14 @@ class Schedule:
         self.waiting.clear()
 
 
-def without(stopped: Mapping[int, Stopped], parcel: RecordParcel) -> dict[int, Stopped]:
-    gone = {offset for _, offset in parcel.keys}
-    return {offset: why for offset, why in stopped.items() if offset not in gone}
+def without(stopped: Mapping[int, Stopped], offsets: Iterable[int]) -> Mapping[int, Stopped]:
+    gone = set(offsets)
+    return {offset: why for offset, why in stopped.items() if offset not in gone} if stopped else stopped
+
+
+def _only_settled(picture: Picture) -> Picture:
+    """What is stopped and would not be settled waits again: once it was delivered, nothing would tell so."""
+    reached = picture.settled if picture.parcel is None else picture.parcel.after
+    stopped = {offset: why for offset, why in picture.stopped.items() if reached.settles(why.due_ms, offset)}
+    doubts = tuple(doubt for doubt in picture.doubts if any(offset in stopped for _, offset in doubt.keys))
+    return replace(picture, stopped=stopped, doubts=doubts)

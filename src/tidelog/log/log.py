@@ -183,7 +183,7 @@ class Log:
                 header, origin, marker=marker, guard=guard, transaction_version=transaction_version
             )
             if known is not None:
-                return self._duplicate(known)
+                return self.duplicate(known)
         first_offset = self.log_end_offset
         last_offset = first_offset + header.last_offset_delta
         assert last_offset == first_offset + header.record_count - 1, f"a batch for {self.name} leaves offsets out"
@@ -201,7 +201,8 @@ class Log:
             self.producers.end_offset = last_offset + 1
         return info
 
-    def _duplicate(self, known: BatchMetadata) -> AppendInfo:
+    def duplicate(self, known: BatchMetadata) -> AppendInfo:
+        """What is answered to a batch that is in the log already."""
         info = AppendInfo(known.first_offset, known.last_offset, known.timestamp, 0)
         info.duplicate = True
         info.log_append_time_ms = known.timestamp

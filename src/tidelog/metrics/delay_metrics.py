@@ -36,7 +36,7 @@ class DelayMetrics:
                 page.add("tidelog_half_undecided_records", undecided, labels)
             page.add(f"{_PREFIX}waiting_records", len(schedule), labels)
             page.add(f"{_PREFIX}stopped_records", len(schedule.picture.stopped), labels)
-            page.add(f"{_PREFIX}malformed_records", schedule.malformed_count, labels)
+            page.add(f"{_PREFIX}malformed_records", len(schedule.malformed), labels)
             page.add(f"{_PREFIX}delivered_records_total", schedule.delivered_count, labels)
             page.add(f"{_PREFIX}stalled", int(known.stalled is not None), labels)
             page.add(f"{_PREFIX}overdue_seconds", overdue_ms / 1000, labels)

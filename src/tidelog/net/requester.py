@@ -6,7 +6,7 @@ from random import Random
 
 from tidelog.net.channel import Dialler
 from tidelog.net.link import ConnectTimes, PeerLink
-from tidelog.peers.requester import DEFAULT_OPTIONS, LinkOptions, PeerAddress
+from tidelog.peers.requester import DEFAULT_OPTIONS, LinkOptions, PeerAddress, peer_client_id
 from tidelog.timer.host import Host
 
 
@@ -26,7 +26,7 @@ class PeerRequester:
         self._links: list[PeerLink] = []
 
     def link(self, peer: PeerAddress, purpose: str, options: LinkOptions = DEFAULT_OPTIONS) -> PeerLink:
-        client_id = f"broker-{self._node_id}-{purpose}"
+        client_id = peer_client_id(self._node_id, purpose)
         made = PeerLink(self._host, self._dialler, peer, client_id, options, self._times, self._random)
         self._links = [link for link in self._links if not link.closed]
         self._links.append(made)

@@ -118,6 +118,15 @@ class Link(Protocol):
         """Closes the connection. Requests that are not answered yet fail with CLOSED; so do those sent later."""
 
 
+def peer_client_id(node_id: int, purpose: str) -> str:
+    """What a broker calls itself towards its peers."""
+    return f"broker-{node_id}-{purpose}"
+
+
+def is_peer_client_id(client_id: str, purpose: str) -> bool:
+    return client_id.startswith("broker-") and client_id.endswith(f"-{purpose}")
+
+
 class Requester(Protocol):
     """The way from one broker to the others."""
 

@@ -153,6 +153,15 @@ class Partition:
     def _suffices(self, members: int) -> bool:
         return members >= self.log.config.min_insync_replicas or members >= len(self.replicas)
 
+    def why_not_committed_soon(self) -> ErrorCode:
+        """Why the high watermark will not reach what was appended, or not soon; NONE where it may."""
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not self.may_have_enough_in_sync:
+            # Told at once: the high watermark does not move before there are enough again.
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
     # --- leadership ---------------------------------------------------------------------------------
 
     def lead(

@@ -29,8 +29,16 @@ DelayPicture 0 flexible 0+
         horizon          int64
         offsets          []int64
         due_times_ms     []int64
-        is_cut           bool  0+  tag 0
-        is_alone         bool  0+  tag 1
+        is_cut           bool     0+  tag 0
+        is_alone         bool     0+  tag 1
+        refused_offsets  []int64  0+  tag 2
+    doubts               []DoubtfulParcel  0+  tag 0
+        producer_id      int64
+        target           string
+        sequence         int32
+        offsets          []int64
+        due_times_ms     []int64
+        is_cut           bool
 
 DelayCancellation 0 flexible 0+
     records              []CancelledRecord

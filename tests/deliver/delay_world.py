@@ -75,6 +75,8 @@ class World:
         self.recognises = True
         #: what is stopped is to be tried again
         self.retries = False
+        #: the clock was set back, once at least: what was delivered before may not be due any more
+        self.was_set_back = False
         self.lives = 0
         self.start()
 
@@ -86,7 +88,11 @@ class World:
             self.in_time.add(len(self.log) - 1)
         return len(self.log) - 1
 
-    def accept(self, producer_id: int, sequence: int, offsets: list[int]) -> str:
+    def set_back(self, span_ms: int) -> None:
+        self.now_ms -= span_ms
+        self.was_set_back = True
+
+    def accept(self, producer_id: int, sequence: int, offsets: list[int], decided_ms: int | None = None) -> str:
         """As a partition's leader does; `delivered` is what its consumers see."""
         batches = self.known.setdefault(producer_id, [])
         outcome = "taken"
@@ -100,7 +106,7 @@ class World:
         if outcome != "taken":
             return outcome
         batches.append((sequence, len(offsets)))
-        self.delivered += [(offset, self.now_ms) for offset in offsets]
+        self.delivered += [(offset, self.now_ms if decided_ms is None else decided_ms) for offset in offsets]
         return "taken"
 
     def faulty(self, offsets: list[int]) -> list[int]:
@@ -163,6 +169,10 @@ class World:
             if resumed is not None:
                 self.write(resumed)
                 continue
+            set_back = schedule.set_back(self.now_ms)
+            if set_back is not None:
+                self.write(set_back)
+                continue
             chosen = schedule.choose(self.now_ms, self.random.randint(1, 7))
             if not chosen:
                 if schedule.waiting.is_pouring:
@@ -195,7 +205,7 @@ class World:
             return
         self.maybe_die()
         sent = [offset for _, offset in parcel.sent_keys]
-        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, sent)
+        outcome = self.accept(schedule.picture.producer_id, parcel.sequence, sent, parcel.decided_ms)
         self.maybe_die()
         if outcome == "refused":
             self.write(schedule.refused("it is odd", self.faulty(sent)))
@@ -255,12 +265,16 @@ class World:
             if due_ms <= self.now_ms and self.log[offset][1] < REFUSED and offset not in self.cancelled
         }
         lost = {offset for offset in due - set(seen) if offset >= self.begin}
-        assert not lost and set(seen) <= due, f"missing {lost}, too many {set(seen) - due}"
+        assert not lost, f"missing {lost}"
         odd = {at for due_ms, at in self.waiting_keys() if due_ms <= self.now_ms and self.log[at][1] >= REFUSED}
         gone = {at for at in odd if at < self.begin}
-        assert stopped == odd - self.cancelled - gone
-        in_time = [offset for offset in seen if offset in self.in_time and self.log[offset][1] != KEYLESS]
-        in_order = [(self.log[offset][0], offset) for offset in in_time]
-        assert in_order == sorted(in_order), "delivered out of order"
+        if self.was_set_back:
+            assert stopped >= odd - self.cancelled - gone and not set(seen) & self.cancelled
+        else:
+            assert set(seen) <= due, f"too many {set(seen) - due}"
+            assert stopped == odd - self.cancelled - gone
+            in_time = [offset for offset in seen if offset in self.in_time and self.log[offset][1] != KEYLESS]
+            in_order = [(self.log[offset][0], offset) for offset in in_time]
+            assert in_order == sorted(in_order), "delivered out of order"
         for offset, when_ms in self.delivered:
             assert self.log[offset][0] <= when_ms, f"{offset} was early"

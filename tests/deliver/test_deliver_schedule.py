@@ -12,6 +12,7 @@ from tidelog.deliver.delivery_picture import (
     Frontier,
     Picture,
     RecordParcel,
+    Step,
     Stopped,
     picture_record,
     read_picture,
@@ -52,6 +53,33 @@ def test_a_record_that_comes_when_its_time_is_over_is_delivered_next() -> None:
     world.now_ms = 2_000_000
     world.work()
     assert offsets(world) == [0, late, far]
+
+
+def test_a_record_that_is_not_due_by_a_clock_that_was_set_back_waits_as_any_other() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(4_000_000)
+    world.now_ms = 4_000_000
+    world.work()
+    world.set_back(3_000_000)
+    later, sooner = world.produce(1_000_200), world.produce(1_000_100)
+    world.work()
+    assert offsets(world) == [0]
+    for _ in range(2):
+        world.start()
+        world.work()
+        assert offsets(world) == [0]
+    world.now_ms = 1_000_150
+    world.work()
+    assert offsets(world) == [0, sooner]
+    world.now_ms = 1_000_200
+    world.work()
+    assert offsets(world) == [0, sooner, later]
+    assert world.schedule.picture.settled.earlier == (Step(4_000_000, 0, 1),)
+    last = world.produce(4_000_001)
+    world.now_ms = 4_000_001
+    world.work()
+    assert offsets(world) == [0, sooner, later, last]
+    assert not world.schedule.picture.settled.earlier, "it was passed again"
 
 
 def test_what_was_decided_is_delivered_again_after_a_crash_and_known_to_the_target() -> None:
@@ -151,6 +179,10 @@ def test_a_picture_is_read_as_it_was_written() -> None:
     doubts = (Doubt(7, "orders", 3, ((1, 3),), is_cut=True), Doubt(8, "orders", 0, ((1, 4), (2, 5))))
     doubtful = replace(picture, parcel=replace(picture.parcel, refused=(3, 5)), doubts=doubts)  # type: ignore[type-var]
     assert read_picture(picture_record(doubtful).value or b"") == doubtful
+    set_back = replace(picture, settled=Frontier(5, 6, 7, (Step(6, 9, 5), Step(8, 1, 4))))
+    parcel = replace(picture.parcel, after=Frontier(7, 8, 9, (Step(8, 1, 4),)))  # type: ignore[type-var]
+    set_back = replace(set_back, parcel=parcel)
+    assert read_picture(picture_record(set_back).value or b"") == set_back
 
 
 def under_way(world: World, records: int) -> RecordParcel:
@@ -295,8 +327,12 @@ def test_many_stopped_records_are_tried_again_together(are_mended: bool) -> None
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("disturbed", [False, True], ids=["", "beside deletions and changes of the target"])
-def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies(seed: int, disturbed: bool) -> None:
+@pytest.mark.parametrize("jumps", [False, True], ids=["", "by a clock that is set back"])
+def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies(
+    seed: int, disturbed: bool, jumps: bool
+) -> None:
     world = World(seed, deaths=(seed % 4) * 0.06, disturbed=disturbed)
+    world.now_ms += 200_000_000 * jumps
     random = world.random
     for _ in range(25):
         for _ in range(random.randint(0, 6)):
@@ -306,20 +342,24 @@ def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies
             waiting = [at for due_ms, at in world.waiting_keys() if due_ms > world.now_ms]
             if waiting:
                 chosen = random.choice(waiting)
+                was_stopped = chosen in world.schedule.picture.stopped  # when the clock was ahead
                 try:
                     world.cancel(chosen)
                 except Died:
                     world.start()
                     world.read_all()
                     entry = world.log[chosen]
-                    if chosen in world.schedule._cancelled:
+                    is_stopped = chosen in world.schedule.picture.stopped
+                    if chosen in world.schedule._cancelled or (was_stopped and not is_stopped):
                         world.cancelled.add(chosen)
                     assert entry
         world.live()
         world.mend()
         world.check()
         world.now_ms += random.choice([1, 500, 5_000, 100_000, 5_000_000])
-    world.now_ms += 8_000_000
+        if jumps and random.random() < 0.3:
+            world.set_back(random.choice([1, 700, 60_000, 4_000_000]))
+    world.now_ms += 20_000_000
     world.live()
     world.mend()
     world.check()

@@ -441,7 +441,11 @@ class WaitingPartition(ABC):
                 self._stall("no producer id can be had from the controller yet")
                 return
             producer_id = taken
-        until_ms = self._now_ms() if self._cutoff is None else self._cutoff[0]
+        until_ms = self._now_ms() if self._cutoff is None else min(self._now_ms(), self._cutoff[0])
+        set_back = schedule.set_back(until_ms)
+        if set_back is not None:
+            self._write(set_back, self.go_on)
+            return
         room = (self.log.config.max_message_bytes - PICTURE_BYTES) // PICTURE_RECORD_BYTES
         keys = schedule.choose(until_ms, min(MOST_RECORDS, max(room, 1)))
         if not keys and schedule.waiting.is_pouring:
@@ -457,7 +461,9 @@ class WaitingPartition(ABC):
 
         def weigh(records: dict[int, StoredRecord]) -> None:
             weights = [None if offset not in records else records[offset].size_bytes for _, offset in keys]
-            decision = schedule.decide(weights, target, most_bytes, producer_id, self._host.clock.wall_ms())
+            # They were due when they were chosen: a clock that was set back since does not make that wrong.
+            wall_ms = max(self._host.clock.wall_ms(), min(until_ms, max(keys)[0]))
+            decision = schedule.decide(weights, target, most_bytes, producer_id, wall_ms)
             self._weighed = records
             self._write(decision, self.go_on)
 

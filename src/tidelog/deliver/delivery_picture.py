@@ -24,8 +24,8 @@ _KEY: Final = struct.Struct(">hh")
 _VERSION: Final = 0
 
 
-class Frontier(NamedTuple):
-    """What is settled: whatever lies below `horizon` and is due by (`due_ms`, `offset`)."""
+class Step(NamedTuple):
+    """Whatever lies below `horizon` and is due by (`due_ms`, `offset`)."""
 
     due_ms: int = -1
     offset: int = -1
@@ -35,8 +35,39 @@ class Frontier(NamedTuple):
     def last(self) -> Key:
         return self.due_ms, self.offset
 
+
+class Frontier(NamedTuple):
+    """What is settled: whatever lies below `horizon` and is due by (`due_ms`, `offset`), and what `earlier` steps have.
+
+    There are such steps after a clock was set back: each of them was due later than the next, by a clock that was
+    ahead, and is passed again in time.
+    """
+
+    due_ms: int = -1
+    offset: int = -1
+    horizon: int = 0
+    earlier: tuple[Step, ...] = ()
+
+    @property
+    def last(self) -> Key:
+        return self.due_ms, self.offset
+
+    @property
+    def read_to(self) -> int:
+        """All that is settled lies below it."""
+        return max([self.horizon, *(step.horizon for step in self.earlier)])
+
     def settles(self, due_ms: int, offset: int) -> bool:
-        return offset < self.horizon and (due_ms, offset) <= self.last
+        if offset < self.horizon and (due_ms, offset) <= self.last:
+            return True
+        return any(offset < step.horizon and (due_ms, offset) <= step.last for step in self.earlier)
+
+    def advanced(self, last: Key, horizon: int) -> Frontier:
+        return Frontier(*last, horizon, tuple(step for step in self.earlier if step.last > last))
+
+    def set_back(self) -> Frontier:
+        """The same is settled, and what is found from now on is taken in order of due time again."""
+        return Frontier(earlier=(Step(*self.last, self.horizon), *self.earlier))
 
     def settles_all(self, keys: Sequence[Key]) -> bool:
         """Of one or more."""
@@ -139,6 +170,10 @@ def picture_record(picture: Picture) -> CoordinatorRecord:
             for offset, why in picture.stopped.items()
         ],
         parcels=parcels,
+        earlier_steps=[
+            of.EarlierStep(settled_due_ms=step.due_ms, settled_offset=step.offset, horizon=step.horizon)
+            for step in picture.settled.earlier
+        ],
         doubts=[
             of.DoubtfulParcel(
                 producer_id=doubt.producer_id,
@@ -169,6 +204,8 @@ def kind_of(key: bytes | None) -> int:
 
 def read_picture(value: bytes) -> Picture:
     stored = decode_versioned(messages.DelayPicture, value)
+    earlier = tuple(Step(each.settled_due_ms, each.settled_offset, each.horizon) for each in stored.earlier_steps)
+    settled = Frontier(stored.settled_due_ms, stored.settled_offset, stored.horizon, earlier)
     parcel = None
     for each in stored.parcels:
         parcel = RecordParcel(
@@ -176,7 +213,7 @@ def read_picture(value: bytes) -> Picture:
             decided_ms=each.decided_ms,
             sequence=each.sequence,
             keys=tuple(zip(each.due_times_ms, each.offsets, strict=True)),
-            after=Frontier(each.settled_due_ms, each.settled_offset, each.horizon),
+            after=settled.advanced((each.settled_due_ms, each.settled_offset), each.horizon),
             from_stopped=each.from_stopped,
             is_cut=each.is_cut,
             is_alone=each.is_alone,
@@ -185,7 +222,7 @@ def read_picture(value: bytes) -> Picture:
     return Picture(
         producer_id=stored.producer_id,
         sequence=stored.sequence,
-        settled=Frontier(stored.settled_due_ms, stored.settled_offset, stored.horizon),
+        settled=settled,
         floor=stored.floor,
         delays=tuple((each.from_offset, each.delay_ms) for each in stored.delays),
         stopped={each.offset: Stopped(each.due_ms, each.reason) for each in stored.stopped},

@@ -11,7 +11,9 @@ any others, in parcels of their own. Whatever is stopped is settled, or would be
 
 One parcel is under way at a time. Records are taken in order of (due time, offset), so that what is settled is told by
 a `Frontier`. A record that is read when later ones are already on their way comes *late*: late ones are taken in the
-order of their offsets, before all others, and move the frontier's horizon alone.
+order of their offsets, before all others, and move the frontier's horizon alone. But one that is not due is not late:
+the clock was ahead when the others were taken, and was set back, or another broker's is behind. The frontier is set back
+then, too.
 
 The durable state is `picture`, and changes in `replay` only. Everything else is found again by reading the partition
 from the picture's floor on. Between `choose` and `decide` nothing may be read: what is chosen is then the first of all
@@ -111,7 +113,12 @@ class Schedule:
 
     def found_all(self, keys: Sequence[Key]) -> None:
         """As `found`; most of them lie ahead of everything that is settled."""
-        last, stopped = self._reached.last, self.picture.stopped
+        reached, stopped = self._reached, self.picture.stopped
+        last = reached.last
+        if reached.earlier:
+            for key in keys:
+                self.found(*key)
+            return
         ahead = [key for key in keys if key > last and key[1] not in stopped]
         self.waiting.add_all(ahead)
         if len(ahead) < len(keys):
@@ -142,7 +149,8 @@ class Schedule:
             open_keys = [*gone, *open_keys]
         self._has_arrived, self._resumed = False, None
         reached = self._reached
-        if not open_keys or not reached.settles_all(open_keys):
+        is_set_back = reached.last < (before.settled if before.parcel is None else before.parcel.after).last
+        if is_set_back or not open_keys or not reached.settles_all(open_keys):
             self._return([key for key in open_keys if self._was_read(key) and not reached.settles(*key)])
 
     def _was_read(self, key: Key) -> bool:
@@ -179,7 +187,7 @@ class Schedule:
     @property
     def is_caught_up(self) -> bool:
         """All that was read when the last parcel was decided was read again."""
-        return self.position >= self.picture.settled.horizon
+        return self.position >= self.picture.settled.read_to
 
     @property
     def backlog(self) -> int:
@@ -189,6 +197,13 @@ class Schedule:
     def next_ms(self) -> int | None:
         """When to choose next; None where nothing waits."""
         return 0 if self._late else self.waiting.next_ms()
+
+    def set_back(self, until_ms: int) -> Decision | None:
+        """What to do first where some count as late and are not due by then. None where there are none of these."""
+        if self.parcel is not None or all(due_ms <= until_ms for due_ms, _ in self._late):
+            return None
+        base = self._base()
+        return self._decision(replace(base, settled=base.settled.set_back()))
 
     def choose(self, until_ms: int, most: int) -> list[Key]:
         """The next to be delivered of those that are due by then: to be handed to `decide`, or to `put_back`."""
@@ -240,7 +255,8 @@ class Schedule:
                 continue
             self._resumed, self._may_have_arrived = doubt, True
             is_cut = doubt.is_cut or len(keys) < len(doubt.keys)
-            parcel = RecordParcel(doubt.target, wall_ms, doubt.sequence, keys, base.settled, True, is_cut)
+            decided_ms = max(wall_ms, keys[-1][0])  # it was due once, whatever the clock says now
+            parcel = RecordParcel(doubt.target, decided_ms, doubt.sequence, keys, base.settled, True, is_cut)
             others = tuple(each for each in base.doubts if each != doubt)
             resumed = replace(base, producer_id=doubt.producer_id, sequence=doubt.sequence, doubts=others)
             return self._decision(replace(resumed, parcel=parcel))
@@ -294,7 +310,9 @@ class Schedule:
         if not travelling:
             return self._decision(replace(base, settled=after, stopped=stopped))
         self._may_have_arrived = False
-        parcel = RecordParcel(target, wall_ms, base.sequence, tuple(sorted(travelling)), after, is_retry)
+        travelling.sort()
+        decided_ms = max(wall_ms, travelling[-1][0]) if is_retry else wall_ms  # they were due once
+        parcel = RecordParcel(target, decided_ms, base.sequence, tuple(travelling), after, is_retry)
         return self._decision(replace(base, stopped=stopped, parcel=parcel))
 
     def _after(self, settled: Frontier, keys: Sequence[Key]) -> Frontier:
@@ -302,7 +320,7 @@ class Schedule:
             return settled
         if keys[-1] <= settled.last:
             return settled._replace(horizon=max(settled.horizon, keys[-1][1] + 1))
-        return Frontier(*keys[-1], self.position)
+        return settled.advanced(keys[-1], self.position)
 
     def arrived(self) -> None:
         """The target has the parcel; the next picture says so."""
@@ -434,7 +452,7 @@ class Schedule:
         if parcel.is_alone and not parcel.from_stopped:
             is_late = first <= picture.settled.last
             late = picture.settled._replace(horizon=max(picture.settled.horizon, first[1] + 1))
-            settled = late if is_late else Frontier(*first, parcel.after.horizon)
+            settled = late if is_late else picture.settled.advanced(first, parcel.after.horizon)
         return replace(picture, sequence=sequence, settled=settled, stopped=stopped, parcel=None)
 
     def _decision(self, picture: Picture) -> Decision:

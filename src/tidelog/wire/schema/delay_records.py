@@ -39,6 +39,10 @@ DelayPicture 0 flexible 0+
         offsets          []int64
         due_times_ms     []int64
         is_cut           bool
+    earlier_steps        []EarlierStep  0+  tag 1
+        settled_due_ms   int64
+        settled_offset   int64
+        horizon          int64
 
 DelayCancellation 0 flexible 0+
     records              []CancelledRecord

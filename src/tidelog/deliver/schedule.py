@@ -12,8 +12,8 @@ any others, in parcels of their own. Whatever is stopped is settled, or would be
 One parcel is under way at a time. Records are taken in order of (due time, offset), so that what is settled is told by
 a `Frontier`. A record that is read when later ones are already on their way comes *late*: late ones are taken in the
 order of their offsets, before all others, and move the frontier's horizon alone. But one that is not due is not late:
-the clock was ahead when the others were taken, and was set back, or another broker's is behind. The frontier is set back
-then, too.
+the clock was ahead when the others were taken, and was set back, or the clock of the leader before was ahead of this
+one's. The frontier is set back then, too.
 
 The durable state is `picture`, and changes in `replay` only. Everything else is found again by reading the partition
 from the picture's floor on. Between `choose` and `decide` nothing may be read: what is chosen is then the first of all

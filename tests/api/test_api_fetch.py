@@ -169,6 +169,17 @@ def test_a_partition_that_is_added_and_forgotten_in_one_request_is_forgotten(fil
     assert told(session(filled, begun.session_id, 2)) == []
 
 
+def test_offsets_are_told_again_after_a_divergence_for_who_cuts_its_log_takes_no_note_of_them(filled: Site) -> None:
+    partition = {"partition": 0, "fetch_offset": 100, "last_fetched_epoch": 0}
+    begun = fetch(filled, 12, partition, session_epoch=0)
+    (found,) = begun.responses[0].partitions
+    assert (found.diverging_epoch.end_offset, found.high_watermark) == (12, 12)
+    cut = {"session_id": begun.session_id, "session_epoch": 1}
+    (found,) = fetch(filled, 12, {**partition, "fetch_offset": 12}, **cut).responses[0].partitions
+    assert found.high_watermark == 12
+    assert told(session(filled, begun.session_id, 2)) == []
+
+
 def test_sessions_refuse_unknown_ids_and_epochs_out_of_turn(filled: Site) -> None:
     assert session(filled, 12345, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     begun = session(filled, 0, 0, (0, 12))

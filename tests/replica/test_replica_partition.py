@@ -7,7 +7,7 @@ from replica_kit import LAG_MS, append, content, copy, follower, leader, replica
 
 from tidelog.log.config import LogConfig
 from tidelog.replica.in_sync import REFUSED_MS
-from tidelog.replica.partition import LATEST, Partition
+from tidelog.replica.partition import LATEST, NO_LEADER, Partition
 from tidelog.wire.errors import ErrorCode, KafkaError
 
 LOCAL_EPOCH = 100
@@ -130,6 +130,15 @@ def test_a_minimum_above_the_number_of_replicas_means_all_of_them() -> None:
 def test_a_follower_takes_no_writes() -> None:
     with pytest.raises(KafkaError) as refused:
         append(follower())
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_replica_without_a_leader_does_not_say_that_an_offset_is_out_of_range() -> None:
+    """It may have lost what readers have seen, and they would begin anew on its word."""
+    partition = follower()
+    partition.resign(NO_LEADER, 5, 8, (1, 2, 3), (1, 2, 3))
+    with pytest.raises(KafkaError) as refused:
+        partition.read(61, 1 << 20, True, leader_only=False)
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

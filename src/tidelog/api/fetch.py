@@ -307,7 +307,11 @@ class PendingFetch:
             has_records = read is not None and read.slice is not None
             if session is not None:
                 has_news = has_records or error != 0 or (read is not None and read.is_word)
-                known = (read.high_watermark, read.log_start_offset) if read is not None else (-1, -1)
+                # Who is told of an error or a divergence does not take note of the offsets: they are told again.
+                if read is None or read.diverging_epoch is not None:
+                    known = -1, -1
+                else:
+                    known = read.high_watermark, read.log_start_offset
                 if not wanted.must_tell(*known, has_news) and context.incremental:
                     continue
                 if has_records:

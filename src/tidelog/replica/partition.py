@@ -234,7 +234,8 @@ class Partition:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if leader_only and self.leader_id != self.local_id:
+        # Nor is one without a leader a follower: it does not know whether it has what readers have seen.
+        if self.leader_id != self.local_id and (leader_only or self.leader_id == NO_LEADER):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:

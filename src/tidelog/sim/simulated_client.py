@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tidelog.net.link import PeerLink
 from tidelog.net.requester import PeerRequester
-from tidelog.peers.requester import NEWEST, Answered, Failure, PeerAddress
+from tidelog.peers.requester import NEWEST, Answered, Failure, FailureKind, PeerAddress
 from tidelog.sim.log_place import LogPlace
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.process import MachineClock
@@ -85,7 +85,22 @@ class SimulatedClient:
         if link is None:
             address = PeerAddress(broker_id, f"b{broker_id}", PORT)
             link = self._links[broker_id] = self._requester.link(address, self.name)
-        link.send(KEY_OF[type(request).__name__], request, done, timeout_ms, at_most)
+
+        def answered(outcome: Answered[R] | Failure) -> None:
+            if isinstance(outcome, Failure) and outcome.kind is FailureKind.TIMED_OUT:
+                self._hang_up(broker_id, link)
+            done(outcome)
+
+        link.send(KEY_OF[type(request).__name__], request, answered, timeout_ms, at_most)
+
+    def _hang_up(self, broker_id: int, link: PeerLink) -> None:
+        """As with stock clients, a request that times out ends the connection, and with it all that follow.
+
+        Otherwise a batch could reach the broker although the one before it has not been sent.
+        """
+        if self._links.get(broker_id) is link:
+            del self._links[broker_id]
+            link.close()
 
     def any_broker(self) -> int:
         return self.random.choice(list(self.world.brokers))

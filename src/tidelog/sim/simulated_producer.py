@@ -178,9 +178,9 @@ class IdempotentProducer(SimulatedClient):
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.unacknowledged[0] is not batch:
             # One before it was not written: both are sent again.
             self._try_again(lane)
-        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_be_forgotten(lane.place, batch):
-            # As in Apache Kafka, a snapshot of producers has only their last batch: after a restart the ones before it
-            # are not known as duplicates.
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (
+            self._may_be_overtaken(batch) or self._may_be_forgotten(lane.place, batch)
+        ):
             self._begin_anew()
         else:
             raise Violation(
@@ -189,8 +189,20 @@ class IdempotentProducer(SimulatedClient):
                 f"though all before {lane.unacknowledged[0].sequence} are acknowledged",
             )
 
+    def _may_be_overtaken(self, batch: SentBatch) -> bool:
+        """Whether one behind it may have been the first that a leader took of this producer.
+
+        As in Apache Kafka, a producer of whom nothing is known may begin with any sequence. So when the first batch is
+        refused because too few replicas are in sync, the second may be taken a moment later.
+        """
+        return batch.sequence == 0 and batch.tries > 1 and self._in_flight > 1
+
     def _may_be_forgotten(self, place: LogPlace, batch: SentBatch) -> bool:
-        """Whether a broker has it, and has restarted: only the simulation can know."""
+        """Whether a broker has it, and has restarted: only the simulation can know.
+
+        As in Apache Kafka, a snapshot of producers has only their last batch: after a restart the ones before it are
+        not known as duplicates.
+        """
         for site in self.world.brokers.values():
             partition = None if site.broker is None else site.broker.data.replicas.partitions.get(place)
             if site.lives == 1 or partition is None or site.has_failed_directory:

@@ -15,6 +15,7 @@ from tidelog.sim.invariants import Invariants
 from tidelog.sim.log_place import LogPlace
 from tidelog.sim.oracle import Oracle
 from tidelog.sim.simulated_client import SimulatedClient
+from tidelog.sim.simulated_operator import SimulatedOperator
 from tidelog.sim.simulated_reader import SimulatedReader
 from tidelog.sim.terms import Terms
 from tidelog.sim.trace import Happening, text_of
@@ -102,6 +103,7 @@ class Simulation:
         self.injector.heal()
         self._until("others have what is damaged", RECOVERY_MS, self.injector.is_repairable)
         self.injector.repair()
+        SimulatedOperator(world, self.oracle)
         self._until("writes end", RECOVERY_MS, clients.are_done)
         self._until("replicas recover", RECOVERY_MS, self._is_whole)
         self._until("reads end", RECOVERY_MS, lambda: self._are_read(clients.readers))

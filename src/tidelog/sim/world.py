@@ -275,6 +275,7 @@ class SimulatedBroker:
         def left() -> None:
             if self.process is process:
                 broker.close()
+            if self.process is process:  # and its disk did not fail meanwhile
                 for store in self.world.ensemble.of(self.machine):
                     self.world.ensemble.expire(store)
                 self._end()

@@ -97,8 +97,8 @@ def test_histories_of_transactions_show_readers_exactly_the_committed(
     for producer in producers.values():
         producer.begin()
         producer.commit()
-    for name in names:  # the end of a transaction is answered before its markers are written
-        assert eventually(lambda: not client.transactions.describe(name).is_open)
+    # The end of a transaction is answered before its markers are written.
+    assert eventually(lambda: not any(client.transactions.describe(name).is_open for name in names))
     for topic, partitions in zip(topics, (2, 1), strict=True):
         assert_committed(client, topic, expected[topic], partitions)
 

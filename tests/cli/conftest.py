@@ -47,6 +47,12 @@ def client(bootstrap: str) -> Iterator[Client]:
 
 
 @pytest.fixture
+def broker_ids(client: Client) -> list[int]:
+    """The ids of all brokers; a topic has as many replicas as these, unless it is created with another number."""
+    return sorted(client.describe([]).nodes)
+
+
+@pytest.fixture
 def unique() -> Callable[[str], str]:
     return lambda kind: f"{kind}-{os.getpid()}-{next(_numbers)}"
 

@@ -91,11 +91,17 @@ def test_show_tells_which_settings_have_no_effect_and_which_stop_the_start(alone
 
 
 def test_a_topics_settings_are_set_described_and_unset(run: Shell, topic: str) -> None:
-    def own() -> dict[str, str]:
-        return {row["name"]: row["value"] for row in run.json("config", "describe", "topic", topic)}
+    def shown() -> dict[str, tuple[str, str]]:
+        return {row["name"]: (row["value"], row["source"]) for row in run.json("config", "describe", "topic", topic)}
 
+    def own() -> dict[str, str]:
+        assert {name: each for name, each in shown().items() if each[1] != "topic"} == inherited
+        return {name: value for name, (value, source) in shown().items() if source == "topic"}
+
+    inherited = shown()  # what the brokers were started with
+    assert {source for _, source in inherited.values()} <= {"start", "all brokers"}
     assert own() == {}
-    assert "default value" in run("config", "describe", "topic", topic).stderr
+    assert ("default value" in run("config", "describe", "topic", topic).stderr) == (not inherited)
     run("config", "set", "topic", topic, "retention.ms=5", "cleanup.policy=compact", "--dry-run")
     assert own() == {}
     run("config", "set", "topic", topic, "retention.ms=5", "cleanup.policy=compact")
@@ -116,17 +122,21 @@ def test_a_value_the_broker_refuses_is_told_in_its_words(run: Shell, topic: str)
     run("config", "set", "topic", "no-such-topic", "retention.ms=1", code=4)
 
 
-def test_brokers_are_configured_one_by_one_or_all_together(run: Shell) -> None:
+def test_brokers_are_configured_one_by_one_or_all_together(run: Shell, broker_ids: list[int]) -> None:
+    one = str(broker_ids[-1])
     run("config", "set", "broker", "default", "log.cleaner.threads=2")
-    run("config", "set", "broker", "0", "log.cleaner.threads=3")
-    (row,) = run.json("config", "describe", "broker", "0", "log.cleaner.threads")
+    run("config", "set", "broker", one, "log.cleaner.threads=3")
+    (row,) = run.json("config", "describe", "broker", one, "log.cleaner.threads")
     assert (row["value"], row["source"]) == ("3", "broker")
-    assert "2 (all brokers)" in run("config", "describe", "broker", "0", "log.cleaner.threads", "-o", "wide").stdout
-    run("config", "unset", "broker", "0", "log.cleaner.threads")
+    assert "2 (all brokers)" in run("config", "describe", "broker", one, "log.cleaner.threads", "-o", "wide").stdout
+    for other in broker_ids[:-1]:
+        (row,) = run.json("config", "describe", "broker", str(other), "log.cleaner.threads")
+        assert (row["value"], row["source"]) == ("2", "all brokers")
+    run("config", "unset", "broker", one, "log.cleaner.threads")
     run("config", "unset", "broker", "default", "log.cleaner.threads")
     # What always holds for all brokers is not taken for something that somebody has set.
     assert run("config", "unset", "broker", "default", "--all", "--yes").stderr == "broker default: nothing unset\n"
-    (row,) = run.json("config", "describe", "broker", "0", "log.cleaner.threads")
+    (row,) = run.json("config", "describe", "broker", one, "log.cleaner.threads")
     assert (row["value"], row["source"]) == ("1", "default")
 
 

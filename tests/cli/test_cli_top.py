@@ -21,14 +21,17 @@ ONCE = ("top", "--once", "--interval", "0.1")
 
 
 def test_it_shows_brokers_topics_and_groups_of_any_cluster(
-    run: Shell, client: Client, topic: str, unique: Callable[[str], str]
+    run: Shell, client: Client, topic: str, unique: Callable[[str], str], broker_ids: list[int]
 ) -> None:
     group = unique("group")
     client.produce(topic, [b"x"] * 10, partition=0)
     client.groups.commit(group, {TopicPartition(topic, 0): 4})
     shown = run.json(*ONCE)
-    (broker,) = shown["brokers"]
-    assert broker["controller"] and broker["leaders"] == broker["replicas"] == shown["partitions"]
+    assert [broker["broker"] for broker in shown["brokers"]] == broker_ids
+    assert sum(broker["controller"] for broker in shown["brokers"]) == 1
+    assert sum(broker["leaders"] for broker in shown["brokers"]) == shown["partitions"]
+    partitions = [p for described in client.describe().topics.values() for p in described.partitions.values()]
+    assert sum(broker["replicas"] for broker in shown["brokers"]) == sum(len(p.replicas) for p in partitions)
     (row,) = [row for row in shown["topics"] if row["topic"] == topic]
     assert row["partitions"] == 3 and row["size_bytes"] > 0 and not row["offline"]
     (row,) = [row for row in shown["groups"] if row["group"] == group]

@@ -13,13 +13,15 @@ from tidelog.client.errors import NotFound
 from tidelog.testing.broker import RunningBroker
 
 
-def test_a_topic_is_created_listed_described_and_deleted(run: Shell, unique: Callable[[str], str]) -> None:
+def test_a_topic_is_created_listed_described_and_deleted(
+    run: Shell, unique: Callable[[str], str], broker_ids: list[int]
+) -> None:
     name = unique("orders")
     created = run("topic", "create", name, "-p", "2", "-c", "retention.ms=1000")
     assert created.stdout == "" and "2 partitions" in created.stderr
     assert run("topic", "list", name, "-o", "name").stdout == f"{name}\n"
     (row,) = run.json("topic", "list", name)
-    assert (row["partitions"], row["replication_factor"], row["under_replicated"]) == (2, 1, 0)
+    assert (row["partitions"], row["replication_factor"], row["under_replicated"]) == (2, len(broker_ids), 0)
     described = run.json("topic", "describe", name)
     assert described["config"] == {"retention.ms": "1000"}
     assert [p["partition"] for p in described["partitions"]] == [0, 1]
@@ -28,7 +30,7 @@ def test_a_topic_is_created_listed_described_and_deleted(run: Shell, unique: Cal
     run("topic", "describe", name, code=4)
 
 
-def test_every_format_tells_the_same(run: Shell, topic: str) -> None:
+def test_every_format_tells_the_same(run: Shell, topic: str, broker_ids: list[int]) -> None:
     for arguments in (["topic", "list", topic], ["topic", "describe", topic], ["cluster", "describe"]):
         if arguments[0] != "cluster":  # whose free space changes from one question to the next
             assert yaml.safe_load(run(*arguments, "-o", "yaml").stdout) == run.json(*arguments)
@@ -36,7 +38,7 @@ def test_every_format_tells_the_same(run: Shell, topic: str) -> None:
         assert max(map(len, wide.splitlines())) > max(map(len, table.splitlines()))
     header, row = run("topic", "list", topic).stdout.splitlines()
     assert header.split() == ["NAME", "PARTITIONS", "REPLICAS"]
-    assert row.split() == [topic, "3", "1"]
+    assert row.split() == [topic, "3", str(len(broker_ids))]
 
 
 def test_names_are_chosen_by_a_pattern(run: Shell, unique: Callable[[str], str]) -> None:
@@ -124,10 +126,13 @@ def test_truncating_deletes_the_oldest_and_shows_it_first(run: Shell, client: Cl
     assert [at.offset for at in client.offsets(topic, when="earliest").values()] == [6, 0, 4]
 
 
-def test_the_cluster_tells_brokers_and_what_is_wrong_with_partitions(run: Shell, topic: str) -> None:
+def test_the_cluster_tells_brokers_and_what_is_wrong_with_partitions(
+    run: Shell, topic: str, broker_ids: list[int]
+) -> None:
     cluster = run.json("cluster", "describe")
-    (broker,) = cluster["brokers"]
-    assert broker["controller"] and broker["leaders"] >= 3
+    assert [broker["id"] for broker in cluster["brokers"]] == broker_ids
+    assert sum(broker["controller"] for broker in cluster["brokers"]) == 1
+    assert sum(broker["leaders"] for broker in cluster["brokers"]) >= 3
     assert (cluster["under_replicated"], cluster["offline"]) == ([], [])
     assert run("cluster", "describe", "-o", "name").stdout.strip() == cluster["cluster_id"]
     assert "Under-replicated  none" in run("cluster", "describe").stdout

@@ -20,29 +20,31 @@ if TYPE_CHECKING:
 LOST_PRODUCER = 123_456
 
 
-def transactional(broker: RunningBroker, transactional_id: str) -> Producer:
+def transactional(bootstrap: str, transactional_id: str) -> Producer:
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "linger.ms": 0, "log_level": 0}
+        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0, "log_level": 0}
     )
     producer.init_transactions(30)
     return producer
 
 
 @pytest.fixture
-def ongoing(tidelog_broker_session: RunningBroker, topic: str, unique: Callable[[str], str]) -> tuple[str, Producer]:
+def ongoing(bootstrap: str, topic: str, unique: Callable[[str], str]) -> tuple[str, Producer]:
     """A transactional id with a transaction open in partition 1 of the topic."""
     name = unique("txn")
-    producer = transactional(tidelog_broker_session, name)
+    producer = transactional(bootstrap, name)
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=1)
     producer.flush(30)
     return name, producer
 
 
-def test_transactions_are_listed_by_state_producer_and_age(run: Shell, ongoing: tuple[str, Producer]) -> None:
+def test_transactions_are_listed_by_state_producer_and_age(
+    run: Shell, ongoing: tuple[str, Producer], broker_ids: list[int]
+) -> None:
     name, producer = ongoing
     (row,) = run.json("transaction", "list", name)
-    assert (row["transactional_id"], row["state"], row["coordinator"]) == (name, "Ongoing", 0)
+    assert (row["transactional_id"], row["state"]) == (name, "Ongoing") and row["coordinator"] in broker_ids
     assert run("transaction", "list", name, "-o", "name").stdout == f"{name}\n"
     assert "Ongoing" in run("transaction", "list", name).stdout
     assert [r["transactional_id"] for r in run.json("transaction", "list", "--state", "Ongoing", name)] == [name]
@@ -65,7 +67,9 @@ def test_a_transaction_tells_its_producer_and_partitions(run: Shell, ongoing: tu
     shown = run("transaction", "describe", name).stdout
     assert "Timeout           1m" in shown and topic in shown
     producer.commit_transaction(30)
-    described = run.json("transaction", "describe", name)
+    # Its end is answered before its markers are written.
+    while (described := run.json("transaction", "describe", name))["state"] == "PrepareCommit":
+        time.sleep(0.02)
     assert (described["state"], described["partitions"], described["open_for_ms"]) == ("CompleteCommit", [], None)
     assert f"did you mean {name}?" in run("transaction", "describe", name + "x", code=4).stderr
 

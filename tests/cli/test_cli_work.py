@@ -75,7 +75,11 @@ def test_what_is_printed_goes_to_another_topic_exactly_once(
     script = program("read v; echo $v; echo again $v")
     arguments = ("--to", f"{topic}-out", "--transactional-id", topic, "--until-end")
     run("work", topic, "-g", f"{topic}-g", "--exec", script, *arguments)
-    found = [(r.key, r.value) for r in client.read(f"{topic}-out", 0, isolation="read_committed")]
+    until = time.monotonic() + 30
+    # The end of a transaction is answered before its markers are written.
+    while len(found := [(r.key, r.value) for r in client.read(f"{topic}-out", 0, isolation="read_committed")]) < 8:
+        assert time.monotonic() < until, found
+        time.sleep(0.02)
     assert found == [(b"k", value) for n in range(4) for value in (b"%d" % n, b"again %d" % n)]
 
 

@@ -124,7 +124,8 @@ def one_owner_in_a_generation(history: GroupHistory) -> list[str]:
 
 
 def one_owner_at_a_time(history: GroupHistory) -> list[str]:
-    """A member holds a partition until it gave it back; only one that stood still may be robbed of it."""
+    """A member holds a partition until it gave it back; only one that stood still may be robbed of it, even before it
+    knew that it had it."""
     by_partition: dict[int, list[Tenure]] = defaultdict(list)
     for member in history.members:
         for tenure in tenures(member):
@@ -143,7 +144,11 @@ def one_owner_at_a_time(history: GroupHistory) -> list[str]:
 
 
 def excused(first: Tenure, second: Tenure) -> bool:
-    return any(began < second.began and ended > first.began for began, ended in first.member.pauses)
+    if any(began < second.began and ended > first.began for began, ended in first.member.pauses):
+        return True
+    # Given it before the other, it heard of that only when it no longer stood still, and of its loss right after.
+    was_before = second.lost and second.generation < first.generation
+    return was_before and any(began < first.began < ended for began, ended in second.member.pauses)
 
 
 def lost_without_a_reason(history: GroupHistory) -> list[str]:

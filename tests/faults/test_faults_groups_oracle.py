@@ -65,6 +65,26 @@ def test_two_owners_at_a_time_are_seen_unless_the_first_stood_still(clean: Group
     assert violations(clean, "after") == []
 
 
+def test_one_that_stood_still_before_it_knew_of_its_partition_may_be_robbed_of_it(clean: GroupHistory) -> None:
+    """When it goes on, it hears that it has the partition, and then that it has lost it."""
+    late, owner = MemberHistory("late", []), clean.members[0]
+    owner.events[0]["generation"] = 2
+    clean.members[1].events[0]["generation"] = 3
+    late.events += [
+        event(2.4, "assigned", partitions=[0], generation=1, member_id="l"),
+        event(2.5, "lost", partitions=[0]),
+    ]
+    clean.members.append(late)
+    (found,) = violations(clean, "after")
+    assert found.startswith("partition 0: late had it from 2.400")
+    late.pauses.append((0.5, 2.3))
+    assert violations(clean, "after") == []
+    late.events[-1]["event"] = "revoked"
+    assert violations(clean, "after") == [found]
+    late.events[-1]["event"], late.pauses[0] = "lost", (1.5, 2.3)
+    assert violations(clean, "after") == [found], "the owner had it before this one stood still"
+
+
 def test_a_killed_member_holds_nothing_any_more(clean: GroupHistory) -> None:
     del clean.members[0].events[-1]
     assert violations(clean, "after") != []

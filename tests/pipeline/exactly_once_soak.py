@@ -29,6 +29,7 @@ from bench.systems.tidelog import Tidelog
 from meddler import Meddler, delete_known, is_deleted
 from pipeline_site import Site
 from spark_lives import Feeder, Lives
+from stable_topics import await_stable
 
 from tidelog.client import Client, Message
 
@@ -125,6 +126,7 @@ def write(broker: BrokerProcess, directory: Path, queries: int, kills: int, seed
         ended = next((end for end in (live() for _ in range(LAST_LIVES)) if end.returncode == 0), None)
         assert ended is not None, "the last life, without a planned death, never came to its end"
         for target in targets:
+            await_stable(client, target)
             found = [
                 int(record.value or b"")
                 for partition in range(3)

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from tidelog.client import Client, ClientError
-from tidelog.testing.broker import BrokerFailed
+from tidelog.testing.broker import DEFAULTS, BrokerFailed
 from tidelog.testing.cluster import RunningCluster, cluster_defaults
 
 pytest_plugins = ["pytester"]
@@ -96,6 +96,15 @@ def test_stopped_and_started_again_it_has_its_topics(cluster: RunningCluster) ->
 def test_one_broker_needs_no_more_replicas_than_there_are() -> None:
     assert set(cluster_defaults(1).values()) == {"1", "200"}
     assert cluster_defaults(5)["offsets.topic.replication.factor"] == "3"
+
+
+def test_what_every_broker_is_started_with_holds_in_a_cluster_unless_its_settings_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(DEFAULTS, "num.partitions", "7")
+    cluster = RunningCluster(2, configs={2: {"num.partitions": "3"}}, data_dir=tmp_path, zookeeper="127.0.0.1:1")
+    given = [[each for each in broker.arguments if "num.partitions" in each] for broker in cluster.brokers.values()]
+    assert given == [["num.partitions=7"], ["num.partitions=3"]]
 
 
 def test_leaving_stops_all_processes_and_removes_the_data(zookeeper_connect: str) -> None:

@@ -15,6 +15,7 @@ from bench.systems.process import BrokerProcess
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from stable_topics import await_stable
 
 from tidelog.client import Client
 from tidelog.pipeline.errors import NotReady, PipelineError
@@ -45,6 +46,7 @@ class Loading:
 
     def records(self) -> list[Record]:
         with Client(self.bootstrap) as client:
+            await_stable(client, self.topic)
             return [
                 record
                 for partition in range(PARTITIONS)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from bench.systems.process import BrokerProcess
 from confluent_kafka import Producer
+from stable_topics import await_stable
 
 from tidelog.client import Client, Message
 from tidelog.pipeline.offset_ranges import EARLIEST, LATEST
@@ -136,7 +137,7 @@ def test_offsets_name_all_partitions_and_no_others(
 
 
 def test_the_end_for_read_committed_is_before_the_first_open_transaction(
-    asked: Asked, topic: str, broker: BrokerProcess
+    asked: Asked, client: Client, topic: str, broker: BrokerProcess
 ) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions()
@@ -147,6 +148,7 @@ def test_the_end_for_read_committed_is_before_the_first_open_transaction(
     assert asked.topics(subscribe=topic).latest() == at(topic, 11, 4)
     assert asked.topics(subscribe=topic, **committed).latest() == at(topic, 10, 4)
     producer.abort_transaction()
+    await_stable(client, topic)
     assert asked.topics(subscribe=topic, **committed).latest() == at(topic, 12, 4)
 
 

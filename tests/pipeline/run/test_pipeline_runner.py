@@ -14,6 +14,7 @@ import pytest
 from bench.systems.process import BrokerProcess
 from deltalake import DeltaTable, write_deltalake
 from pipeline_site import JSON, Site
+from stable_topics import await_stable
 
 from tidelog.client import Client, Message
 from tidelog.client.errors import ClientError, NotFound, Unreachable
@@ -118,6 +119,8 @@ def test_a_schema_is_inferred_from_values_behind_a_gap(site: Site, monkeypatch: 
             producer.produce(site.topic, b'{"id": %d}' % n, partition=0)
         producer.flush()
         producer.commit_transaction() if commit else producer.abort_transaction()
+    with Client(site.bootstrap) as client:
+        await_stable(client, site.topic)
     site.run(pipeline=site.pipeline(decode=INFER))
     assert sorted(row["id"] for row in site.rows()) == list(range(20))
 
@@ -502,6 +505,8 @@ def test_aborted_transactions_and_their_markers_leave_no_row(site: Site) -> None
             producer.produce(site.topic, b"%d %d" % (commit, n), partition=0)
         producer.flush()
         producer.commit_transaction() if commit else producer.abort_transaction()
+    with Client(site.bootstrap) as client:
+        await_stable(client, site.topic)
     site.run(pipeline=site.pipeline(decode=RAW))
     assert sorted(r["offset"] for r in site.rows()) == [*range(10), *range(22, 32)]
     assert {r["value"][:1] for r in site.rows()} == {b"1"}

@@ -17,6 +17,7 @@ from bench.systems.spark import prepare_environment
 from pyspark import cloudpickle
 from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from stable_topics import await_stable
 
 from tidelog.client import Client
 from tidelog.client.errors import Fenced
@@ -44,9 +45,7 @@ class Topics:
 
     def records(self, topic: str) -> list[tuple[Any, ...]]:
         with Client(self.bootstrap) as client:
-            deadline = time.monotonic() + 20
-            while client.transactions.open_on({topic: range(PARTITIONS)}) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            await_stable(client, topic)
             return sorted(
                 (partition, record.key or b"", record.value or b"", record.headers)
                 for partition in range(PARTITIONS)
@@ -106,7 +105,12 @@ def test_rows_land_where_the_stock_connector_would_have_put_them(spark: SparkSes
     topics.write(frame, **options, **{"tidelog.exactly.once": "false", "kafka.acks": "1"})
     with Client(topics.bootstrap) as client:
         for topic, odd in ((here, 0), (there, 1)):
-            assert topics.values(topic) == sorted(2 * list(range(odd, 3000, 2)))
+            expected = sorted(2 * list(range(odd, 3000, 2)))
+            deadline = time.monotonic() + 30
+            # What the leader alone has acknowledged can be read when the others have it as well.
+            while topics.values(topic) != expected and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert topics.values(topic) == expected
             read = [r for p in range(PARTITIONS) for r in client.read(topic, p, isolation="read_committed")]
             assert all(record.timestamp == 1700000000000 + int(record.value or b"") for record in read)
             assert len({tuple(client.offsets(topic, [p])) for p in range(PARTITIONS)}) == PARTITIONS

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from bench.systems.process import BrokerProcess
+from stable_topics import await_stable
 
 from tidelog.client import Client, ClientError, cluster
 from tidelog.client.errors import Fenced, Refused, TimedOut, Unreachable
@@ -90,12 +91,8 @@ class World:
 
     def check(self) -> None:
         """Nothing is open, so that readers see everything there is; and that is what was to be written."""
-        everywhere = {self.topic: range(PARTITIONS)}
-        deadline = time.monotonic() + 20
-        # The end of a transaction is answered before its markers are written.
-        while self.clients[0].transactions.open_on(everywhere) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert self.clients[0].transactions.open_on(everywhere) == []
+        await_stable(self.clients[0], self.topic)
+        assert self.clients[0].transactions.open_on({self.topic: range(PARTITIONS)}) == []
         assert self.seen() == sorted(self.expected)
 
     def latest(self) -> LedgerEntry | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tidelog.api.request import Request
-    from tidelog.group.outcomes import GroupOffsets
+    from tidelog.group.outcomes import FetchedOffset, GroupOffsets
     from tidelog.group.requests import WantedOffsets, WantedTopic
 
     Answer = messages.OffsetFetchResponse.OffsetFetchResponseTopics
@@ -81,44 +81,41 @@ def asked(body: messages.OffsetFetchRequest, version: int) -> OffsetFetch:
 def answer(outcome: OffsetsFetched, wanted: OffsetFetch, version: int) -> messages.OffsetFetchResponse:
     response = messages.OffsetFetchResponse
     if version >= FIRST_VERSION_WITH_GROUPS:
-        return response.of(groups=[_group(group) for group in outcome.groups])
+        return response.of(groups=_groups(outcome.groups))
     ((_, found, code),) = outcome.groups
     if version < FIRST_VERSION_WITH_ERROR:
         if code and not found:
             found = _refused(wanted.groups[0].topics or (), code)
         code = ErrorCode.NONE
     of_topic, of_partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
-    topics = [of_topic(name=topic.name, partitions=_partitions(topic, of_partition)) for topic in found]
+    topics = [of_topic(name=name, partitions=_partitions(offsets, of_partition)) for name, _, offsets in found]
     return response(topics=topics, error_code=code)
 
 
 def _refused(topics: Iterable[WantedTopic], code: ErrorCode) -> list[FetchedTopic]:
     return [
-        FetchedTopic(topic.name, topic.topic_id, topic.partition_indexes, [code] * len(topic.partition_indexes))
+        FetchedTopic(topic.name, topic.topic_id, [(index, code) for index in topic.partition_indexes])
         for topic in topics
     ]
 
 
-def _group(group: GroupOffsets) -> messages.OffsetFetchResponse.OffsetFetchResponseGroup:
+def _groups(found: Iterable[GroupOffsets]) -> list[messages.OffsetFetchResponse.OffsetFetchResponseGroup]:
     response = messages.OffsetFetchResponse
     of_group, of_topic = response.OffsetFetchResponseGroup.of, response.OffsetFetchResponseTopics.of
-    if group.code:
-        return of_group(group_id=group.group_id, error_code=group.code)
-    topics = [
-        of_topic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=_partitions(topic, response.OffsetFetchResponsePartitions.of),
-        )
-        for topic in group.topics
-    ]
-    return of_group(group_id=group.group_id, topics=topics)
+    of_partition = response.OffsetFetchResponsePartitions.of
+    groups = []
+    for group_id, fetched, code in found:
+        topics = []
+        for name, topic_id, offsets in () if code else fetched:
+            topics.append(of_topic(name=name, topic_id=topic_id, partitions=_partitions(offsets, of_partition)))
+        groups.append(of_group(group_id=group_id, topics=topics, error_code=code))
+    return groups
 
 
-def _partitions(topic: FetchedTopic, of_partition: Callable[..., P]) -> list[P]:
+def _partitions(offsets: Iterable[FetchedOffset], of_partition: Callable[..., P]) -> list[P]:
     """Version 8 put the structs of a partition into groups under another name."""
     partitions = []
-    for index, committed in zip(topic.partitions, topic.offsets, strict=True):
+    for index, committed in offsets:
         if isinstance(committed, CommittedOffset):
             told = of_partition(
                 partition_index=index,

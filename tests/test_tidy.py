@@ -6,6 +6,7 @@ needed fails as well, so that they shrink.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from functools import cache
@@ -118,6 +119,20 @@ def test_only_api_shapes_requests_and_responses() -> None:
     messages = {of for of in known if of.startswith("tidelog.wire.messages.")}
     assert messages and [of for of in messages if of.endswith(("Request", "Response"))] == []
     assert [of for of in known if of == "tidelog.deciding.turn.RequestContext" or of == ".api_version"] == []
+
+
+def test_the_rules_of_versions_have_names() -> None:
+    """A schema says which version has which field; what else depends on the version is a constant of its handler."""
+    bare = [
+        f"{module.name}:{node.lineno}"
+        for module in modules()
+        if module.room == "api"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(side, ast.Attribute) and side.attr == "version" for side in (node.left, *node.comparators))
+        and any(isinstance(side, ast.Constant) for side in (node.left, *node.comparators))
+    ]
+    assert bare == []
 
 
 def test_every_name_that_prose_cites_exists() -> None:

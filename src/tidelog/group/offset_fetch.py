@@ -48,15 +48,16 @@ def _fetch(shard: Shard, group_id: str, wanted: WantedOffsets, require_stable: b
         _validate(group, wanted.member_id, wanted.member_epoch)
     stored = shard.offsets.offsets.get(group_id, {})
     unstable = shard.offsets.open.get(group_id) if require_stable else None
+    fetched = []
     if wanted.topics is not None:
-        return [
-            _topic(topic.name, topic.topic_id, topic.partition_indexes, stored.get(topic.name, {}), unstable)
-            for topic in wanted.topics
-        ]
-    if group is None:
-        return []
-    image = shard.around.topics
-    return [_topic(name, image.topic_id(name), of, of, unstable) for name, of in stored.items()]
+        for topic in wanted.topics:
+            name = topic.name
+            fetched.append(_topic(name, topic.topic_id, topic.partition_indexes, stored.get(name, {}), unstable))
+    elif group is not None:
+        image = shard.around.topics
+        for name, offsets in stored.items():
+            fetched.append(_topic(name, image.topic_id(name), offsets, offsets, unstable))
+    return fetched
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:

@@ -6,6 +6,7 @@ needed fails as well, so that they shrink.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from functools import cache
@@ -13,13 +14,6 @@ from typing import Final
 
 from modules_page import PAGE, page
 from source_tree import ROOT, Module, Names, modules, unused
-
-#: what a cluster of several brokers will call; the rooms that decide are ready for it
-FOR_THE_CLUSTER: Final = {
-    "tidelog.control.controller.Controller.offline_partitions",
-    "tidelog.control.controller.Controller.update_registration",
-    "tidelog.log.leader_epochs.LeaderEpochs.epoch_for",
-}
 
 #: a disk, a store and a network that tests break at will; they stand where mypy checks them against their interfaces
 FOR_TESTS: Final = {
@@ -66,7 +60,6 @@ SAME_KIND: Final = {
     "errors": "what a room raises",
     "groups": "all groups: deciding about them, running that, asking a broker for it",
     "kernel": "loops over bytes, compiled where possible",
-    "kernel_primitives": "the same, where they are not compiled",
     "producer": "a producer, as its coordinator and as its program sees it",
     "records": "how a room's records look as bytes",
     "requester": "how a broker asks others: the interface, and who keeps it",
@@ -86,10 +79,6 @@ UNUSED_FOR_NOW: Final = {
     # kazoo calls it to read a reply.
     "tidelog.metadata.zookeeper_requests.MultiRead.deserialize",
     "tidelog.metadata.zookeeper_requests._read_part",
-    # Codes that a kernel returns and its callers do not name.
-    "tidelog.pipeline.read.kernel.FULL",
-    "tidelog.pipeline.values.shred.kernel.OK",
-    "tidelog.pipeline.write.kernel.BAD_TIMESTAMP",
     "tidelog.wire.kernel.RECORD_END",
     # Compaction has a kernel of its own; these are what it is tested against.
     "tidelog.wire.records._rebased",
@@ -118,14 +107,10 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_every_definition_has_a_user() -> None:
-    allowed = FOR_THE_CLUSTER | {str(d) for m in modules() if m not in ours() for d in m.definitions}
+    allowed = {str(d) for m in modules() if m not in ours() for d in m.definitions}
     found = {str(definition) for definition in unused(modules(), allowed)}
     assert sorted(found - UNUSED_FOR_NOW) == []
     assert sorted(UNUSED_FOR_NOW - found) == [], "these are used or gone: take them off the list"
-
-
-def test_what_waits_for_the_cluster_is_still_waiting() -> None:
-    assert FOR_THE_CLUSTER - {str(definition) for definition in unused(modules(), set())} == set()
 
 
 def test_only_api_shapes_requests_and_responses() -> None:
@@ -134,6 +119,20 @@ def test_only_api_shapes_requests_and_responses() -> None:
     messages = {of for of in known if of.startswith("tidelog.wire.messages.")}
     assert messages and [of for of in messages if of.endswith(("Request", "Response"))] == []
     assert [of for of in known if of == "tidelog.deciding.turn.RequestContext" or of == ".api_version"] == []
+
+
+def test_the_rules_of_versions_have_names() -> None:
+    """A schema says which version has which field; what else depends on the version is a constant of its handler."""
+    bare = [
+        f"{module.name}:{node.lineno}"
+        for module in modules()
+        if module.room == "api"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(side, ast.Attribute) and side.attr == "version" for side in (node.left, *node.comparators))
+        and any(isinstance(side, ast.Constant) for side in (node.left, *node.comparators))
+    ]
+    assert bare == []
 
 
 def test_every_name_that_prose_cites_exists() -> None:

@@ -85,58 +85,95 @@ class Broker:
         self.host = host
         self._store = store
         self._disk = disk
-        #: the way to the other brokers
-        self.requester: Requester = requester or NoPeers()
-        self.cluster = ClusterView(config, store, host, random, is_shared=not is_alone)
-        peers = None if is_alone else self.requester
-        self.controller = ControllerDoor(self.cluster, peers, host)
-        self.hearing = Hearing(self.cluster, host)
-        self.voice = None if peers is None else Voice(self.cluster, peers, host)
-        if self.voice is not None:
-            self.cluster.on_image = self._image_changed
-            self.cluster.when_heard = self.voice.when_heard
         #: whether the logs that were found were compared with what the cluster assigns
         self._is_judged = is_alone
+        #: told once, with the reason, when this broker cannot go on: whoever runs it stops it
+        self.on_fatal: Callable[[str], None] = lambda reason: None
+        #: the way to the other brokers
+        self.requester: Requester = requester or NoPeers()
+        peers = None if is_alone else self.requester
+
+        self.cluster = ClusterView(config, store, host, random, is_shared=not is_alone)
+        self.controller = ControllerDoor(self.cluster, peers, host)
+        self.hearing = Hearing(self.cluster, host)
         self.data = DataPlane(self.cluster, disk, host, random)
         self.generations = Generations(self.id, self.data.logs)
-        self.groups = GroupCoordination(config, self.data, host, self.cluster.new_id)
-        self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
-        self.markers = Markers(config, self.data, self.groups, host)
-        delivery = MarkerDelivery(self.cluster, self.markers, peers)
-        self.transactions = TransactionCoordination(
-            config, self.producer_ids, delivery, pattern, self.cluster, peers, self.data, host
-        )
-        self.delays = Delays(self.cluster, self.data, self.producer_ids, peers, host)
-        self.replication = Replication(self.cluster, self.data, self.requester, self.controller.alter_partition, host)
-        residents = {each.topic: each for each in (self.groups, self.transactions)}
-        unfit = UnfitReplicas(self.cluster, self.data, self.controller.alter_partition, host)
-        self.assignments = Assignments(
-            self.cluster, self.data, residents, self.groups, self.delays, self.replication, unfit, host
-        )
-        self.cluster.on_events = self.assignments.carry_out
-        self.topics = TopicCreator(self.cluster, self.controller, self.assignments.placing, host.notice)
         self.log_level = LogLevel()
-        self.moves = Moves(config, self.data, host)
-        offline = OfflineReplicas(self.data, self.assignments.take_offline, unfit, host)
-        self.housekeeping = Housekeeping(
-            self.cluster, self.data, self.assignments.placing, offline, self.generations, host, self._fail
+        self._add_coordinators(peers)
+        self._add_assignments()
+        self._add_upkeep()
+        self._add_membership(peers, open_store)
+        self.doors = self._doors()
+
+    def _add_coordinators(self, peers: Requester | None) -> None:
+        """What runs on partitions of internal topics, and of delay topics."""
+        config, cluster, data, host = self.config, self.cluster, self.data, self.host
+        self.groups = GroupCoordination(config, data, host, cluster.new_id)
+        self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+        self.markers = Markers(config, data, self.groups, host)
+        self.transactions = TransactionCoordination(
+            config,
+            self.producer_ids,
+            MarkerDelivery(cluster, self.markers, peers),
+            pattern,
+            cluster,
+            peers,
+            data,
+            host,
         )
-        self.cleaning = Cleaning(config, self.data, host)
-        self.cluster.on_store_failed = self._fail
-        self.liveness = None
-        self.rejoining = None
-        if self.voice is not None:
-            self.liveness = Liveness(self.cluster, self.voice, self.hearing, self.requester, host)
-            if open_store is None:
-                self.cluster.on_session_lost = lambda: self._fail("the session of the metadata store is over")
-            else:
-                self.rejoining = Rejoining(
-                    self.cluster, self.voice, self.assignments, open_store, self.requester, host, self._fail
-                )
-                self.cluster.on_session_lost = self.rejoining.session_lost
-        self.doors = Doors(
-            config=config,
-            host=host,
+        self.delays = Delays(cluster, data, self.producer_ids, peers, host)
+
+    def _add_assignments(self) -> None:
+        """What carries out the cluster's decisions on the data plane: who leads, who follows, what goes."""
+        cluster, data, host = self.cluster, self.data, self.host
+        alter_partition = self.controller.alter_partition
+        residents = {each.topic: each for each in (self.groups, self.transactions)}
+        unfit = UnfitReplicas(cluster, data, alter_partition, host)
+        self.replication = Replication(cluster, data, self.requester, alter_partition, host)
+        self.assignments = Assignments(
+            cluster, data, residents, self.groups, self.delays, self.replication, unfit, host
+        )
+        cluster.on_events = self.assignments.carry_out
+        self._offline = OfflineReplicas(data, self.assignments.take_offline, unfit, host)
+        self.topics = TopicCreator(cluster, self.controller, self.assignments.placing, host.notice)
+
+    def _add_upkeep(self) -> None:
+        """What runs from time to time, whether or not there are requests."""
+        self.moves = Moves(self.config, self.data, self.host)
+        self.housekeeping = Housekeeping(
+            self.cluster,
+            self.data,
+            self.assignments.placing,
+            self._offline,
+            self.generations,
+            self.host,
+            self._fail,
+        )
+        self.cleaning = Cleaning(self.config, self.data, self.host)
+
+    def _add_membership(self, peers: Requester | None, open_store: Callable[[], MetadataStore] | None) -> None:
+        """What only a broker among others needs: the controller's voice, and a way back when its session has ended."""
+        cluster, host = self.cluster, self.host
+        cluster.on_store_failed = self._fail
+        self.voice: Voice | None = None
+        self.liveness: Liveness | None = None
+        self.rejoining: Rejoining | None = None
+        if peers is None:
+            return
+        self.voice = Voice(cluster, peers, host)
+        cluster.on_image = self._image_changed
+        cluster.when_heard = self.voice.when_heard
+        self.liveness = Liveness(cluster, self.voice, self.hearing, peers, host)
+        if open_store is None:
+            cluster.on_session_lost = lambda: self._fail("the session of the metadata store is over")
+        else:
+            self.rejoining = Rejoining(cluster, self.voice, self.assignments, open_store, peers, host, self._fail)
+            cluster.on_session_lost = self.rejoining.session_lost
+
+    def _doors(self) -> Doors:
+        return Doors(
+            config=self.config,
+            host=self.host,
             cluster=self.cluster,
             controller=self.controller,
             hearing=self.hearing,
@@ -149,18 +186,16 @@ class Broker:
             producer_ids=self.producer_ids,
             moves=self.moves,
             log_level=self.log_level,
-            slices=Slices(host, LONG_REQUESTS_BYTES),
-            unpacking=Slices(host, LONG_REQUESTS_BYTES),
-            unpacking_much=Slices(host, LONG_REQUESTS_BYTES),
+            slices=Slices(self.host, LONG_REQUESTS_BYTES),
+            unpacking=Slices(self.host, LONG_REQUESTS_BYTES),
+            unpacking_much=Slices(self.host, LONG_REQUESTS_BYTES),
         )
-        #: told once, with the reason, when this broker cannot go on: whoever runs it stops it
-        self.on_fatal: Callable[[str], None] = lambda reason: None
 
     def _fail(self, reason: str) -> None:
         self.on_fatal(reason)
 
     def _image_changed(self, changes: Sequence[NodeChange] | None) -> None:
-        """Before anything is carried out: no partition that moved away may be taken for one that belongs here."""
+        """Before anything is carried out, so that no partition that moved away is taken for one that belongs here."""
         if not self._is_judged and self.cluster.driver.has_picture:
             self._is_judged = True
             image, logs = self.cluster.image, self.data.logs
@@ -324,7 +359,7 @@ class Broker:
             self.liveness.start()
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Before a clean stop: has others lead what this broker leads; `done` when they do, or will not."""
+        """Before a clean stop: has other brokers take over what this one leads; `done` when they have, or cannot."""
         if self.voice is None:
             done()
         else:

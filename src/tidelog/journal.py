@@ -31,7 +31,7 @@ class Journal:
         self._as_json = not self._stream.isatty()
 
     def set_level(self, level: str) -> None:
-        """What is below this level is not said; one of `KAFKA_LEVELS`."""
+        """Messages below this level are dropped; it is one of `KAFKA_LEVELS`."""
         self._least = LEVELS.index(KAFKA_LEVELS[level])
 
     def info(self, message: str) -> None:

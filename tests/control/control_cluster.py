@@ -319,7 +319,8 @@ def show(cluster: Cluster, words: list[str]) -> list[str]:
     if words == ["moves"]:
         return [describe_partition(p) for p in controller.list_partition_reassignments()]
     if words == ["offline"]:
-        return [f"{p.topic}-{p.partition_index}" for p in controller.offline_partitions()]
+        found = [p for topic in controller.image.topics.values() for p in topic.partitions if p.leader == NO_LEADER]
+        return [f"{p.topic}-{p.partition_index}" for p in found]
     if words[0] in ("topic", "broker"):
         resource = ConfigResource(ResourceType[words[0].upper()], words[1].strip('"'))
         return [f"{name}={value}" for name, value in sorted(controller.image.config(resource).items())]

@@ -181,7 +181,7 @@ def test_an_answer_that_cannot_be_given_turns_into_an_error_of_its_api(outcome, 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_offsets_that_cannot_be_told_are_an_error_where_each_version_has_its_place(version):
     committed = CommittedOffset(5, 0, "note", 0, -1, bytes(16), 0)
-    fetched = OffsetsFetched([GroupOffsets("g", [FetchedTopic("t", bytes(16), [0], [committed])])])
+    fetched = OffsetsFetched([GroupOffsets("g", [FetchedTopic("t", bytes(16), [(0, committed)])])])
     wanted = OffsetFetch([wanted_offsets([0])])
     message = offset_fetch.answer(Groups.failed(fetched, ErrorCode.REQUEST_TIMED_OUT), wanted, version)
     message, _ = response_codec(9, version).decode(response_codec(9, version).encode(message), 0)

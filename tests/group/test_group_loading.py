@@ -23,9 +23,10 @@ from tidelog.group.requests import (
     OffsetFetch,
     TxnOffsetCommit,
 )
-from tidelog.group.topics_image import ZERO_UUID, Topic
+from tidelog.group.topics_image import Topic
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.ids import ZERO_UUID
 
 E = ErrorCode
 GROUPS, TOPICS, PARTITIONS, PRODUCERS = ["g", "h"], ["t", "u"], 10, [7, 8, 9]
@@ -235,7 +236,7 @@ class History:
             (found,) = self.ask(self.groups.offset_fetch, wanted).groups
             assert found.code is E.NONE
             for topic in found.topics:
-                for partition, committed in zip(topic.partitions, topic.offsets, strict=True):
+                for partition, committed in topic.offsets:
                     told = committed.offset if isinstance(committed, CommittedOffset) else committed or -1
                     place = (group, topic.name, partition)
                     assert told == self.model.stable(place), place

@@ -81,11 +81,6 @@ def test_cutting_the_start_moves_the_epoch_that_holds_it() -> None:
     assert made.entries() == [(2, 15), (3, 20)]
 
 
-def test_the_epoch_of_an_offset() -> None:
-    made = epochs((1, 5), (2, 10))
-    assert [made.epoch_for(offset) for offset in (4, 5, 9, 10, 99)] == [-1, 1, 1, 2, 2]
-
-
 def test_nonsense_is_not_taken_down() -> None:
     with pytest.raises(ValueError, match="-1"):
         epochs((-1, 0))

@@ -90,6 +90,14 @@ def test_what_the_kernels_share_has_the_same_names_in_c_and_in_python() -> None:
     assert compiled == {name for name, member in members if member.__module__ == kernel_primitives.__name__}
 
 
+def test_no_kernel_has_a_twin_of_what_the_kernels_share() -> None:
+    defined = re.compile(r"^cdef (?:struct|inline [\w ]+?) (\w+)[(:]", re.MULTILINE)
+    shared = set(defined.findall(SHARED.read_text()))
+    others = [path for path in SHARED.parents[1].rglob("*.pxd") if path != SHARED]
+    twins = {path.parent.name: shared & set(defined.findall(path.read_text())) for path in others}
+    assert len(others) >= 6 and {kernel: names for kernel, names in twins.items() if names} == {}
+
+
 @pytest.mark.parametrize("value", EDGES)
 def test_a_number_is_read_and_written_in_place_and_nowhere_beyond(value: int) -> None:
     content = zigzag(value)

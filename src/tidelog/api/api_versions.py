@@ -17,6 +17,7 @@ from tidelog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+FIRST_VERSION_WITH_SOFTWARE: Final = 3
 FIRST_VERSION_WITH_LEVEL_ZERO: Final = 4
 #: what clients must know that a version range does not tell: transactions bump the epoch at every end, groups can be
 #: assigned by the server
@@ -27,7 +28,7 @@ SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(body: messages.ApiVersionsRequest, request: Request) -> messages.ApiVersionsResponse:
-    if request.version >= 3 and not (
+    if request.version >= FIRST_VERSION_WITH_SOFTWARE and not (
         SOFTWARE_NAME.fullmatch(body.client_software_name) and SOFTWARE_NAME.fullmatch(body.client_software_version)
     ):
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)

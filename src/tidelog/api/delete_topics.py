@@ -18,10 +18,8 @@ FIRST_VERSION_WITH_DISABLED: Final = 3
 
 
 def handle(body: messages.DeleteTopicsRequest, request: Request) -> None:
-    if request.version >= 6:
-        wanted = [TopicRef(topic.name, topic.topic_id) for topic in body.topics]
-    else:
-        wanted = [TopicRef(name) for name in body.topic_names]
+    wanted = [TopicRef(topic.name, topic.topic_id) for topic in body.topics]
+    wanted += [TopicRef(name) for name in body.topic_names]
     if request.version < FIRST_VERSION_WITH_DISABLED and not request.doors.config.values.delete_topic_enable:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "this broker does not delete topics (delete.topic.enable)")
 

@@ -21,7 +21,7 @@ CONTROLLERS: Final = 2
 def handle(body: messages.DescribeClusterRequest, request: Request) -> messages.DescribeClusterResponse:
     doors = request.doors
     response = messages.DescribeClusterResponse
-    if request.version >= 1 and body.endpoint_type != BROKERS:
+    if body.endpoint_type != BROKERS:
         code = (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE
             if body.endpoint_type == CONTROLLERS

@@ -48,7 +48,7 @@ SLICE_PARTITIONS: Final = 300
 def handle(body: messages.FetchRequest, request: Request) -> messages.FetchResponse | None:
     doors = request.doors
     uses_topic_ids = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    if request.version >= 15 and body.replica_state is not None:
+    if body.replica_state is not None:
         body.replica_id = body.replica_state.replica_id
     if body.replica_id >= 0:
         request.comes_from_follower()

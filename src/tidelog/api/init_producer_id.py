@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.api.transacting import decide, understood
 from tidelog.txn.producer import Initialisation
-from tidelog.txn.transaction import NO_PRODUCER_EPOCH, ProducerIdentity
+from tidelog.txn.transaction import ProducerIdentity
 from tidelog.wire import messages
+from tidelog.wire.batch import NO_PRODUCER_EPOCH
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request

@@ -15,12 +15,15 @@ from tidelog.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
+FIRST_VERSION_WITH_TYPES: Final = 1
 SUPPORTED: Final = (2, 4, BROKER_LOGGER, 16, 32)
 
 
 def handle(body: messages.ListConfigResourcesRequest, request: Request) -> messages.ListConfigResourcesResponse:
     image = request.doors.cluster.image
-    wanted = [ResourceType.CLIENT_METRICS] if request.version == 0 else list(dict.fromkeys(body.resource_types))
+    wanted = list(dict.fromkeys(body.resource_types))
+    if request.version < FIRST_VERSION_WITH_TYPES:
+        wanted = [ResourceType.CLIENT_METRICS]
     if any(kind not in SUPPORTED for kind in wanted):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     names: dict[int, list[str]] = {

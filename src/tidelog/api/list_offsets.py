@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidelog.api.request import Request
 
 READ_UNCOMMITTED: Final = 0
+#: before this version clients do not know OFFSET_NOT_AVAILABLE
+FIRST_VERSION_WITH_NOT_AVAILABLE: Final = 5
 #: special timestamp -> first version that may ask for it
 FIRST_VERSION_OF: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
@@ -69,6 +71,6 @@ def _look_up(
     try:
         return partition.offset_for_timestamp(timestamp, isolation_level)
     except KafkaError as error:
-        if error.code == ErrorCode.OFFSET_NOT_AVAILABLE and request.version < 5:
+        if error.code == ErrorCode.OFFSET_NOT_AVAILABLE and request.version < FIRST_VERSION_WITH_NOT_AVAILABLE:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
         raise

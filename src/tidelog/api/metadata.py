@@ -16,30 +16,34 @@ from tidelog.control.model import NO_LEADER, Partition, Topic
 from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode, KafkaError
+from tidelog.wire.ids import ZERO_UUID
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
 
-NO_TOPIC_ID: Final = bytes(16)
+#: before this version, all topics are asked for by naming none
+FIRST_VERSION_WITH_NULL: Final = 1
 FIRST_VERSION_WITH_LISTENER_ERRORS: Final = 6
+#: requests have a place for ids from version 10 on, but no name can be left out yet
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 12
 
 
 def handle(body: messages.MetadataRequest, request: Request) -> messages.MetadataResponse | None:
     wanted = body.topics
-    if wanted is None or (request.version == 0 and not wanted):
+    if wanted is None or (request.version < FIRST_VERSION_WITH_NULL and not wanted):
         return _answer(list(request.doors.cluster.image.topics.values()), [], body, request)
-    if request.version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in wanted):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by name before version 12")
-    if any(topic.name is None and topic.topic_id == NO_TOPIC_ID for topic in wanted):
+    if request.version < FIRST_VERSION_WITH_TOPIC_IDS and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "before version 12 topics can only be asked for by name")
+    if any(topic.name is None and topic.topic_id == ZERO_UUID for topic in wanted):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is asked for by name or by id")
-    by_id = [topic.topic_id for topic in wanted if topic.topic_id != NO_TOPIC_ID]
+    by_id = [topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID]
     if by_id:
         return _by_id(by_id, body, request)
     names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
     missing = [name for name in names if name not in request.doors.cluster.image.topics]
-    may_create = (
-        body.allow_auto_topic_creation or request.version < 4
-    ) and request.doors.config.values.auto_create_topics_enable
+    may_create = request.doors.config.values.auto_create_topics_enable and body.allow_auto_topic_creation
     if missing and may_create:
         unknown = dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         request.doors.topics.auto_create(
@@ -119,7 +123,7 @@ def _answer(
             *missing,
         ],
     )
-    if 8 <= request.version <= 10 and body.include_cluster_authorized_operations:
+    if body.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
     return answer
 

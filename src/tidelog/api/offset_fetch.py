@@ -17,13 +17,14 @@ from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tidelog.api.request import Request
-    from tidelog.group.outcomes import GroupOffsets
+    from tidelog.group.outcomes import FetchedOffset, GroupOffsets
     from tidelog.group.requests import WantedOffsets, WantedTopic
 
     Answer = messages.OffsetFetchResponse.OffsetFetchResponseTopics
+    Answering = Callable[[OffsetsFetched, int], messages.OffsetFetchResponse]
 
 P = TypeVar("P")
 
@@ -33,17 +34,13 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
-    unknown = _take_out_unknown(body, request) if request.version >= FIRST_VERSION_WITH_TOPIC_IDS else {}
-    wanted = asked(body, request.version)
+    version = request.version
+    unknown = _take_out_unknown(body, request) if version >= FIRST_VERSION_WITH_TOPIC_IDS else None
+    wanted = asked(body, version)
     groups = request.doors.groups
-
-    def answer_all(outcome: OffsetsFetched, version: int) -> messages.OffsetFetchResponse:
-        response = answer(outcome, wanted, version)
-        for group in response.groups if unknown else ():
-            if not group.error_code:
-                group.topics.extend(unknown.get(group.group_id, ()))
-        return response
-
+    answer_all: Answering = answer_groups
+    if unknown or version < FIRST_VERSION_WITH_GROUPS:
+        answer_all = _answering(wanted, unknown)
     if len(wanted.groups) == 1:
         decide(request, groups.room.offset_fetch, wanted, answer_all)
         return
@@ -52,11 +49,25 @@ def handle(body: messages.OffsetFetchRequest, request: Request) -> None:
         parts.setdefault(groups.room.partition_for(group.group_id), []).append(group)
     # Each partition's answer waits until what it tells of is replicated there.
     ticket: GatheringTicket[OffsetsFetched] = GatheringTicket(
-        request, lambda outcomes: answer_all(_in_order(wanted.groups, outcomes), request.version)
+        request, lambda outcomes: answer_all(_in_order(wanted.groups, outcomes), version)
     )
     ticket.missing = len(parts)
     for some in parts.values():
         groups.carry_out(groups.room.offset_fetch(ticket, OffsetFetch(some, wanted.require_stable), *groups.now()))
+
+
+def _answering(wanted: OffsetFetch, unknown: Mapping[str, list[Answer]] | None) -> Answering:
+    """Answers for the topics that are `unknown` join those of the coordinator."""
+
+    def answer_all(outcome: OffsetsFetched, version: int) -> messages.OffsetFetchResponse:
+        response = answer(outcome, wanted, version)
+        if unknown:
+            for group in response.groups:
+                if not group.error_code:
+                    group.topics.extend(unknown.get(group.group_id, ()))
+        return response
+
+    return answer_all
 
 
 def _in_order(wanted: Iterable[WantedOffsets], outcomes: Iterable[OffsetsFetched]) -> OffsetsFetched:
@@ -79,46 +90,43 @@ def asked(body: messages.OffsetFetchRequest, version: int) -> OffsetFetch:
 
 
 def answer(outcome: OffsetsFetched, wanted: OffsetFetch, version: int) -> messages.OffsetFetchResponse:
-    response = messages.OffsetFetchResponse
     if version >= FIRST_VERSION_WITH_GROUPS:
-        return response.of(groups=[_group(group) for group in outcome.groups])
+        return answer_groups(outcome, version)
+    response = messages.OffsetFetchResponse
     ((_, found, code),) = outcome.groups
     if version < FIRST_VERSION_WITH_ERROR:
         if code and not found:
             found = _refused(wanted.groups[0].topics or (), code)
         code = ErrorCode.NONE
     of_topic, of_partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
-    topics = [of_topic(name=topic.name, partitions=_partitions(topic, of_partition)) for topic in found]
+    topics = [of_topic(name=name, partitions=_partitions(offsets, of_partition)) for name, _, offsets in found]
     return response(topics=topics, error_code=code)
 
 
 def _refused(topics: Iterable[WantedTopic], code: ErrorCode) -> list[FetchedTopic]:
     return [
-        FetchedTopic(topic.name, topic.topic_id, topic.partition_indexes, [code] * len(topic.partition_indexes))
+        FetchedTopic(topic.name, topic.topic_id, [(index, code) for index in topic.partition_indexes])
         for topic in topics
     ]
 
 
-def _group(group: GroupOffsets) -> messages.OffsetFetchResponse.OffsetFetchResponseGroup:
+def answer_groups(outcome: OffsetsFetched, version: int) -> messages.OffsetFetchResponse:
     response = messages.OffsetFetchResponse
     of_group, of_topic = response.OffsetFetchResponseGroup.of, response.OffsetFetchResponseTopics.of
-    if group.code:
-        return of_group(group_id=group.group_id, error_code=group.code)
-    topics = [
-        of_topic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=_partitions(topic, response.OffsetFetchResponsePartitions.of),
-        )
-        for topic in group.topics
-    ]
-    return of_group(group_id=group.group_id, topics=topics)
+    of_partition = response.OffsetFetchResponsePartitions.of
+    groups = []
+    for group_id, fetched, code in outcome.groups:
+        topics = []
+        for name, topic_id, offsets in () if code else fetched:
+            topics.append(of_topic(name=name, topic_id=topic_id, partitions=_partitions(offsets, of_partition)))
+        groups.append(of_group(group_id=group_id, topics=topics, error_code=code))
+    return response.of(groups=groups)
 
 
-def _partitions(topic: FetchedTopic, of_partition: Callable[..., P]) -> list[P]:
+def _partitions(offsets: Iterable[FetchedOffset], of_partition: Callable[..., P]) -> list[P]:
     """Version 8 put the structs of a partition into groups under another name."""
     partitions = []
-    for index, committed in zip(topic.partitions, topic.offsets, strict=True):
+    for index, committed in offsets:
         if isinstance(committed, CommittedOffset):
             told = of_partition(
                 partition_index=index,

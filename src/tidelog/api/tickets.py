@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tidelog.wire.ids import ZERO_UUID
 
 if TYPE_CHECKING:
     from tidelog.api.request import Request
     from tidelog.wire.classes import Message
-
-NO_TOPIC_ID: Final = bytes(16)
 
 Outcome = TypeVar("Outcome")
 
@@ -61,4 +61,4 @@ def add_topics(message: Any, topics: Sequence[Any]) -> None:
 
 def _identity(topic: Any) -> tuple[str, bytes]:
     """Two unknown topic ids have the same empty name."""
-    return topic.name, getattr(topic, "topic_id", NO_TOPIC_ID)
+    return topic.name, getattr(topic, "topic_id", ZERO_UUID)

@@ -15,10 +15,10 @@ from tidelog.api.tickets import add_topics
 from tidelog.coordinator.transactions import producer_error
 from tidelog.deciding.turn import Refusal
 from tidelog.group.requests import Membership, TxnOffsetCommit
-from tidelog.group.topics_image import ZERO_UUID
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.wire import messages
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.ids import ZERO_UUID
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:

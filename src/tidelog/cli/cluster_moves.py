@@ -48,7 +48,7 @@ def _rate(_: click.Context, __: click.Parameter, text: str | None) -> int | None
 
 
 throttle_option = click.option(
-    "--throttle", callback=_rate, metavar="BYTES", help="Most bytes a second for each broker to copy, such as 50MB."
+    "--throttle", callback=_rate, metavar="BYTES", help="Limit for what each broker copies in a second, such as 50MB."
 )
 
 
@@ -350,7 +350,7 @@ def _cancel(client: Client, topics: tuple[str, ...], dry_run: bool, yes: bool, o
 )
 @click.argument("topics", nargs=-1, shell_complete=complete_topic)
 @click.option(
-    "--unclean", is_flag=True, help="Let a replica lead that is not in sync, where no other is left. Records are lost."
+    "--unclean", is_flag=True, help="Let a replica that is not in sync lead if no other is left. Records are lost."
 )
 @partitions_option
 @dry_run_option

@@ -67,7 +67,9 @@ def _policy(_: click.Context, __: click.Parameter, text: str) -> RestartPolicy:
     metavar="HOST:PORT[/CHROOT]",
     help="Use this ZooKeeper.  [default: run one, from the jars that PySpark brings]",
 )
-@click.option("--zookeeper-port", type=click.IntRange(0, 65535), default=0, help="Port of the ZooKeeper that is run.")
+@click.option(
+    "--zookeeper-port", type=click.IntRange(0, 65535), default=0, help="Port for the ZooKeeper that this command runs."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for all brokers to listen on.")
 @click.option(
     "--port",

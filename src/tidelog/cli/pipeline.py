@@ -116,7 +116,7 @@ def _executor(pipeline: Pipeline, listener: Listener) -> Executor:
 )
 @stoppable("batch", "this batch")
 @piped
-@click.option("--once", is_flag=True, help="Read the existing records, then end.")
+@click.option("--once", is_flag=True, help="Read the existing records, then exit.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port.")
 @click.option(
     "-o",

@@ -31,9 +31,7 @@ command = noun("Convert a data directory to the other layout, and show what its 
         "tidelog storage convert --to partitioned /var/lib/tidelog",
     )
 )
-@click.option(
-    "--to", required=True, type=click.Choice(["shared", "partitioned"]), help="The layout that it is to have."
-)
+@click.option("--to", required=True, type=click.Choice(["shared", "partitioned"]), help="The layout to convert to.")
 @click.option(
     "--keep",
     multiple=True,

@@ -80,7 +80,9 @@ Its exit code says what became of the record:
     help="Commit offsets and what is written with --to in transactions: exactly once. Use one ID per process, and the "
     "same one after a restart.",
 )
-@click.option("--attempts", type=click.IntRange(1), default=5, show_default=True, help="How often a record is tried.")
+@click.option(
+    "--attempts", type=click.IntRange(1), default=5, show_default=True, help="How many times a record is tried."
+)
 @click.option(
     "--backoff",
     type=seconds,
@@ -93,7 +95,7 @@ Its exit code says what became of the record:
 @click.option(
     "--dead-letters",
     metavar="TOPIC",
-    help="Where records go that failed every time.  [default: the topic's name and .dead-letters]",
+    help="Topic for records that failed every time.  [default: the topic's name and .dead-letters]",
 )
 @click.option("--stop-on-failure", is_flag=True, help="Stop instead of writing a dead letter.")
 @click.option("--until-end", is_flag=True, help="Stop when everything that the topics hold is handled.")

@@ -33,7 +33,7 @@ from tidelog.control.events import (
 )
 from tidelog.control.image import Image, NodeChange, changes_of_commit, changes_of_tree
 from tidelog.control.leadership import UNCLEAN_KEY, ElectionResult, ElectionType, IsrChange, IsrResult, Leadership
-from tidelog.control.model import NO_CONTROLLER, NO_LEADER, NO_STATE, Partition, ResourceType
+from tidelog.control.model import NO_CONTROLLER, NO_STATE, Partition, ResourceType
 from tidelog.control.parts import in_parts
 from tidelog.control.plan import Plan
 from tidelog.control.reassignment import Reassignment, ReassignmentResult, WantedReassignment
@@ -277,11 +277,6 @@ class Controller:
             draft.put(Delete(nodes.broker_path(broker_id), broker.version))
         return Plan(draft.finish(), NO_ERROR, lambda failure: failure)
 
-    def update_registration(self, registration: Registration, now_ms: int) -> Plan[ApiError]:
-        """The broker's endpoints or rack changed while it runs; its epoch stays."""
-        data = registration.encode(now_ms)
-        return Plan([SetData(nodes.broker_path(self.broker_id), data)], NO_ERROR, lambda failure: failure)
-
     @property
     def start_paths(self) -> list[str]:
         """The nodes that `start` and `run_for_controller` decide by: a broker that is not elected reads no others."""
@@ -524,9 +519,6 @@ class Controller:
 
     def list_partition_reassignments(self, partitions: Iterable[tuple[str, int]] | None = None) -> list[Partition]:
         return self._reassignment.list(partitions)
-
-    def offline_partitions(self) -> list[Partition]:
-        return [p for t in self.image.topics.values() for p in t.partitions if p.leader == NO_LEADER]
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Plan[ProducerIdBlock]:
         """A block of ids that no one was given before. It is asked for by any broker; written before it is used."""

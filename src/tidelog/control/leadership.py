@@ -31,10 +31,10 @@ class ElectionResult(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 where it is not known.
+    """What a leader says about its followers. `new_isr` holds brokers with their epochs, -1 for an unknown one.
 
-    Empty, it is what the only member of an ISR says that cannot lead; `recovering` says that it could, with less than
-    it had. A leader epoch above that of the same state is one that a log knows of: it is raised above that.
+    An empty `new_isr` comes from the only member of an ISR, if it cannot lead; `recovering` says that it could, with
+    fewer records than it had. A leader epoch above that of the state was found in a log: the next one is larger.
     """
 
     topic_id: bytes
@@ -69,8 +69,8 @@ class Leadership:
         return self._settings.unclean_leader_election_enable
 
     def may_lead(self, partition: Partition) -> Callable[[int], bool]:
-        """Active brokers, and the present leader as long as it is there: a leader that is about to stop goes on where
-        no other can."""
+        """Active brokers, and the present leader as long as it is there: one that is about to stop goes on leading if
+        nobody else can."""
         leader = partition.leader
         return lambda r: self._is_active(r) or (r == leader and r in self._image.brokers)
 
@@ -85,8 +85,8 @@ class Leadership:
         return any(not is_active(replica) or brokers[replica].epoch > written for replica in p.isr)
 
     def settle(self, partition: Partition) -> Partition | None:
-        """What follows from the brokers that are there: those that are not, or are not what they were, leave the ISR
-        and the leadership; a leader is found; a finished reassignment is concluded. None: nothing."""
+        """The partition after looking at which brokers are there: those that are gone or have come back changed leave
+        the ISR and lose the leadership, a leader is elected, a finished reassignment is concluded. None if it stays."""
         if partition.partition_epoch == NO_STATE:
             return first_state(partition, self._is_active)
         members, may_lead = self._members(partition)
@@ -98,7 +98,7 @@ class Leadership:
         return self._recovering(partition, after)
 
     def _recovering(self, before: Partition, after: Partition | None) -> Partition | None:
-        """Who leads with less than it had is told so: it would not do it otherwise."""
+        """Tells a leader that has lost records to lead all the same, which it would not do otherwise."""
         leader = (after or before).leader
         broker = self._image.brokers.get(leader)
         has_lost = broker is not None and broker.lost is LostLogs.ALL and self._is_doubtful(broker, before)
@@ -113,7 +113,7 @@ class Leadership:
         return self._settings.renews_returned_leaders and leader is not None and leader.epoch > p.state_zxid
 
     def _members(self, partition: Partition) -> tuple[tuple[int, ...], Callable[[int], bool]]:
-        """Who remains of the ISR, by the best of these that leaves anyone, and who may lead it:
+        """Who remains in the ISR, by the first of these rules that leaves anyone, and who may lead:
 
         - active, and never away since the state was written: a broker that came back unseen may have lost records;
         - about to stop, but never away: it stays until it goes;
@@ -132,9 +132,9 @@ class Leadership:
         return waited_for, lambda r: self._is_active(r) and r not in emptied
 
     def _emptied(self, partition: Partition) -> frozenset[int]:
-        """Replicas whose disks were replaced or wiped since the state was written; none where all of them were, since
-        no one has more then. One that may have lost this partition is among them where another will come that has not.
-        Without a leader, the state was written while such a replica was there, and nobody else in the ISR."""
+        """Replicas whose disks were replaced or wiped since the state was written; none if that is true of all of them,
+        because then nobody has more. One that only may have lost this partition counts if another will come back that
+        has not. Without a leader, the state was written while such a replica was there and was alone in the ISR."""
         brokers, incomplete = self._image.brokers, self.unable.incomplete(partition)
         doubtful = [brokers[r] for r in partition.replicas if r in brokers and self._is_doubtful(brokers[r], partition)]
         emptied = frozenset(broker.broker_id for broker in doubtful) | incomplete
@@ -196,8 +196,8 @@ class Leadership:
         return NO_ERROR
 
     def balance(self, draft: Draft) -> None:
-        """Leaders go back to their preferred replicas, for each broker of whose preferred leaderships too many are
-        elsewhere."""
+        """Gives leadership back to the preferred replicas, for each broker that leads far fewer partitions than it
+        should."""
         preferred: dict[int, int] = {}
         away: dict[int, list[Partition]] = {}
         for topic in self._image.topics.values():
@@ -305,8 +305,8 @@ class Leadership:
     # Shutdown
 
     def move_away_from(self, broker_id: int, draft: Draft) -> list[tuple[str, int]]:
-        """The broker leaves the ISR wherever another member can go on; what it must go on leading is returned, leaving
-        out partitions that have no other replica."""
+        """Takes the broker out of every ISR in which another member can go on. Returns what it must go on leading,
+        except for partitions that have no other replica."""
         remaining = []
         for topic in self._image.topics.values():
             for partition in topic.partitions:

@@ -24,8 +24,8 @@ from tidelog.control.settings import ControllerSettings
 from tidelog.control.topic_names import CLUSTER_METADATA, collision_key, why_invalid
 from tidelog.metadata.store import Create, Delete, SetData
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.ids import ZERO_UUID
 
-NO_ID: Final = bytes(16)
 CORDON_KEY: Final = "cordoned.log.dirs"
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
@@ -46,7 +46,7 @@ class NewTopic(NamedTuple):
 class TopicCreation(NamedTuple):
     name: str
     error: ApiError = NO_ERROR
-    topic_id: bytes = NO_ID
+    topic_id: bytes = ZERO_UUID
     num_partitions: int = -1
     replication_factor: int = -1
 
@@ -55,7 +55,7 @@ class TopicRef(NamedTuple):
     """A topic by its name or by its id, not both."""
 
     name: str | None = None
-    topic_id: bytes = NO_ID
+    topic_id: bytes = ZERO_UUID
 
 
 class TopicDeletion(NamedTuple):
@@ -340,7 +340,7 @@ class Topics:
         return list(results.values())
 
     def _find(self, ref: TopicRef) -> Topic:
-        has_id = ref.topic_id != NO_ID
+        has_id = ref.topic_id != ZERO_UUID
         if ref.name is None and not has_id:
             raise Rejected(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         if ref.name is not None and has_id:

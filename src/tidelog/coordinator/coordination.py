@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from tidelog.coordinator.loading import NO_PRODUCER, LoadedChunk, parse
+from tidelog.coordinator.loading import LoadedChunk, parse
 from tidelog.deciding.decision import CancelTimer, CoordinatorRecord, Decision, Reply, TimerKey
 from tidelog.deciding.room import Room
 from tidelog.log.errors import LogError
@@ -27,7 +27,7 @@ from tidelog.node.data_plane import DataPlane, Held
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
-from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.batch import NO_PRODUCER_ID, InvalidBatch
 from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.malformed import WireError
 from tidelog.wire.partitions import TopicPartition
@@ -244,7 +244,7 @@ class Coordination(Generic[D]):
                     [(now_ms, key, value, None) for key, value, _ in records],
                     producer_id=producer_id,
                     producer_epoch=decision.producer_epoch,
-                    transactional=producer_id != NO_PRODUCER,
+                    transactional=producer_id != NO_PRODUCER_ID,
                 )
                 info = partition.append(memoryview(batch), -1, now_ms, origin=_COORDINATOR, guard=guard)
                 for offset, record in enumerate(records, info.first_offset):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tidelog.deciding.decision import CoordinatorRecord
-from tidelog.wire.batch import BatchHeader, InvalidBatch, crc_matches, iter_headers
+from tidelog.wire.batch import NO_PRODUCER_ID, BatchHeader, InvalidBatch, crc_matches, iter_headers
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.records import COMMIT, read_end_txn_marker, read_records
-
-NO_PRODUCER: Final = -1
 
 
 class Loaded(NamedTuple):
@@ -62,7 +60,7 @@ def _read(batch: memoryview, header: BatchHeader, least_offset: int) -> Iterator
         if marker is not None and header.base_offset >= least_offset:
             yield Loaded(None, header.producer_id, header.base_offset, marker.type == COMMIT)
         return
-    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
     for record in read_records(batch):
         if record.offset >= least_offset and record.key is not None:
             yield Loaded(CoordinatorRecord(record.key, record.value), producer_id, record.offset)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from tidelog.control.model import NO_LEADER
 from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.peer_queues import PeerQueues
 from tidelog.node.cluster_view import ClusterView
@@ -22,7 +23,6 @@ from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
 PURPOSE: Final = "markers"
-NO_LEADER: Final = -1
 #: so long a leader has to answer beyond the time that it waits for its followers itself
 MARGIN_MS: Final = 1_000
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from tidelog.control.model import NO_LEADER
 from tidelog.coordinator.peer_queues import PeerQueues
 from tidelog.log.append import AppendInfo
 from tidelog.log.producers import AppendOrigin
@@ -28,7 +29,6 @@ from tidelog.wire.errors import CodedError, ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
 PURPOSE: Final = "deliveries"
-NO_LEADER: Final = -1
 #: so long a leader has to answer beyond the time that it waits for its followers itself
 MARGIN_MS: Final = 1_000
 #: of one request
@@ -166,7 +166,7 @@ class ProduceQueues(PeerQueues[Consignment, messages.ProduceResponse]):
     purpose = PURPOSE
 
     def _take(self, waiting: list[Consignment]) -> tuple[list[Consignment], list[Consignment]]:
-        """One for each partition: others of the same partition go with the next request."""
+        """At most one for each partition; the others go with the next request."""
         now: dict[TopicPartition, Consignment] = {}
         later: list[Consignment] = []
         for each in waiting:

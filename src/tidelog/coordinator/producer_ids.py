@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProducerIds:
-    """`allocate(done)` asks the controller for the next block; whoever finds the last id taken has it asked for."""
+    """`allocate(done)` asks the controller for the next block, once the last id of a block is taken."""
 
     __slots__ = ("_allocate", "_asked", "_left", "_waiting")
 

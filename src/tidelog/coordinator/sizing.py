@@ -12,11 +12,10 @@ from typing import Final
 
 from tidelog.coordinator.loading import parse
 from tidelog.group.records import decode_key
-from tidelog.log.errors import LogError
 from tidelog.log.log import Log
 from tidelog.node.internal_topics import OFFSETS_TOPIC
 from tidelog.txn.records import decode
-from tidelog.wire.batch import InvalidBatch
+from tidelog.wire.errors import CodedError
 from tidelog.wire.java_hash import coordinator_partition
 from tidelog.wire.malformed import WireError
 
@@ -39,7 +38,7 @@ def partitions_of(topic: str, logs: Mapping[int, Log], found: int, configured: i
 
 
 def _ids(topic: str, log: Log) -> Iterator[str]:
-    """The groups or transactional ids that a log holds something of; what cannot be read is left out."""
+    """The groups or transactional ids that a log has records of, as far as it can be read."""
     id_in = _group_in if topic == OFFSETS_TOPIC else _transactional_id_in
     offset: int = log.log_start_offset
     try:
@@ -48,7 +47,7 @@ def _ids(topic: str, log: Log) -> Iterator[str]:
                 if record is not None and (id := id_in(record.key)) is not None:
                     yield id
             offset = piece.next_offset
-    except (LogError, InvalidBatch, WireError, OSError):
+    except (CodedError, WireError, OSError):
         return
 
 

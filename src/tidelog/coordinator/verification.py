@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from tidelog.control.model import NO_LEADER
 from tidelog.coordinator.peer_queues import PeerQueues
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.internal_topics import TRANSACTIONS_TOPIC
@@ -22,7 +23,6 @@ from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 
 PURPOSE: Final = "verification"
-NO_LEADER: Final = -1
 
 Results: TypeAlias = Mapping[TopicPartition, ErrorCode]
 Told: TypeAlias = Callable[[Results], None]

@@ -323,7 +323,7 @@ class WaitingPartition(ABC):
             self._gathering = None
 
     def _stall(self, why: str) -> None:
-        """Nothing is delivered for a while, and then tried again."""
+        """Stops delivering for a while, then tries again."""
         self.stalled = why
         self._retry_at_ms = self._host.clock.monotonic_ms() + self._retry_ms
         self._retry_ms = min(2 * self._retry_ms, MAX_RETRY_MS)

@@ -357,7 +357,10 @@ class Groups:
 
     def offset_fetch(self, ticket: Ticket, request: OffsetFetch, now_ms: int, wall_ms: int) -> Decision:
         turn = Turn(now_ms, wall_ms)
-        groups = [fetching.attempt(self._shards.of, turn, wanted, request.require_stable) for wanted in request.groups]
+        shard_of, require_stable = self._shards.of, request.require_stable
+        groups = []
+        for wanted in request.groups:
+            groups.append(fetching.attempt(shard_of, turn, wanted, require_stable))
         turn.reply(ticket, offsets_fetched((groups,)))
         return turn
 

@@ -18,8 +18,8 @@ from tidelog.group.outcomes import OffsetsCommitted, OffsetsDeleted, offsets_com
 from tidelog.group.records import offset_commit_record, offset_tombstone
 from tidelog.group.requests import OffsetCommit, OffsetDelete, TopicToCommit, TxnOffsetCommit
 from tidelog.group.shard import Shard
-from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.ids import ZERO_UUID
 
 # Constants, because every commit needs them: Python 3.11 is slow to look up a member of an enum.
 _STORED: Final = ErrorCode.NONE

@@ -10,19 +10,19 @@ members that manage it or is not subscribed to the topic any more; or at the tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicState
 from tidelog.group.consumer_group import ConsumerGroup
 from tidelog.group.offset_store import CommittedOffset
-from tidelog.group.outcomes import FetchedTopic, GroupOffsets, fetched_topic, group_offsets
+from tidelog.group.outcomes import FetchedOffset, FetchedTopic, GroupOffsets, fetched_topic, group_offsets
 from tidelog.group.records import offset_tombstone
 from tidelog.group.requests import WantedOffsets
 from tidelog.group.shard import Group, Shard
-from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.ids import ZERO_UUID
 
 # A constant, because every fetch needs it: Python 3.11 is slow to look up a member of an enum.
 _NONE: Final = ErrorCode.NONE
@@ -30,32 +30,34 @@ _NONE: Final = ErrorCode.NONE
 
 def attempt(shard_of: Callable[[str], Shard], turn: Turn, wanted: WantedOffsets, require_stable: bool) -> GroupOffsets:
     """Every group is answered or refused by itself."""
+    group_id = wanted.group_id
     try:
-        shard = shard_of(wanted.group_id)
-        topics = _fetch(shard, wanted, require_stable)
+        shard = shard_of(group_id)
+        topics = _fetch(shard, group_id, wanted, require_stable)
     except Refusal as refusal:
-        return GroupOffsets(wanted.group_id, [], refusal.code)
+        return GroupOffsets(group_id, [], refusal.code)
     # What only this broker has is lost with it, and no position may be told that goes back later: the answer waits
     # until the commits that were appended before it are replicated.
     turn.partition = shard.partition
-    return group_offsets((wanted.group_id, topics, _NONE))
+    return group_offsets((group_id, topics, _NONE))
 
 
-def _fetch(shard: Shard, wanted: WantedOffsets, require_stable: bool) -> list[FetchedTopic]:
-    group = shard.groups.get(wanted.group_id)
+def _fetch(shard: Shard, group_id: str, wanted: WantedOffsets, require_stable: bool) -> list[FetchedTopic]:
+    group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         _validate(group, wanted.member_id, wanted.member_epoch)
-    stored = shard.offsets.offsets.get(wanted.group_id, {})
-    unstable = shard.offsets.open.get(wanted.group_id) if require_stable else None
+    stored = shard.offsets.offsets.get(group_id, {})
+    unstable = shard.offsets.open.get(group_id) if require_stable else None
+    fetched = []
     if wanted.topics is not None:
-        return [
-            _topic(topic.name, topic.topic_id, topic.partition_indexes, stored.get(topic.name, {}), unstable)
-            for topic in wanted.topics
-        ]
-    if group is None:
-        return []
-    image = shard.around.topics
-    return [_topic(name, image.topic_id(name), list(of), of, unstable) for name, of in stored.items()]
+        for topic in wanted.topics:
+            name = topic.name
+            fetched.append(_topic(name, topic.topic_id, topic.partition_indexes, stored.get(name, {}), unstable))
+    elif group is not None:
+        image = shard.around.topics
+        for name, offsets in stored.items():
+            fetched.append(_topic(name, image.topic_id(name), offsets, offsets, unstable))
+    return fetched
 
 
 def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -70,25 +72,21 @@ def _validate(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
 def _topic(
     name: str,
     topic_id: bytes,
-    partitions: list[int],
+    partitions: Iterable[int],
     stored: Mapping[int, CommittedOffset],
     unstable: Container[tuple[str, int]] | None,
 ) -> FetchedTopic:
-    offsets: list[CommittedOffset | ErrorCode | None] = []
+    offsets: list[FetchedOffset] = []
     for partition in partitions:
         committed = stored.get(partition)
         if unstable is not None and (name, partition) in unstable:
-            offsets.append(ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        elif committed is None or _of_another_topic(committed, topic_id):
-            offsets.append(None)
+            offsets.append((partition, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+        elif committed is not None and topic_id != ZERO_UUID and committed.topic_id not in (ZERO_UUID, topic_id):
+            # The topic was deleted and created again under its name since the commit.
+            offsets.append((partition, None))
         else:
-            offsets.append(committed)
-    return fetched_topic((name, topic_id, partitions, offsets))
-
-
-def _of_another_topic(committed: CommittedOffset, topic_id: bytes) -> bool:
-    """The topic was deleted and created again under its name since the commit."""
-    return committed.topic_id != ZERO_UUID and topic_id not in (ZERO_UUID, committed.topic_id)
+            offsets.append((partition, committed))
+    return fetched_topic((name, topic_id, offsets))
 
 
 # -- expiry ------------------------------------------------------------------------------------------------------

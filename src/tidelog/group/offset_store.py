@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from tidelog.group.topics_image import Topic
+from tidelog.wire.ids import ZERO_UUID
 from tidelog.wire.quick_tuples import quick
 
 
@@ -71,20 +72,19 @@ class OffsetStore:
     def of_topic(self, name: str, topic_id: bytes) -> Iterator[tuple[str, int]]:
         """(group id, partition) of every offset of a topic; old records without a topic id count as this topic's."""
         seen: set[tuple[str, int]] = set()
-        zero = bytes(16)
         for group_id, topics in self.offsets.items():
             for partition, committed in topics.get(name, {}).items():
-                if committed.topic_id in (zero, topic_id):
+                if committed.topic_id in (ZERO_UUID, topic_id):
                     seen.add((group_id, partition))
         for group_id, topic, partition, committed in self._all_pending():
-            if topic == name and committed.topic_id in (zero, topic_id):
+            if topic == name and committed.topic_id in (ZERO_UUID, topic_id):
                 seen.add((group_id, partition))
         yield from sorted(seen)
 
     def of_former_topics(self, name: str, topic_id: bytes) -> Iterator[tuple[str, int]]:
         """(group id, partition) of every offset of a topic of this name that was another one."""
         seen: set[tuple[str, int]] = set()
-        ours = (bytes(16), topic_id)
+        ours = (ZERO_UUID, topic_id)
         for group_id, topics in self.offsets.items():
             for partition, committed in topics.get(name, {}).items():
                 if committed.topic_id not in ours:
@@ -96,17 +96,16 @@ class OffsetStore:
 
     def topics_unlike(self, by_name: Mapping[str, Topic]) -> set[str]:
         """Names of topics with an offset whose topic id is not that of the topic that has the name now."""
-        zero = bytes(16)
         ids = {name: topic.topic_id for name, topic in by_name.items()}
         found = set()
         for topics in self.offsets.values():
             for name, partitions in topics.items():
                 now = ids.get(name)
                 for committed in partitions.values():
-                    if committed.topic_id != now and committed.topic_id != zero:
+                    if committed.topic_id != now and committed.topic_id != ZERO_UUID:
                         found.add(name)
         for _, name, _, committed in self._all_pending():
-            if committed.topic_id != ids.get(name) and committed.topic_id != zero:
+            if committed.topic_id != ids.get(name) and committed.topic_id != ZERO_UUID:
                 found.add(name)
         return found
 

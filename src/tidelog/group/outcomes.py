@@ -86,12 +86,14 @@ class OffsetsDeleted(NamedTuple):
     codes: list[ErrorCode]
 
 
+#: a partition, and what is committed to it: None if nothing is, and a code if that cannot be told
+FetchedOffset: TypeAlias = tuple[int, CommittedOffset | ErrorCode | None]
+
+
 class FetchedTopic(NamedTuple):
     name: str
     topic_id: bytes
-    partitions: list[int]
-    #: one for each partition: None where nothing is committed, and a code where it is not told
-    offsets: list[CommittedOffset | ErrorCode | None]
+    offsets: list[FetchedOffset]
 
 
 class GroupOffsets(NamedTuple):
@@ -207,5 +209,5 @@ def failed(outcome: Outcome, code: ErrorCode) -> Outcome:
 def _not_fetched(group: GroupOffsets, code: ErrorCode) -> GroupOffsets:
     if group.code:
         return group
-    topics = [topic._replace(offsets=[code] * len(topic.partitions)) for topic in group.topics]
+    topics = [topic._replace(offsets=[(index, code) for index, _ in topic.offsets]) for topic in group.topics]
     return GroupOffsets(group.group_id, topics, code)

@@ -26,10 +26,10 @@ from typing import Final
 
 from tidelog.deciding.decision import CoordinatorRecord, coordinator_record
 from tidelog.group.classic_group import ClassicGroup
-from tidelog.group.topics_image import ZERO_UUID
 from tidelog.wire import messages
 from tidelog.wire.classes import Message
 from tidelog.wire.codec import stored_codec
+from tidelog.wire.ids import ZERO_UUID
 from tidelog.wire.malformed import WireError
 
 _INT16 = Struct(">h")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-ZERO_UUID = bytes(16)
+from tidelog.wire.ids import ZERO_UUID
+
 #: digests that are kept: one for each set of topics that a group reads
 _MAX_HASHES = 1_000
 

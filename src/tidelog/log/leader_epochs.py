@@ -95,11 +95,6 @@ class LeaderEpochs:
         """The oldest known epoch if it reaches back to `offset`, else -1."""
         return self._epochs[0] if self._epochs and self._starts[0] <= offset else UNDEFINED
 
-    def epoch_for(self, offset: int) -> int:
-        """The epoch of the leader that wrote `offset`, -1 if that is not known."""
-        at = bisect_right(self._starts, offset)
-        return self._epochs[at - 1] if at else UNDEFINED
-
     def truncate_from_end(self, end_offset: int) -> None:
         """The log was cut: forgets epochs that begin at `end_offset` or later."""
         if self._starts and self._starts[-1] >= end_offset:

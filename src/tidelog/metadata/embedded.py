@@ -381,7 +381,7 @@ class _Files:
             self.fill_reserve()
 
     def fill_reserve(self) -> None:
-        """A start writes no more than is in the store: at the most, all partitions have new leader epochs."""
+        """As much as the store holds: a start never writes more than new leader epochs for all partitions."""
         self._reserve.fill(self._snapshot_bytes + self._journal_bytes)
 
     def _append(self, framed: bytes) -> None:

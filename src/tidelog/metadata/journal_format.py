@@ -93,7 +93,7 @@ def decode_path(raw: bytes) -> str:
 
 
 def encode_transaction(zxid: int, session_id: int, ops: Sequence[Op], paths: Sequence[str]) -> bytes | None:
-    """None where nothing changed. `paths` are those of `Committed`, with their sequence numbers."""
+    """None if nothing changed. `paths` are those of `Committed`, with their sequence numbers."""
     parts = [b""]
     head = OP_HEAD.pack
     for op, path in zip(ops, paths, strict=True):
@@ -241,7 +241,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def replace_file(directory: str, directory_fd: int, name: str, data: bytes) -> None:
-    """The file has all of `data` or is as before, whenever the power goes."""
+    """Whenever the power fails, the file holds all of `data` or what it held before."""
     path = os.path.join(directory, name)
     fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:

@@ -48,7 +48,7 @@ class MemoryEnsemble:
         return store
 
     def expire(self, store: MemoryStore) -> None:
-        """The session is over: its ephemeral nodes go in one transaction, the others hear of it, then its own."""
+        """Ends a session: its ephemeral nodes go in one transaction, which the other sessions hear of first."""
         if self._sessions.pop(store.session_id, None) is None:
             return
         store.expired = True
@@ -57,7 +57,7 @@ class MemoryEnsemble:
         self.later(store.watches.expire)
 
     def commit(self, ops: Sequence[Op], session_id: int) -> SubmitResult:
-        """Queues what the watchers are to be told; `later` with the answer then sets the queue going."""
+        """Queues what the watchers are to be told; whoever asked queues the answer behind it."""
         result = self.tree.apply(ops, session_id)
         if isinstance(result, Committed):
             for store in self._sessions.values():

@@ -54,7 +54,7 @@ _started: weakref.WeakSet[ZooKeeperServer] = weakref.WeakSet()
 
 
 class ZooKeeperFailed(RuntimeError):
-    """The server is not there, did not start, or did not stop."""
+    """The server is missing, or did not start or stop."""
 
 
 class ZooKeeperServer:

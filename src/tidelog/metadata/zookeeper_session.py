@@ -73,7 +73,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().select(read, write, failed, timeout if is_idle else min(timeout, self._silence_s))
 
     def sleep_func(self, seconds: float) -> None:
-        """Between attempts to connect."""
+        """Called between two attempts to connect."""
         self._waiting()
         time.sleep(seconds)
 

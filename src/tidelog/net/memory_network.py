@@ -390,7 +390,7 @@ class MemoryConnection:
             self._dispatch()
 
     def end(self) -> None:
-        """The peer is gone, or this end hangs up: whoever works on a request is told."""
+        """The peer is gone, or this end hangs up: tells whoever works on a request."""
         if self.closed:
             return
         self.closed = True

@@ -48,7 +48,7 @@ class Remarks:
             window.last = sentence
 
     def close(self) -> None:
-        """Says what is still to be said."""
+        """Writes the remarks that were held back."""
         for kind, window in list(self._windows.items()):
             window.end.cancel()
             self._end(kind)

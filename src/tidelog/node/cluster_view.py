@@ -30,6 +30,7 @@ from tidelog.metadata.store import Connection, MetadataStore, RefusedByEnsemble,
 from tidelog.peers.requester import PeerAddress
 from tidelog.timer.host import Host
 from tidelog.wire.errors import ErrorCode
+from tidelog.wire.ids import ZERO_UUID
 
 R = TypeVar("R")
 Item = TypeVar("Item")
@@ -219,7 +220,7 @@ class ClusterView:
 
     def topic_id(self, name: str) -> bytes:
         topic = self.image.topics.get(name)
-        return bytes(16) if topic is None else topic.topic_id
+        return ZERO_UUID if topic is None else topic.topic_id
 
     def leader_of(self, topic: str, index: int) -> tuple[int, int] | None:
         """(leader, leader epoch) of a partition that exists."""

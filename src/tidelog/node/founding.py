@@ -76,7 +76,7 @@ def find_cluster(
                 )
             )
             return
-        notice(f"{unreadable}: the id is written again, {known_id}, as the log directories of this broker know it")
+        notice(f"{unreadable}: the id is written again, as it is in this broker's log directories: {known_id}")
         store.submit([SetData(nodes.CLUSTER_ID, nodes.encode_cluster_id(known_id), node.version)], created)
 
     def created(result: SubmitResult) -> None:

@@ -54,7 +54,7 @@ class Placing:
         if isinstance(error, LogDirCordoned):
             if not self._cordon_told:
                 self._cordon_told = True
-                self._host.notice(f"{name} cannot be created, nor can others: {error}")
+                self._host.notice(f"{name} cannot be created, and neither can other logs: {error}")
         elif not isinstance(error, WriteRefused):
             self._host.report(f"{name} cannot be opened", error)
 

@@ -92,7 +92,7 @@ class FetchPartition:
 
 
 def _nothing_parked() -> None:
-    """For a session without a fetch that waits."""
+    """For a session that has no fetch waiting."""
 
 
 class FetchSession:
@@ -280,7 +280,7 @@ class FetchSessions:
         return session
 
     def _evict(self, privileged: bool, size: int, now_ms: int) -> bool:
-        """Makes room: a session unused for long goes first, else a smaller one that has had its time."""
+        """Makes room: evicts a session that was not used for long, or else a smaller one that has had its time."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

@@ -48,7 +48,7 @@ class FetchTerms(Protocol):
 
     @property
     def broker_epoch(self) -> int:
-        """Of this broker's registration, as of now."""
+        """The epoch of this broker's current registration."""
 
     @property
     def max_bytes(self) -> int: ...
@@ -82,7 +82,7 @@ class FetchTerms(Protocol):
     def flush(self, log: Log, done: Callable[[ErrorCode], None]) -> None: ...
 
     def write_out(self) -> None:
-        """What was appended and put off is written: the next fetch tells the leader of it."""
+        """Writes appends that were put off, because the next fetch tells the leader about them."""
         ...
 
 

@@ -142,12 +142,12 @@ class Partition:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """`min.insync.replicas` is held; a minimum above the number of replicas means all of them."""
+        """Whether `min.insync.replicas` is met; a minimum above the number of replicas means all of them."""
         return self._suffices(len(self.in_sync.isr))
 
     @property
     def may_have_enough_in_sync(self) -> bool:
-        """The same, where a member counts as soon as the controller was asked to add it."""
+        """The same, but a member counts as soon as the controller was asked to add it."""
         return self._suffices(len(self.in_sync.maximal))
 
     def _suffices(self, members: int) -> bool:
@@ -391,7 +391,7 @@ class Partition:
         return proposal
 
     def settle_isr(self, proposal: IsrProposal, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> bool:
-        """The controller's answer to a proposal; tells whether the high watermark moved."""
+        """Takes the controller's answer to a proposal; returns whether the high watermark moved."""
         if not self._awaits(proposal) or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.partition_epoch = partition_epoch

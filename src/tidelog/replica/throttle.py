@@ -58,7 +58,7 @@ class ReplicationThrottle:
 
 
 def _is_named(throttled: Collection[str], index: int, replica: int) -> bool:
-    """Whether a topic's list of throttled replicas, `partition:broker` or `*`, has this one."""
+    """Whether a topic's list of throttled replicas, `partition:broker` or `*`, contains this one."""
     return bool(throttled) and (EVERYBODY in throttled or f"{index}:{replica}" in throttled)
 
 
@@ -95,6 +95,6 @@ class Throttles:
         return self.covers_leader(partition) and replica not in partition.isr and self.as_leader.is_exceeded(now_ms)
 
     def sent(self, partition: Partition, size_bytes: int, now_ms: int) -> None:
-        """Records go to a follower."""
+        """Counts records that are sent to a follower."""
         if self.covers_leader(partition):
             self.as_leader.record(size_bytes, now_ms)

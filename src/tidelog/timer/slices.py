@@ -33,7 +33,7 @@ class Slices:
         return len(self._jobs) + (self._running is not None)
 
     def add(self, job: Job, size_bytes: int = 0) -> bool:
-        """Has the job done in its turn; False where too much waits already. The first job is always taken."""
+        """Queues a job; False if too much is waiting already. The first job is always taken."""
         if self.held_bytes and self.held_bytes + size_bytes > self.most_bytes:
             job.close()
             return False

@@ -19,12 +19,11 @@ from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import (
     EPOCH_BUMP_VERSION,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     Transaction,
 )
 from tidelog.txn.turn import TxnDecision, TxnMarkers
+from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 

@@ -14,13 +14,12 @@ from tidelog.txn.shard import Shard
 from tidelog.txn.state import TransactionState
 from tidelog.txn.transaction import (
     NO_IDENTITY,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     ProducerIdentity,
     Transaction,
     is_exhausted,
 )
 from tidelog.txn.turn import TxnDecision
+from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.errors import ErrorCode
 
 _E = ErrorCode

@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import EPOCH_BUMP_VERSION, NO_PRODUCER_ID, Transaction
+from tidelog.txn.transaction import EPOCH_BUMP_VERSION, Transaction
 from tidelog.wire import messages
+from tidelog.wire.batch import NO_PRODUCER_ID
 from tidelog.wire.codec import schema_of
 from tidelog.wire.malformed import WireError
 from tidelog.wire.partitions import TopicPartition

@@ -18,8 +18,9 @@ from tidelog.deciding.turn import Refusal
 from tidelog.txn.config import TxnConfig
 from tidelog.txn.records import decode, transaction_record
 from tidelog.txn.state import TransactionState
-from tidelog.txn.transaction import NO_PRODUCER_EPOCH, Transaction
+from tidelog.txn.transaction import Transaction
 from tidelog.txn.turn import TxnDecision
+from tidelog.wire.batch import NO_PRODUCER_EPOCH
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 

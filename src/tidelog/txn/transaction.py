@@ -24,11 +24,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tidelog.txn.state import PREVIOUS, TransactionState
+from tidelog.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from tidelog.wire.partitions import TopicPartition
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_TIMESTAMP = -1
 MAX_EPOCH = 2**15 - 1
 # A transaction with this timeout is never aborted by the coordinator.
 NO_TIMEOUT_MS = 2**31 - 1

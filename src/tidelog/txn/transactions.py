@@ -223,7 +223,7 @@ class Transactions:
         return admin.described(self._shards.of(transactional_id), transactional_id)
 
     def listed(self, wanted: TransactionFilter, wall_ms: int) -> TransactionListing:
-        """Raises Refusal where this broker cannot tell, or the pattern is none."""
+        """Raises Refusal if this broker cannot tell, or if the pattern is malformed."""
         if self._shards.some_load:
             raise Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS)
         return admin.listed(self._shards.values(), wanted, self._compile_pattern, wall_ms)

@@ -50,7 +50,7 @@ class Moves:
             self._start(key, move)
 
     def resume(self) -> None:
-        """Goes on with what a stop interrupted, and begins what was put off."""
+        """Resumes the moves that a stop interrupted, and starts those that were put off."""
         for move in self._data.logs.resume_moves():
             self._start(move.current.key, move)
         for log in list(self._data.logs.logs.values()):

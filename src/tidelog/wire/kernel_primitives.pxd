@@ -135,3 +135,11 @@ cdef inline long long wrap(long long value) noexcept nogil:
 
 cdef inline void prefetch(unsigned long long[::1] words, Py_ssize_t at) noexcept nogil:
     __builtin_prefetch(&words[at])
+
+
+cdef inline bint has_high_bits(const unsigned char[::1] data, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
+    cdef unsigned char seen = 0
+    cdef Py_ssize_t at
+    for at in range(pos, pos + size):
+        seen |= data[at]
+    return seen >= 0x80

@@ -113,3 +113,8 @@ def wrap(value: int) -> int:
 
 def prefetch(words: Any, at: int) -> None:
     """Word `at` will be needed soon. Python cannot say so to the processor, and need not."""
+
+
+def has_high_bits(data: Any, pos: int, size: int) -> bool:
+    """Whether some byte is not ASCII."""
+    return any(byte >= 0x80 for byte in data[pos : pos + size])

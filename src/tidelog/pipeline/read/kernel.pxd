@@ -1,12 +1,29 @@
 # The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
 cimport cython
-from libc.string cimport memcpy
+from tidelog.wire.kernel_primitives cimport (
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    CRC_AT,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    MIN_RECORD_SIZE,
+    RECORD_COUNT_AT,
+    Varint,
+    copy_bytes,
+    has_high_bits,
+    load_int32,
+    load_int64,
+    read_varint32,
+    read_varint64,
+)
 
 cdef int _DONE, _FULL, _TOO_LARGE, _BAD_COUNT, _BAD_LENGTH, _BAD_TIMESTAMP, _BAD_OFFSET, _BAD_KEY, _BAD_VALUE
 cdef int _BAD_HEADERS, _BYTES_LEFT_IN_RECORD, _BYTES_LEFT_IN_BATCH
-cdef int _MIN_RECORD_SIZE
-cdef int _HEADER_SIZE, _LOG_OVERHEAD, _LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT
-cdef int _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT, _RECORD_COUNT_AT, _LOG_APPEND_TIME_FLAG
 cdef long long _MAX32, _MAX64, _MIN64, _MAX_MS
 
 
@@ -121,38 +138,14 @@ cdef class Filler:
     @cython.locals(count="long long", at=cython.Py_ssize_t, until=cython.Py_ssize_t, length="long long")
     cdef int _read_headers(self) noexcept nogil
 
-    @cython.locals(
-        pos=cython.Py_ssize_t, byte="long long", negative="long long", half="long long", shift=cython.int
-    )
-    cdef inline long long _number(self, int last_shift, int last_byte) noexcept nogil
+    @cython.locals(number=Varint)
+    cdef inline long long _number(self) noexcept nogil
+
+    @cython.locals(number=Varint)
+    cdef inline long long _long_number(self) noexcept nogil
 
     @cython.locals(length="long long")
     cdef inline long long _field(self) noexcept nogil
 
 
 cdef bint _has_room(BytesColumn column, Py_ssize_t rows, Py_ssize_t max_bytes)
-
-
-# The primitives, which kernel_primitives.py has in Python.
-
-cdef inline long long load_int32(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
-    cdef const unsigned char* p = &data[pos]
-    return <int>(<unsigned int>p[0] << 24 | <unsigned int>p[1] << 16 | <unsigned int>p[2] << 8 | p[3])
-
-
-cdef inline long long load_int64(const unsigned char[::1] data, Py_ssize_t pos) noexcept nogil:
-    return <long long>(<unsigned long long>load_int32(data, pos) << 32 | <unsigned int>load_int32(data, pos + 4))
-
-
-cdef inline void copy_bytes(
-    const unsigned char[::1] data, Py_ssize_t pos, unsigned char[::1] out, Py_ssize_t at, Py_ssize_t size
-) noexcept nogil:
-    memcpy(&out[at], &data[pos], size)
-
-
-cdef inline bint has_high_bits(const unsigned char[::1] data, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
-    cdef unsigned char seen = 0
-    cdef Py_ssize_t at
-    for at in range(pos, pos + size):
-        seen |= data[at]
-    return seen >= 0x80

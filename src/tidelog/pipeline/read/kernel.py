@@ -34,10 +34,14 @@ from typing import Any
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from tidelog.pipeline.read.kernel_primitives import cython
+    from tidelog.wire.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.pipeline.read.kernel_primitives import copy_bytes, has_high_bits, load_int32, load_int64  # isort: skip
+    from tidelog.wire.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, HEADER_SIZE  # isort: skip
+    from tidelog.wire.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_APPEND_TIME_FLAG, LOG_OVERHEAD  # isort: skip
+    from tidelog.wire.batch import MAGIC_AT, MAX_TIMESTAMP_AT, MIN_RECORD_SIZE, RECORD_COUNT_AT  # isort: skip
+    from tidelog.wire.kernel_primitives import copy_bytes, has_high_bits, load_int32, load_int64  # isort: skip
+    from tidelog.wire.kernel_primitives import read_varint32, read_varint64  # isort: skip
 
 # Why the loop stopped.
 _DONE = 0
@@ -54,7 +58,7 @@ _BYTES_LEFT_IN_RECORD = 10
 _BYTES_LEFT_IN_BATCH = 11
 
 # The codes for those outside: the compiled loop has them as C numbers, which nobody else sees.
-DONE, FULL, TOO_LARGE = _DONE, _FULL, _TOO_LARGE
+DONE, TOO_LARGE = _DONE, _TOO_LARGE
 
 REASONS = (
     "the records are all read",
@@ -75,21 +79,8 @@ _MAX32 = 0x7FFFFFFF
 _MAX64 = 0x7FFFFFFFFFFFFFFF
 _MIN64 = -_MAX64 - 1
 
-_HEADER_SIZE = 61
-_LOG_OVERHEAD = 12
-_LENGTH_AT = 8
-_MAGIC_AT = 16
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_LAST_OFFSET_DELTA_AT = 23
-_BASE_TIMESTAMP_AT = 27
-_MAX_TIMESTAMP_AT = 35
-_RECORD_COUNT_AT = 57
-_LOG_APPEND_TIME_FLAG = 0x08
 #: the largest time in milliseconds that 64 bits can say in microseconds
 _MAX_MS = 9223372036854775
-#: length, attributes, timestamp, offset, key, value, headers: one byte each
-_MIN_RECORD_SIZE = 7
 
 
 def micros(base_ms: int, delta_ms: int) -> int:
@@ -131,21 +122,21 @@ class Batches:
         """Moves on to the next batch; False where no whole one follows, or what follows is none."""
         pos = self.end
         left = len(self.buf) - pos
-        if left < _HEADER_SIZE:
+        if left < HEADER_SIZE:
             return False
-        length = load_int32(self.buf, pos + _LENGTH_AT)
-        if length < _HEADER_SIZE - _LOG_OVERHEAD or length > left - _LOG_OVERHEAD or self.buf[pos + _MAGIC_AT] != 2:
+        length = load_int32(self.buf, pos + LENGTH_AT)
+        if length < HEADER_SIZE - LOG_OVERHEAD or length > left - LOG_OVERHEAD or self.buf[pos + MAGIC_AT] != 2:
             return False
         self.pos = pos
-        self.end = pos + _LOG_OVERHEAD + length
+        self.end = pos + LOG_OVERHEAD + length
         self.base_offset = load_int64(self.buf, pos)
-        self.crc = load_int32(self.buf, pos + _CRC_AT) & 0xFFFFFFFF
+        self.crc = load_int32(self.buf, pos + CRC_AT) & 0xFFFFFFFF
         # Only the second byte of the attributes is in use.
-        self.attributes = self.buf[pos + _ATTRIBUTES_AT + 1]
-        self.last_delta = load_int32(self.buf, pos + _LAST_OFFSET_DELTA_AT)
-        self.base_timestamp = load_int64(self.buf, pos + _BASE_TIMESTAMP_AT)
-        self.max_timestamp = load_int64(self.buf, pos + _MAX_TIMESTAMP_AT)
-        self.count = load_int32(self.buf, pos + _RECORD_COUNT_AT)
+        self.attributes = self.buf[pos + ATTRIBUTES_AT + 1]
+        self.last_delta = load_int32(self.buf, pos + LAST_OFFSET_DELTA_AT)
+        self.base_timestamp = load_int64(self.buf, pos + BASE_TIMESTAMP_AT)
+        self.max_timestamp = load_int64(self.buf, pos + MAX_TIMESTAMP_AT)
+        self.count = load_int32(self.buf, pos + RECORD_COUNT_AT)
         return True
 
 
@@ -280,7 +271,7 @@ class Filler:
         """The records of a batch come next: `payload` where they had to be unpacked, else as they lie there."""
         if payload is None:
             self.buf = batch.buf
-            self.pos = batch.pos + _HEADER_SIZE
+            self.pos = batch.pos + HEADER_SIZE
             self.end = batch.end
         else:
             self.buf = payload
@@ -293,7 +284,7 @@ class Filler:
         self.last_delta = batch.last_delta
         self.offset_delta = -1
         self.base_timestamp = batch.base_timestamp
-        self.stamped = batch.attributes & _LOG_APPEND_TIME_FLAG != 0
+        self.stamped = batch.attributes & LOG_APPEND_TIME_FLAG != 0
         self.stamp = micros(batch.max_timestamp, 0)
 
     def use_bounds(self, first_offset: int, until_offset: int) -> None:
@@ -328,15 +319,15 @@ class Filler:
         self.record_end = self.end
         if self.pos >= self.end:
             return _BAD_COUNT
-        length = self._number(27, 15)
-        if self.malformed or length < _MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
+        length = self._number()
+        if self.malformed or length < MIN_RECORD_SIZE - 1 or length > self.end - self.pos:
             return _BAD_LENGTH
         self.record_end = self.pos + length
         self.pos += 1
-        timestamp_delta = self._number(62, 1)
+        timestamp_delta = self._long_number()
         if self.malformed:
             return _BAD_TIMESTAMP
-        offset_delta = self._number(27, 15)
+        offset_delta = self._number()
         if self.malformed or offset_delta <= self.offset_delta or offset_delta > self.last_delta:
             return _BAD_OFFSET
         offset = self.base_offset + offset_delta
@@ -398,7 +389,7 @@ class Filler:
         return _DONE
 
     def _read_headers(self) -> int:
-        count = self._number(27, 15)
+        count = self._number()
         if self.malformed or count < 0 or 2 * count > self.record_end - self.pos:
             return _BAD_HEADERS
         if count > self.header_rows - self.header_row:
@@ -427,39 +418,27 @@ class Filler:
         self.header_starts[self.row + 1] = until
         return _DONE
 
-    def _number(self, last_shift: int, last_byte: int) -> int:
-        """A zigzag varint that ends before `record_end`; where it is malformed `malformed` says so.
-
-        It may go on to the byte whose bits stand at `last_shift` of the number, and that may be no larger than
-        `last_byte`: 27 and 15 for numbers of 32 bits, 62 and 1 for those of 64.
-        """
-        pos = self.pos
-        if pos >= self.record_end:
+    def _number(self) -> int:
+        """A varint of at most 32 bits that ends before `record_end`; if it is malformed, `malformed` says so."""
+        number = read_varint32(self.buf, self.pos, self.record_end)
+        if number.end < 0:
             self.malformed = True
-            return 0
-        byte: int = self.buf[pos]
-        pos += 1
-        # The sign is kept apart, so that the rest stays in 63 bits and needs no unsigned arithmetic.
-        negative = byte & 1
-        half = (byte & 0x7F) >> 1
-        shift = 6
-        while byte >= 0x80:
-            if pos >= self.record_end or shift > last_shift:
-                self.malformed = True
-                return 0
-            byte = self.buf[pos]
-            pos += 1
-            if shift == last_shift and byte > last_byte:
-                self.malformed = True
-                return 0
-            half |= (byte & 0x7F) << shift
-            shift += 7
-        self.pos = pos
-        return -1 - half if negative else half
+        else:
+            self.pos = number.end
+        return number.value
+
+    def _long_number(self) -> int:
+        """As `_number`, of at most 64 bits."""
+        number = read_varint64(self.buf, self.pos, self.record_end)
+        if number.end < 0:
+            self.malformed = True
+        else:
+            self.pos = number.end
+        return number.value
 
     def _field(self) -> int:
         """Moves past a length and the bytes it counts; the length is -1 for null."""
-        length = self._number(27, 15)
+        length = self._number()
         if length < -1 or length > self.record_end - self.pos:
             self.malformed = True
             return 0

@@ -28,7 +28,7 @@ def delta_schema(schema: pa.Schema) -> Schema:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """PipelineError where one is a name that no new column can have."""
+    """Raises PipelineError if one of them is a name that no new column can have."""
     for name in names:
         if is_reserved_name(name):
             raise PipelineError(

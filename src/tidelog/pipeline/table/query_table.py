@@ -97,7 +97,7 @@ class QueryTable:
         if keyed.order_by is None and not in_turn and (twice := doubled(rows, keyed)):
             raise PipelineError(
                 f"{twice} rows of a batch have the key ({', '.join(keyed.keys)}) of another one",
-                "say by orderBy which of them is the latest, for example by the offset",
+                "use orderBy to say which of them is the latest, for example by the offset",
             )
         graves = Graves(self.path, query, keyed.keep_deleted_ms)
 
@@ -118,7 +118,7 @@ class QueryTable:
         self._once(query, batch, change)
 
     def graves(self, query: str, keep_ms: int) -> pa.Table | None:
-        """Keys and orders of what a query has deleted, and might come back."""
+        """Keys and order values of the rows that a query has deleted, which might come back."""
         return Graves(self.path, query, keep_ms).read(self._delta.transaction_version(_graves_entry(query)))
 
     def write_job(self, files: Sequence[WrittenFile], overwrite: bool) -> None:

@@ -62,7 +62,7 @@ def without(table: PipelineTable, origin: Origin, ranges: Sequence[OffsetRange],
 def _rewritten(
     table: PipelineTable, file: TableFile, origin: Origin, ranges: Sequence[OffsetRange], settings: SinkSettings
 ) -> Sequence[WrittenFile] | None:
-    """What the file holds beside the ranges, in new files; None where it holds nothing of them."""
+    """The rows of the file outside the ranges, in new files; None if it has no rows inside them."""
     read = 0
 
     def others() -> Iterator[pa.RecordBatch]:

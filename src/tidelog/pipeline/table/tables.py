@@ -247,7 +247,7 @@ class Tables:
         return replace(sink, directory=f"{self.staging(batch)}-rows", partition_by=(), compression="lz4")
 
     def clear_landed(self, batch: int) -> None:
-        """Removes what is merged by now, or never will be."""
+        """Removes rows that have been merged by now, or never will be."""
         if self._pipeline.table.keys:
             storage.remove_directory(self.table.path, f"{self.staging(batch)}-rows")
 
@@ -282,7 +282,7 @@ def _begin(starts: Mapping[TopicPartition, int]) -> dict[str, int]:
 def starts_of(
     table: PipelineTable | None, ends: Mapping[TopicPartition, Ends], starting: StartingOffsets
 ) -> dict[TopicPartition, int]:
-    """Where the partitions begin that the table does not know."""
+    """Where to begin with partitions that the table does not know."""
     is_new = table is None or not table.epoch
     new = [at for at in ends if table is None or table.offset(at) is None]
     return {at: starting_offset(at, ends[at], starting, is_new) for at in new}

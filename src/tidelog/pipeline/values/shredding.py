@@ -112,7 +112,7 @@ def _nested(column: shred.ShredColumn, kind: Any) -> Filled:
 
 
 def _keys(column: shred.ShredColumn) -> Any:
-    """Arrow ends the process over a null key. Only a record that is dropped can have left one: any text will do."""
+    """A null key makes Arrow abort the process. Only a record that is dropped can leave one, so any text will do."""
     starts, data = np.asarray(column.starts)[: column.count + 1], np.asarray(column.data)[: column.size]
     return pa.Array.from_buffers(pa.string(), column.count, [None, pa.py_buffer(starts), pa.py_buffer(data)])
 

@@ -1,6 +1,6 @@
 # The C types of kernel.py, applied when Cython compiles it; the Python file knows nothing of them.
 cimport cython
-from libc.string cimport memcpy
+from tidelog.wire.kernel_primitives cimport copy_bytes, varint_size, write_varint
 
 cdef int _DONE, _FULL, _NO_ROOM, _TOO_LARGE, _NULL_NAME, _BAD_TIMESTAMP, _BAD_ROW
 cdef int _RECORD_OVERHEAD
@@ -59,7 +59,6 @@ cdef class BatchDraft:
 
     cpdef use(self, unsigned char[::1] out, Py_ssize_t size, Py_ssize_t count)
 
-    @cython.locals(at=cython.Py_ssize_t, low="long long", half="long long")
     cdef inline void number(self, long long value) noexcept nogil
 
     cdef inline void field(self, InputColumn column, Py_ssize_t row, Py_ssize_t length) noexcept nogil
@@ -185,21 +184,3 @@ cdef class Rows:
 
 @cython.locals(lane_count=cython.Py_ssize_t, row=cython.Py_ssize_t, lane=cython.Py_ssize_t, at=cython.Py_ssize_t)
 cpdef sort(const int[::1] lanes, Py_ssize_t count, int[::1] starts, int[::1] order)
-
-
-# The primitives, which kernel_primitives.py has in Python.
-
-cdef inline void copy_bytes(
-    const unsigned char[::1] data, Py_ssize_t pos, unsigned char[::1] out, Py_ssize_t at, Py_ssize_t size
-) noexcept nogil:
-    memcpy(&out[at], &data[pos], size)
-
-
-cdef inline int number_size(long long value) noexcept nogil:
-    cdef unsigned long long half = value if value >= 0 else -1 - value
-    cdef int size = 1
-    half >>= 6
-    while half:
-        half >>= 7
-        size += 1
-    return size

@@ -35,10 +35,10 @@ from typing import Any
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from tidelog.pipeline.write.kernel_primitives import cython
+    from tidelog.wire.kernel_primitives import cython
 
 if not cython.compiled:
-    from tidelog.pipeline.write.kernel_primitives import copy_bytes, number_size  # isort: skip
+    from tidelog.wire.kernel_primitives import copy_bytes, varint_size, write_varint  # isort: skip
 
 # Why writing stopped.
 _DONE = 0
@@ -51,7 +51,7 @@ _BAD_ROW = 6
 
 # The codes for those outside: the compiled loop has them as C numbers, which nobody else sees.
 DONE, FULL, NO_ROOM, TOO_LARGE = _DONE, _FULL, _NO_ROOM, _TOO_LARGE
-NULL_NAME, BAD_TIMESTAMP = _NULL_NAME, _BAD_TIMESTAMP
+NULL_NAME = _NULL_NAME
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -151,27 +151,7 @@ class BatchDraft:
 
     def number(self, value: int) -> None:
         """Writes a zigzag varint of up to 64 bits. The caller has made sure that there is room."""
-        at = self.size
-        # Zigzag by halves: the low bit is the sign, the rest never leaves 63 bits.
-        if value >= 0:
-            low = 0
-            half = value
-        else:
-            low = 1
-            half = -1 - value
-        if half < 0x40:
-            self.out[at] = half << 1 | low
-            self.size = at + 1
-            return
-        self.out[at] = 0x80 | (half & 0x3F) << 1 | low
-        at += 1
-        half >>= 6
-        while half >= 0x80:
-            self.out[at] = 0x80 | half & 0x7F
-            at += 1
-            half >>= 7
-        self.out[at] = half
-        self.size = at + 1
+        self.size = write_varint(self.out, self.size, value)
 
     def field(self, column: InputColumn, row: int, length: int) -> None:
         """Writes a length and the bytes it counts."""
@@ -323,7 +303,7 @@ class Rows:
             if length < 0:
                 stop = _NULL_NAME
                 break
-            whole = number_size(length) + length
+            whole = varint_size(length) + length
             self.need_bytes = whole
             if whole > max_bytes:
                 stop = _TOO_LARGE
@@ -354,8 +334,8 @@ class Rows:
         """The length of a record, as it stands before it; -1 where a header has no name."""
         key_length = self.key.length(row) if self.keyed else -1
         value_length = self.value.length(row)
-        length = 1 + number_size(timestamp_delta) + number_size(offset_delta)
-        length += number_size(key_length) + number_size(value_length)
+        length = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
+        length += varint_size(key_length) + varint_size(value_length)
         if key_length > 0:
             length += key_length
         if value_length > 0:
@@ -364,13 +344,13 @@ class Rows:
             return length + 1
         at: int = self.header_lists.offsets[row]
         until: int = self.header_lists.offsets[row + 1]
-        length += number_size(until - at)
+        length += varint_size(until - at)
         while at < until:
             name_length = self.names.length(at)
             if name_length < 0:
                 return -1
             content_length = self.contents.length(at)
-            length += number_size(name_length) + name_length + number_size(content_length)
+            length += varint_size(name_length) + name_length + varint_size(content_length)
             if content_length > 0:
                 length += content_length
             at += 1

@@ -48,9 +48,6 @@ cdef class ShredColumn:
     cdef finish(self, Py_ssize_t count)
 
 
-cdef object _numbers(object old, Py_ssize_t count, Py_ssize_t width, str letter)
-
-
 @cython.final
 cdef class ShredReader:
     cdef ShredColumn root
@@ -133,7 +130,6 @@ cdef class ShredReader:
         other=cython.Py_ssize_t,
         size=cython.Py_ssize_t,
         same=cython.Py_ssize_t,
-        texts=set,
     )
     cdef int _distinct(self, ShredColumn keys, Py_ssize_t first) except -1
 

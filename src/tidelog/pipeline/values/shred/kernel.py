@@ -22,10 +22,12 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+from tidelog.pipeline.values.shred.buffers import numbers
+
 try:
     import cython  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
-    from tidelog.pipeline.values.shred.primitives import cython
+    from tidelog.wire.kernel_primitives import cython
 
 if not cython.compiled:
     from tidelog.pipeline.values.shred.primitives import double_of  # isort: skip
@@ -49,14 +51,13 @@ _NOT_TEXT = 3  # of a string: JSON, but not Unicode
 
 # The numbers for those outside: the compiled loop has them as C numbers, which nobody else sees.
 BOOLEAN, INTEGER, FLOAT, TEXT, DIGITS, ARRAY, MAP, STRUCT, SCALAR = range(9)
-OK, BAD, UNSEEN = _OK, _BAD, _UNSEEN
+BAD, UNSEEN = _BAD, _UNSEEN
 
 _MAX_DEPTH = 256
 _ROOM = 256
 _MANY_DIGITS = 922337203685477579  # one more digit still fits into 64 bits
 _EXACT = 9007199254740992  # doubles hold all integers up to here
 _POWERS = array("d", [float(10**power) for power in range(23)])
-
 
 _ESCAPES = memoryview(bytearray(256))
 for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
@@ -72,12 +73,12 @@ class ShredColumn:
         self.capacity = capacity
         self.count = 0  # entries of an array's elements or a map's; of other columns when all are there
         self.last = -1  # the entry that was spoken of last: if it comes again, the field was named twice
-        self.valid = _numbers(b"", capacity, 1, "B")
-        self.ints = _numbers(b"", capacity if kind in (_BOOLEAN, _INTEGER) else 0, 8, "q")
-        self.floats = _numbers(b"", capacity if kind == _FLOAT else 0, 8, "d")
-        self.starts = _numbers(b"", capacity + 1 if kind in (_TEXT, _DIGITS, _ARRAY, _MAP, _SCALAR) else 0, 4, "i")
+        self.valid = numbers(b"", capacity, 1, "B")
+        self.ints = numbers(b"", capacity if kind in (_BOOLEAN, _INTEGER) else 0, 8, "q")
+        self.floats = numbers(b"", capacity if kind == _FLOAT else 0, 8, "d")
+        self.starts = numbers(b"", capacity + 1 if kind in (_TEXT, _DIGITS, _ARRAY, _MAP, _SCALAR) else 0, 4, "i")
         self.filled = 0  # so many entries have an end in `starts`
-        self.data = _numbers(b"", _ROOM, 1, "B")
+        self.data = numbers(b"", _ROOM, 1, "B")
         self.size = 0  # bytes of data
         self.low = -0x7FFFFFFFFFFFFFFF - 1  # what integers can be
         self.high = 0x7FFFFFFFFFFFFFFF
@@ -85,14 +86,14 @@ class ShredColumn:
         self.items: Any = None  # of an array its elements, of a map its values
         self.keys: Any = None
         self.children: list[Any] = []
-        self.names = _numbers(b"", 0, 1, "B")
-        self.name_ends = _numbers(b"", 1, 4, "i")
+        self.names = numbers(b"", 0, 1, "B")
+        self.name_ends = numbers(b"", 1, 4, "i")
         self.required = 0
 
     def name(self, names: list[bytes], children: list[Any]) -> None:
         self.children = children
         self.names = memoryview(bytearray(b"".join(names)))
-        self.name_ends = _numbers(b"", len(names) + 1, 4, "i")
+        self.name_ends = numbers(b"", len(names) + 1, 4, "i")
         for index in range(len(names)):
             self.name_ends[index + 1] = self.name_ends[index] + len(names[index])
         self.required = len([child for child in children if not child.nullable])
@@ -100,18 +101,18 @@ class ShredColumn:
     def grow(self, index: int) -> None:
         """Room for an entry with this index."""
         capacity = max(2 * self.capacity, index + 1, _ROOM)
-        self.valid = _numbers(self.valid, capacity, 1, "B")
+        self.valid = numbers(self.valid, capacity, 1, "B")
         if self.kind in (_BOOLEAN, _INTEGER):
-            self.ints = _numbers(self.ints, capacity, 8, "q")
+            self.ints = numbers(self.ints, capacity, 8, "q")
         elif self.kind == _FLOAT:
-            self.floats = _numbers(self.floats, capacity, 8, "d")
+            self.floats = numbers(self.floats, capacity, 8, "d")
         elif self.kind != _STRUCT:
-            self.starts = _numbers(self.starts, capacity + 1, 4, "i")
+            self.starts = numbers(self.starts, capacity + 1, 4, "i")
         self.capacity = capacity
 
     def make_room(self, size: int) -> None:
         if self.size + size > len(self.data):
-            self.data = _numbers(self.data, max(2 * len(self.data), self.size + size), 1, "B")
+            self.data = numbers(self.data, max(2 * len(self.data), self.size + size), 1, "B")
 
     def fill(self, index: int) -> None:
         """Entries before `index` that have not ended yet end where the bytes or elements end now."""
@@ -133,14 +134,6 @@ class ShredColumn:
             self.keys.finish(self.keys.count)
         for child in self.children:
             child.finish(count)
-
-
-def _numbers(old: Any, count: int, width: int, letter: Any) -> Any:
-    """The old numbers, and zeros behind them, in a buffer that can be indexed as an array of them."""
-    held = bytearray(count * width)
-    if len(old) > 0:
-        held[: len(old) * width] = memoryview(old).cast("B")
-    return memoryview(held).cast(letter)
 
 
 class ShredReader:
@@ -301,10 +294,8 @@ class ShredReader:
             outcome = self._boolean(byte)
         elif kind == _STRUCT:
             outcome = self._object(column, index) if byte == 0x7B else _BAD
-        elif kind == _ARRAY:
-            outcome = self._entries(column, index) if byte == 0x5B else _BAD
-        elif kind == _MAP:
-            outcome = self._entries(column, index) if byte == 0x7B else _BAD
+        elif kind in (_ARRAY, _MAP):
+            outcome = self._entries(column, index) if byte == (0x5B if kind == _ARRAY else 0x7B) else _BAD
         else:
             column.fill(index)
             outcome = self._copy(column, byte)
@@ -522,9 +513,7 @@ class ShredReader:
         """Whether the keys from the first on are all different; of few, one looks at the pairs."""
         keys.fill(keys.count)
         if keys.count - first > 16:
-            texts = set()
-            for at in range(first, keys.count):
-                texts.add(bytes(keys.data[keys.starts[at] : keys.starts[at + 1]]))
+            texts = {bytes(keys.data[keys.starts[at] : keys.starts[at + 1]]) for at in range(first, keys.count)}
             return _OK if len(texts) == keys.count - first else _BAD
         for at in range(first + 1, keys.count):
             size = keys.starts[at + 1] - keys.starts[at]
@@ -585,10 +574,8 @@ class ShredReader:
         return _OK
 
     def _skip_scalar(self, byte: int) -> int:
-        if byte == 0x74:
-            return self._literal(0x74727565, 4)
-        if byte == 0x66:
-            return self._literal(0x66616C73, 5)
+        if byte == 0x74 or byte == 0x66:
+            return self._boolean(byte)
         if byte != 0x22:
             return self._number()
         self.pos += 1

@@ -1,15 +1,11 @@
-"""What C and Python say differently: the primitives of `kernel.py` where it runs as Python.
+"""What C and Python say differently: the primitive of `kernel.py` when it runs as Python.
 
-Compiled, it takes them from `kernel.pxd`, as inline C of the same names.
+Compiled, it takes it from `kernel.pxd`, as inline C of the same name.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
-
-#: stands in for Cython's module of that name, where that is not installed
-cython: Any = SimpleNamespace(compiled=False)
 
 
 def double_of(data: Any, start: int, end: int) -> float:

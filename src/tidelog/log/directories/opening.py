@@ -235,7 +235,7 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
-        directory.tail = None
+        directory.tail = directory.past = None
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:

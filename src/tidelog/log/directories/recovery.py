@@ -25,7 +25,7 @@ from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.directory_names import name_of
 from tidelog.log.directories.file_recovery import recover_files, settle
 from tidelog.log.directories.losses import lost_at_the_end
-from tidelog.log.directories.queue_recovery import recover_queues
+from tidelog.log.directories.queue_recovery import recover_queues, recover_stray_queues
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -95,6 +95,7 @@ def open_if_possible(
     """
     # After a crash from the first batch on; after a clean stop as if no segment were as it was left.
     closer = claim._replace(stopped={}) if claim.clean else claim._replace(recovery_point=0)
+    closer = closer._replace(distrusted=True)
     why: Exception | None = None
     for each in (claim, closer):
         try:
@@ -106,6 +107,8 @@ def open_if_possible(
                 raise
             # Where it cannot be mended for want of room, the next start tries again; the others need none.
             why = error
+        if directory.commit is not None:
+            directory.commit.forget_queues(path)
     directory.unopened[key] = str(why)
     directory.tell(f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}")
     return None
@@ -185,7 +188,7 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         log.store = directory.store_for(log.key, log.config, log.topic_id)
     if log.store is None:
         return recover_files(log, sizes, retired, claim, now_ms)
-    return recover_queues(log, log.store, sizes, directory.told(log.store.owner), now_ms)
+    return recover_queues(log, log.store, sizes, claim, now_ms)
 
 
 def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:
@@ -200,7 +203,7 @@ def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogCon
     log = Log(directory, path, key[0], key[1], config)
     log.topic_id = topic_id
     log.store = QueueStore(directory.commit, Owner(topic_id, key[1]))
-    recovered = recover_queues(log, log.store, sizes, (), now_ms)
+    recovered = recover_stray_queues(log, log.store, sizes, now_ms)
     if not recovered.segments:
         return None
     log.segments = Segments(recovered.segments)

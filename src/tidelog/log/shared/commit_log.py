@@ -9,8 +9,9 @@ is written, offsets were given away that nobody can take back. Until then nobody
 it written first. One sync makes durable whatever any partition has appended before: those that wait together pay
 together.
 
-After a crash the entries past the checkpoint are read. What is torn at the end is cut; damage in between costs the
-entries that it hit: the next whole one is searched for. A file goes when no queue points into it any more.
+After a crash the entries past the checkpoint are read. What is torn at the end is cut; damage in between, be it a file
+that is short or missing, is told and passed over: the next whole entry is searched for. What that costs is for the
+partitions to say (`directories.queue_recovery`). A file goes when no queue points into it any more.
 """
 
 from __future__ import annotations
@@ -87,6 +88,10 @@ class Queueing(Protocol):
     @property
     def index_paths(self) -> tuple[str, ...]: ...
 
+    def park_all(self) -> None:
+        """It leaves: nothing of it is written any more."""
+        ...
+
 
 class Tail:
     """The entries past the checkpoint: where those of each partition stand, and not what is in them, for there may be
@@ -150,7 +155,7 @@ class CommitLog:
         self._files = [_CommitFile(disk, self.path, base, size) for base, size in sorted(found)]
         self._bases = [file.base for file in self._files]
         #: up to where a start need not read
-        self.checkpoint = max(self._read_checkpoint(), self.first)
+        self.checkpoint = self._read_checkpoint() or self.first
         #: everything before it is on the device
         self.synced = 0
         #: files that were made since the directory was synced, as counts
@@ -314,6 +319,11 @@ class CommitLog:
         if position > self.checkpoint:
             self._write_checkpoint(position)
 
+    def forget_queues(self, path: str) -> None:
+        """Those in a directory, of a log that could not be opened: nothing of them is written any more."""
+        for segment in [each for each in self.dirty if each.index_paths[0].startswith(f"{path}/")]:
+            segment.park_all()
+
     def _write_checkpoint(self, position: int) -> None:
         replace_file(self._disk, f"{self.path}/{CHECKPOINT}", format_lines([str(position)]))
         self.checkpoint = position
@@ -346,7 +356,12 @@ class CommitLog:
         What is torn at the end is cut off; what is damaged before it is passed over. May raise OSError.
         """
         found = Tail(self)
-        for file in self._files[max(bisect_right(self._bases, self.checkpoint) - 1, 0) :]:
+        for first, end in self.gaps():
+            self.damages.append(f"{self.path} has nothing from {first} to {end}: a file is short or missing")
+        for at_file, file in enumerate(self._files):
+            follows = self._bases[at_file + 1] if at_file + 1 < len(self._files) else None
+            if follows is not None and follows <= self.checkpoint:
+                continue
             end = max(self.checkpoint - file.base, 0)
             for entry, size_bytes in self._entries(file, end):
                 at = entry.position - file.base
@@ -354,7 +369,11 @@ class CommitLog:
                     self.damages.append(f"{file.path} is damaged from byte {end} to {at}")
                 found.add(entry, size_bytes)
                 end = at + size_bytes
-            if end < file.size and file is self._files[-1]:
+            if follows is not None:
+                # Past the next file's first byte there may be what was reserved.
+                if end < (stands := min(file.size, follows - file.base)):
+                    self.damages.append(f"{file.path} is damaged from byte {end} to {stands}")
+            elif end < file.size:
                 self.damages.append(f"{file.path} is damaged at byte {end}, and {file.size - end} bytes are truncated")
                 file.file.truncate(end)
                 file.size = file.written = end
@@ -362,6 +381,22 @@ class CommitLog:
             # Somebody cut it. No queue may be trusted with what is appended there next.
             self.damages.append(f"{self.path} ends at {self.end}, and not at {self.checkpoint} or later")
             self._write_checkpoint(self.end)
+        return found
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where files are short, or missing, past the checkpoint: from a position to another one."""
+        ends = [0, *(file.base + file.size for file in self._files)]
+        gaps = [(max(end, self.checkpoint), base) for end, base in zip(ends, self._bases, strict=False)]
+        return [(end, base) for end, base in gaps if end < base]
+
+    def past(self) -> Tail:
+        """The entries before the checkpoint, as far as they are still there and whole. May raise OSError."""
+        found = Tail(self)
+        for file in self._files:
+            for entry, size_bytes in self._entries(file, 0):
+                if entry.position >= self.checkpoint:
+                    return found
+                found.add(entry, size_bytes)
         return found
 
     def _entries(self, file: _CommitFile, at: int) -> Iterator[tuple[Entry, int]]:

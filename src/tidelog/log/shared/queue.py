@@ -99,6 +99,10 @@ class Queue(Entries):
             raise self.damaged(n)
         return queued
 
+    def whole(self) -> list[Queued]:
+        """The entries whose CRC is right, in the order in which they stand there; deltas as they stand there too."""
+        return [Queued._make(ENTRY.unpack_from(*self._place(n))[:7]) for n in range(self.count) if self._is_whole(n)]
+
     def damaged(self, n: int) -> CorruptMessage:
         """What to raise for an entry that cannot be used."""
         return CorruptMessage(f"entry {n + 1} of {self.path} is damaged")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tidelog.log.config import LogConfig
@@ -442,6 +442,18 @@ class QueueSegment:
         self.cuts += 1
         self._touch()
         return offset
+
+    def refill(self, entries: Iterable[Queued], now_ms: int) -> None:
+        """Makes the queue anew, of entries whose positions do not matter, and whose deltas stand as in a file."""
+        self.queue.cut(0)
+        self.size = 0
+        self.created_ms, self._first_timestamp = now_ms, None
+        for each in entries:
+            fields = each.last_offset, each.place, each.newest, each.size_bytes, each.delta, each.leader_epoch
+            self._queue_up(*fields)
+        self._least_place = None
+        self.cuts += 1
+        self._touch()
 
     # --- opening
 

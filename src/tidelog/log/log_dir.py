@@ -180,6 +180,11 @@ class LogDir:
             return None
         return QueueStore(self.commit, Owner(topic_id, key[1]))
 
+    def delete_at_once(self, paths: list[str]) -> None:
+        """Files of the commit log that were given up. No delay: a slice that is still being sent holds its file."""
+        if paths:
+            self.deletions.append(PendingDeletion(self.disk, paths, 0))
+
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:
         what is half mended can have the right sizes. May raise OSError."""

@@ -23,7 +23,7 @@ checkpoint is compared with the queues: they get what they lack. What neither kn
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.directory_names import STRAY, parse_name
@@ -185,8 +185,8 @@ class _Replay:
             disk = log.directory.disk
             segment = QueueSegment.create(disk, log.path, first, log.config, self._now_ms, self._store)
             self._segments.insert(0, segment)
-        ends = [segment.base_offset for segment in self._segments[1:]]
-        for segment, end in zip(self._segments, [*ends, None], strict=True):
+        for segment, after in zip_longest(self._segments, self._segments[1:]):
+            end = after.base_offset if after is not None else None
             lacking = [
                 each
                 for each in batches

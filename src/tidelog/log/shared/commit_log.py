@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Protocol
 
 from tidelog.log.checkpoints import MalformedCheckpoint, format_lines, parse_lines
@@ -433,13 +433,31 @@ class CommitLog:
         """The whole entries of the oldest file, and their sizes."""
         return self._entries(self._files[0], 0)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size for file in self._files)
+
+    def base_of(self, position: int) -> int:
+        """Of the file that holds, or should hold, what stands there."""
+        return self._bases[max(bisect_right(self._bases, position) - 1, 0)]
+
     # --- leaving
+
+    def drop_dead(self, alive: Collection[int], checkpoint: int) -> list[str]:
+        """Takes out the files that end at or before the checkpoint, but for those with these bases, and never the last;
+        returns their new paths."""
+        dead = [file for file in self._files[:-1] if file.base not in alive and file.base + file.size <= checkpoint]
+        return self._drop(dead)
 
     def drop_below(self, position: int) -> list[str]:
         """Takes out the files that end at or before `position`, but never the last; returns their new paths."""
         keep = max(min(bisect_right(self._bases, position) - 1, len(self._files) - 1), 0)
-        dropped, self._files = self._files[:keep], self._files[keep:]
-        del self._bases[:keep]
+        return self._drop(self._files[:keep])
+
+    def _drop(self, dropped: list[_CommitFile]) -> list[str]:
+        self._files = [file for file in self._files if file not in dropped]
+        self._bases = [file.base for file in self._files]
         for file in dropped:
             file.park()
             self._unsynced.pop(file.base, None)

@@ -11,17 +11,21 @@ is reclaimed, and so on until it is not less any more. Like a checkpoint this is
 
 In a crash before 3 the copies are dead weight. In 3 a queue has either the old places or the new ones, and both are
 right until 4. Whether a file may go is for the queues to say: where damage hid something that is alive, it stays.
+
+On a disk that has less room than the oldest file occupies, all queues are gone through first: files in which nothing is
+alive go, wherever they stand, and the oldest one is reclaimed if there is room for what is alive in it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.log.shared.commit_entry import Entry, EntryKind, Owner
+from tidelog.log.shared.commit_entry import HEAD_SIZE, Entry, EntryKind, Owner
 from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices
 
@@ -53,10 +57,46 @@ def is_worth_it(directory: LogDir, logs: Iterable[Log]) -> bool:
     if commit is None or directory.unopened or directory.is_pinned or not commit.can_reclaim:
         return False
     alive = sum(log.size_bytes for log in [*logs, *directory.strays] if log.store is not None)
-    if commit.end - commit.first <= 2 * alive:
-        return False
-    # Copies that find no room half-way would only be more of what is dead.
-    return directory.disk.usage(directory.path).usable_bytes >= commit.end_of_first - commit.first
+    return commit.size_bytes > 2 * alive
+
+
+def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callable[[], None] | None, None, bool]:
+    """Whether there is room for what is alive in the oldest file: copies that find none half-way would only be more of
+    what is dead. Where it is scarce, files in which nothing is alive go first. May raise OSError, CorruptMessage."""
+    commit = directory.commit
+    assert commit is not None
+    if _room(directory) >= commit.end_of_first - commit.first:
+        return True
+    checkpoint, alive, needed = commit.checkpoint, Counter[int](), 0
+    for log in [*logs, *directory.look_after_strays()]:
+        for segment in list(log.segments):
+            if isinstance(segment, QueueSegment):
+                in_first = _count_alive(commit, segment, alive)
+                needed += in_first + (segment.queue.count * ENTRY_SIZE if in_first else 0)
+        yield None
+    if commit.renewals == commit.renewals_synced:
+        directory.delete_at_once(commit.drop_dead(alive.keys(), checkpoint))
+    if _room(directory) >= needed:
+        return True
+    directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
+    return False
+
+
+def _room(directory: LogDir) -> int:
+    return directory.disk.usage(directory.path).usable_bytes
+
+
+def _count_alive(commit: CommitLog, segment: QueueSegment, alive: Counter[int]) -> int:
+    """Adds what a segment has in each file, by their bases; returns what the copies of that in the oldest one take."""
+    end, in_first = commit.end_of_first, 0
+    try:
+        for queued in [] if segment.has_left else segment.entries(0):
+            alive[commit.base_of(queued.place)] += queued.size_bytes
+            if queued.place < end:
+                in_first += queued.size_bytes + HEAD_SIZE
+    except FileNotFoundError:
+        segment.leave_if_removed()
+    return in_first
 
 
 def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:

@@ -75,6 +75,8 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
                 needed += in_first + (segment.queue.count * ENTRY_SIZE if in_first else 0)
         yield None
     if commit.renewals == commit.renewals_synced:
+        # What queues have let go of must not come back with the power.
+        yield partial(directory.disk.sync_all, directory.path)
         directory.delete_at_once(commit.drop_dead(alive.keys(), checkpoint))
     if _room(directory) >= needed:
         return True

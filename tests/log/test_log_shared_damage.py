@@ -31,6 +31,7 @@ from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared.commit_log import DIRECTORY
 from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
+from tidelog.node.checkup import damaged_batches
 from tidelog.wire.batch import iter_headers
 
 _PLACE_AT, _SIZE_AT = 8, 32
@@ -174,6 +175,32 @@ def test_a_queue_that_is_gone_or_damaged_is_made_anew_from_the_commit_log(
     assert values(again) == [*expected, (60, b"more")] and dirs.take_notices() == []
     again = killed(disk, 2000).logs[log.key]
     assert values(again) == [*expected, (60, b"more")]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_one_queue_that_is_gone_is_made_anew(disk: MemoryDisk, at: int) -> None:
+    dirs = opened(disk, 2000)
+    log, _ = two_logs(dirs, 60)
+    expected, path = values(log), log.segments[at].log_path
+    dirs.close()
+    disk.remove(path)
+    dirs = killed(disk, 2000)
+    assert values(dirs.logs[log.key]) == expected and dirs.take_notices() == []
+
+
+def test_the_queue_of_another_partition_is_known_as_that(disk: MemoryDisk) -> None:
+    dirs = opened(disk, config=LogConfig())
+    log, other = two_logs(dirs)
+    dirs.close()
+    one, another = (each.segments[0].log_path for each in (log, other))
+    disk.content(one)[:] = disk.content(another)
+    dirs = killed(disk)
+    damaged = [*damaged_batches(dirs.logs[log.key])]
+    assert len(damaged) == 20 and "offsets 0 to 0 of partition 0" in damaged[0]
+    assert [*damaged_batches(dirs.logs[other.key])] == []
+    dirs.close()
+    with pytest.raises(CannotConvert, match="another partition"):
+        convert(disk, "/data", PARTITIONED, lambda topic: False, 2000, NOW_MS, lambda size: None)
 
 
 def test_a_queue_is_made_anew_of_batches_that_were_moved(disk: MemoryDisk) -> None:

@@ -32,6 +32,7 @@ from tidelog.log.shared.commit_entry import (
     Owner,
     Unreadable,
     next_magic,
+    owner_of,
     pack_head,
     read_entry,
 )
@@ -349,6 +350,14 @@ class CommitLog:
         """One that is known to stand there. May raise Unreadable, should it be damaged by now."""
         file, at = self.locate(position, size_bytes)
         return read_entry(memoryview(file.pread(size_bytes, at)), 0, position)[0]
+
+    def is_of_another(self, place: int, owner: Owner) -> bool:
+        """Whether a batch is the first of an entry that belongs to another partition."""
+        position = place - HEAD_SIZE
+        if position < self.base_of(place):
+            return False
+        file, at = self.locate(position, HEAD_SIZE)
+        return owner_of(file.pread(HEAD_SIZE, at), position) not in (None, owner)
 
     def tail(self) -> Tail:
         """After a start: the entries past the checkpoint.

@@ -20,7 +20,7 @@ from tidelog.log.disk import BESIDE, PASSING, AppendedFile, Disk, File, put_in_p
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import OFFSET_ENTRY_SIZE, TimestampOffset
 from tidelog.log.segment import DELETED, TXN_INDEX, BatchSpan, FileSlice, GatheredSlice, Sizes, Slice, offset_name
-from tidelog.log.shared.commit_entry import EntryKind
+from tidelog.log.shared.commit_entry import EntryKind, Owner
 from tidelog.log.shared.queue import ENTRY_SIZE, QUEUE, Queue, Queued
 from tidelog.log.shared.store import QueueStore
 from tidelog.log.txn_index import TxnIndex
@@ -404,10 +404,18 @@ class QueueSegment:
                 data = memoryview(file.pread(queued.size_bytes, at))
                 (position, header), *more = iter_headers(data)
                 is_whole = not more and header.base_offset == queued.base_offset and crc_matches(data, position, header)
+                is_whole = is_whole and not self._commit.is_of_another(queued.place, self._store.owner)
             except (CorruptMessage, InvalidBatch, ValueError):
                 is_whole = False
             if not is_whole:
                 yield queued, *self._commit.file_at(queued.place)
+
+    def is_of_another(self, owner: Owner) -> bool:
+        """Whether the queue points at what belongs to another partition, by its first entry."""
+        try:
+            return bool(self.queue.count) and self._commit.is_of_another(self.queue.entry(0).place, owner)
+        except CorruptMessage:
+            return False
 
     def entries(self, position: int) -> Iterator[Queued]:
         """Of the queue, from a boundary on. Raises CorruptMessage where one is damaged."""

@@ -107,6 +107,8 @@ def test_an_impossible_queue_entry_is_damage_of_its_partition_and_of_no_other(di
     assert read_offsets(log, 0) == [*range(7)]
     with pytest.raises(CorruptMessage, match="entry 8 of"):
         log.read(7, 1 << 20, 20)
+    assert read_offsets(log, 8) == [*range(8, 20)]
+    assert "partition 0 of topic t cannot be read there: entry 8 of" in "".join(dirs.take_notices())
     assert dirs.dirs[0].failure is None and len(values(other)) == 20
     append(log, value=b"more")
     assert log.log_end_offset == 21

@@ -287,7 +287,9 @@ class QueueSegment:
             if last is not None and last.last_offset >= offset:
                 raise self.queue.damaged(n - 1)
             return None
-        return self._as_span(self.queue.follower(n))
+        queued = self.queue.entry(n)
+        # Where it does not hold the offset, the one before it may be damaged, and hold it.
+        return self._as_span(queued if queued.base_offset <= offset else self.queue.follower(n))
 
     def span_at(self, position: int) -> BatchSpan:
         n = self.queue.at_position(position)

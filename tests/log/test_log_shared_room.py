@@ -55,3 +55,24 @@ def test_on_a_full_disk_files_in_which_nothing_is_alive_go_wherever_they_stand(d
     assert "there is no room in /data" in "".join(dirs.take_notices())
     dirs = killed(disk, 2000)
     assert values(dirs.logs[long.key]) == expected and dirs.take_notices() == []
+
+
+def test_on_a_full_disk_less_than_half_of_the_commit_log_is_worth_reclaiming(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    long, short = created(dirs, 0), created(dirs, 1)
+    for log in (long, short, long):
+        for _ in range(20):
+            append(log, value=bytes(300))
+    checkpointed(dirs)
+    short.config = replace(CONFIG, retention_bytes=0)
+    delete_old_segments(short, NOW_MS, short.log_end_offset)
+    expected, kept = values(long), commit_files(disk)
+    reclaimed(dirs)
+    deleted(dirs)
+    assert commit_files(disk) == kept
+    disk.fail_writes_after(100)
+    reclaimed(dirs)
+    deleted(dirs)
+    assert len(commit_files(disk)) < len(kept) - 2 and values(long) == expected
+    disk.room_bytes = None
+    assert values(killed(disk, 2000).logs[long.key]) == expected

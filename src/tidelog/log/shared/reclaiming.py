@@ -52,12 +52,14 @@ _SLICE_BYTES: Final = 1 << 20
 
 
 def is_worth_it(directory: LogDir, logs: Iterable[Log]) -> bool:
-    """Whether more than half of the commit log is dead, and its oldest file can be reclaimed."""
+    """Whether so much of the commit log is dead, half or on a full disk a fifth, that its oldest file is reclaimed."""
     commit = directory.commit
     if commit is None or directory.unopened or directory.is_pinned or not commit.can_reclaim:
         return False
     alive = sum(log.size_bytes for log in [*logs, *directory.strays] if log.store is not None)
-    return commit.size_bytes > 2 * alive
+    # Where room is scarce, what is dead is worth more than the copying that it costs.
+    scarce = _room(directory) < commit.end_of_first - commit.first
+    return commit.size_bytes > (alive * 5 // 4 if scarce else alive * 2)
 
 
 def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callable[[], None] | None, None, bool]:

@@ -24,7 +24,7 @@ from tidelog.log.conversion.converter import convert
 from tidelog.log.conversion.planning import CannotConvert
 from tidelog.log.directories.layout import PARTITIONED
 from tidelog.log.directories.log_dirs import LogDirs
-from tidelog.log.errors import CorruptMessage
+from tidelog.log.errors import CorruptMessage, StorageError
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
@@ -259,3 +259,14 @@ def test_what_a_damaged_entry_past_the_checkpoint_costs_is_told_of_its_partition
     (told,) = [notice for notice in dirs.take_notices() if "has lost" in notice]
     assert "partition 0 of topic t has lost offsets 1 to 4: " in told
     assert (dirs.logs[hit.key].log_end_offset, dirs.logs[other.key].log_end_offset) == (1, 5)
+
+
+def test_a_commit_log_that_is_missing_is_named_and_no_conversion_is_proposed(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    two_logs(dirs)
+    dirs.close()
+    for entry in disk.list(f"/data/{DIRECTORY}"):
+        disk.remove(f"/data/{DIRECTORY}/{entry.name}")
+    disk.remove_dir(f"/data/{DIRECTORY}")
+    with pytest.raises(StorageError, match="its commit log /data/tidelog-commit is missing"):
+        killed(disk)

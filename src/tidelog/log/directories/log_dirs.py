@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
@@ -379,7 +380,7 @@ class LogDirs:
         for directory in self.dirs:
             if directory.failure is None:
                 try:
-                    yield from checkpoint_in_slices(directory)
+                    yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
 
@@ -399,7 +400,7 @@ class LogDirs:
             if not (yield from make_room_in_slices(directory, self._all_in(directory))) or not commit.can_reclaim:
                 return
             oldest = commit.first
-            yield from reclaim_in_slices(directory, self._all_in(directory), pace)
+            yield from reclaim_in_slices(directory, partial(self._all_in, directory), pace)
             self._release_files(directory)
             if commit.first == oldest:
                 return
@@ -501,7 +502,7 @@ class LogDirs:
     def _close(
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
-        checkpoint_queues(directory)
+        checkpoint_queues(directory, partial(self._all_in, directory))
         works = [(log, log.close_work()) for log in self._all_in(directory)]
         pending = [work for _, work in works if work]
         if len(pending) > MANY:

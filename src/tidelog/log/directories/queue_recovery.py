@@ -5,7 +5,7 @@ anew: the entries of the commit log that belong to the partition are told over, 
 
     what is told                                    what is done
     batches at the log's end                        queued in the last segment that begins at or before them
-    batches that lie before the first segment       nothing: retention took them
+    batches that begin before the first segment     nothing: retention took them, or the log was begun anew
     a cut, a new start                              the same again
     batches behind the log's end                    nothing: the queue was cut, and either the cut is told later, or it
                                                     has got lost, and with it what followed
@@ -22,16 +22,17 @@ checkpoint is compared with the queues: they get what they lack. What neither kn
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise, zip_longest
 
 from tidelog.log.directories.claim import Claim, Recovered
-from tidelog.log.directories.directory_names import STRAY, parse_name
 from tidelog.log.directories.losses import Loss
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.log import Log
+from tidelog.log.log_dir import MENDING
 from tidelog.log.segment import TXN_INDEX
-from tidelog.log.shared.commit_entry import Entry, EntryKind
+from tidelog.log.shared.commit_entry import OF_A_STRAY, Entry, EntryKind
 from tidelog.log.shared.queue import QUEUE, Queued
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
@@ -41,7 +42,7 @@ from tidelog.wire.batch import BatchHeader
 def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], claim: Claim, now_ms: int) -> Recovered:
     """The segments in the directory of a log, whose files have these sizes."""
     directory = log.directory
-    if not claim.distrusted:
+    if not claim.distrusted and MENDING not in sizes:
         replay = _Replay(log, store, sizes, now_ms)
         try:
             replay.tell_all(directory.told(store.owner))
@@ -58,16 +59,28 @@ def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], claim: Cl
     return replay.ended(claim)
 
 
+def end_mending(log: Log) -> None:
+    """Queues were made anew, and transaction indexes with them: from now on they are trusted. May raise OSError."""
+    disk = log.directory.disk
+    for segment in log.segments:
+        segment.seal()
+        for path in segment.index_paths:
+            if disk.exists(path):
+                disk.open(path).sync()
+    disk.sync_dir(log.path)
+    disk.remove(f"{log.path}/{MENDING}")
+
+
 def recover_stray_queues(log: Log, store: QueueStore, sizes: dict[str, int], now_ms: int) -> Recovered:
     """Of a log that was set aside: as far as the checkpoint covers it. What follows may be of another log."""
     return _Replay(log, store, sizes, now_ms).ended(Claim())
 
 
-def _alive(told: Iterable[Entry], copies_count: bool) -> tuple[list[Queued], int | None]:
+def _alive(told: Iterable[Entry]) -> tuple[list[Queued], int | None]:
     """The batches that a partition had when all this was told, as they would be queued; and where it was begun anew.
 
-    Copies (MOVED) are taken where what they were made from is gone. They may be of a log that was set aside: not where
-    the partition was begun since, for all that it holds was told after that.
+    What a start has passed over is cut by what it told then (`upkeep.tell_ends`). Copies (MOVED) are taken where what
+    they were made from is gone; those of a log that was set aside are none of this one.
     """
     batches: list[Queued] = []
     copies: list[Queued] = []
@@ -75,7 +88,7 @@ def _alive(told: Iterable[Entry], copies_count: bool) -> tuple[list[Queued], int
     copied_to = -1
     for entry in told:
         if entry.kind is EntryKind.MOVED:
-            if copies_count and begun_at is None:
+            if entry.previous != OF_A_STRAY and begun_at is None:
                 copies += (_queued(place, header, moved=True) for place, header in entry.batches)
                 copied_to = max(copied_to, entry.last_offset)
             continue
@@ -109,6 +122,8 @@ class _Replay:
         "_dense",
         "_end",
         "_holes",
+        "_is_mending",
+        "_is_told",
         "_log",
         "_now_ms",
         "_segments",
@@ -116,6 +131,7 @@ class _Replay:
         "_store",
         "_touched",
         "_unfollowed",
+        "_was_mending",
     )
 
     def __init__(self, log: Log, store: QueueStore, sizes: dict[str, int], now_ms: int) -> None:
@@ -131,6 +147,10 @@ class _Replay:
         #: where batches would end that were told, and passed over: because they lie behind the log's end, and because
         #: an entry before them is missing
         self._behind = self._unfollowed = 0
+        #: the last entry was told, and the log ends where it says
+        self._is_told = False
+        #: queues were made anew by a start that did not come to its end; and are by this one
+        self._was_mending = self._is_mending = MENDING in sizes
         #: what is missing inside a segment
         self._holes: list[Loss] = []
         disk, commit = log.directory.disk, store.commit
@@ -173,15 +193,16 @@ class _Replay:
     def fill(self, told: Iterable[Entry], claim: Claim) -> None:
         """Before anything is told: gives the queues what they lack of what was told before the checkpoint."""
         log = self._log
-        names = [parse_name(entry.name) for entry in log.directory.disk.list(log.directory.path) if entry.is_dir]
-        alive, self._begun_at = _alive(told, (log.key, STRAY) not in names)
+        alive, self._begun_at = _alive(told)
         batches = sorted((each for each in alive if each.last_offset >= claim.log_start_offset), key=_base_offset)
         stable = []
         first = _base_offset(batches[0]) if batches else 0
+        self._remove_begun_inside(batches)
         if self._segments and (claim.began_at is None or first >= self._segments[0].base_offset):
             # Where nobody knows that the log began before, retention may have taken what came before.
             pass
         elif batches:
+            self._begin_mending()
             disk = log.directory.disk
             segment = QueueSegment.create(disk, log.path, first, log.config, self._now_ms, self._store)
             self._segments.insert(0, segment)
@@ -195,6 +216,28 @@ class _Replay:
             stable += self._fill_segment(segment, lacking)
         self._find_end()
         self._stable = min([self._stable, *stable])
+        if self._was_mending:
+            # What that start has mended looks whole now, and nothing that goes with it need be written.
+            self._stable = 0
+            self._touched.update(segment.base_offset for segment in self._segments)
+
+    def _begin_mending(self) -> None:
+        """A queue is about to be made anew. Should the power go meanwhile, the next start must look at all of this
+        again: what points before the checkpoint is trusted otherwise. `end_mending` is called when all of it is
+        written, transaction indexes included."""
+        if not self._is_mending:
+            self._is_mending = True
+            directory, path = self._log.directory, self._log.path
+            directory.disk.open(f"{path}/{MENDING}", create=True)
+            directory.disk.sync_dir(path)
+
+    def _remove_begun_inside(self, batches: list[Queued]) -> None:
+        """Empty segments that would begin inside of a batch: they were begun when the log went on in another way."""
+        bases = [_base_offset(each) for each in batches]
+        for segment in self._segments[1:]:
+            at = bisect_left(bases, segment.base_offset) - 1
+            if not segment.queue.count and at >= 0 and batches[at].last_offset >= segment.base_offset:
+                self._remove([segment])
 
     def _fill_segment(self, segment: QueueSegment, batches: list[Queued]) -> list[int]:
         """Returns the offset up to which the queue stays as it was, where it does not stay as a whole."""
@@ -204,6 +247,7 @@ class _Replay:
         added = [each for each in batches if _base_offset(each) not in places]
         if not added and all(queue.is_sound(n) for n in range(queue.count)):
             return []
+        self._begin_mending()
         entries: list[Queued] = []
         stable, next_offset = -1, segment.base_offset
         for each in sorted([*known, *added], key=_base_offset):
@@ -217,9 +261,6 @@ class _Replay:
             entries.append(each)
             next_offset = each.last_offset + 1
         segment.refill(entries, self._now_ms)
-        # Now: from a queue that is short again, a start after a crash could not tell.
-        segment.write()
-        self._log.directory.disk.open(segment.log_path).sync()
         self._touched.add(segment.base_offset)
         return [stable if stable >= 0 else next_offset]
 
@@ -254,12 +295,15 @@ class _Replay:
         store = self._store
         follows = entry.previous == store.last or (store.last < 0 and entry.previous < store.commit.checkpoint)
         if not follows and entry.kind is not EntryKind.START:
+            self._is_told = False
             if entry.kind is EntryKind.BATCHES:
                 self._unfollowed = max(self._unfollowed, entry.last_offset + 1)
             return
         store.last = entry.position
+        # What did not follow was passed over, and told, by a start before this entry was written.
+        self._is_told, self._unfollowed = True, 0
         if entry.kind is EntryKind.START:
-            self._begun_at, self._behind, self._unfollowed = entry.base_offset, 0, 0
+            self._begun_at, self._behind = entry.base_offset, 0
             self._start(entry.base_offset)
         elif entry.kind is EntryKind.CUT:
             self._behind = min(self._behind, entry.base_offset)
@@ -302,13 +346,18 @@ class _Replay:
         base_offset = entry.base_offset
         if not self._segments:
             self._begin(base_offset)
-        if entry.last_offset < self._segments[0].base_offset:
+        if base_offset < self._segments[0].base_offset:
             return
         if base_offset > self._end and self._dense:
             self._behind = max(self._behind, entry.last_offset + 1)
+            self._is_told = False
             return
+        self._behind = min(self._behind, base_offset)
         self._cut(base_offset)
-        segment = next(each for each in reversed(self._segments) if each.base_offset <= base_offset)
+        at = next(n for n in reversed(range(len(self._segments))) if self._segments[n].base_offset <= base_offset)
+        # Those that would begin inside of it are empty, and were begun when the log went on in another way.
+        self._remove([each for each in self._segments[at + 1 :] if each.base_offset <= entry.last_offset])
+        segment = self._segments[at]
         self._touched.add(segment.base_offset)
         for place, header in entry.batches:
             segment.readmit(place, header)
@@ -345,8 +394,10 @@ class _Replay:
         touched = [segment for segment in self._segments if segment.base_offset in self._touched | known]
         self._restore_epochs()
         after_holes = [loss.end_offset or 0 for loss in losses]
+        self._store.is_told = claim.clean or self._is_told
         end_offset = self._end if self._segments else None
-        return Recovered([*self._segments], [*touched], losses, after_holes, [], [], self._stable, end_offset)
+        mended = [segment.base_offset for segment in self._segments] if self._is_mending else []
+        return Recovered([*self._segments], [*touched], losses, after_holes, [], mended, self._stable, end_offset)
 
     def _restore_epochs(self) -> None:
         """Of the segments that changed, and those after them; of all, where the file does not know those before."""

@@ -442,6 +442,16 @@ class CommitLog:
         """The whole entries of the oldest file, and their sizes."""
         return self._entries(self._files[0], 0)
 
+    def entries_of(self, base: int) -> Iterator[tuple[Entry, int]]:
+        """The whole entries of the file that begins there, if it is still there, and their sizes."""
+        for file in self._files:
+            if file.base == base:
+                yield from self._entries(file, 0)
+
+    def bases_up_to(self, position: int) -> list[int]:
+        """Of the files that end at or before a position, but for the last."""
+        return [file.base for file in self._files[:-1] if file.base + file.size <= position]
+
     @property
     def size_bytes(self) -> int:
         """Of all files."""

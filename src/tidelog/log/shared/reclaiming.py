@@ -23,11 +23,11 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.log.shared.commit_entry import HEAD_SIZE, Entry, EntryKind, Owner
+from tidelog.log.shared.commit_entry import HEAD_SIZE, OF_A_STRAY, Entry, EntryKind, Owner
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
-from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices
+from tidelog.log.shared.upkeep import Logs, Slices, checkpoint_in_slices
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
@@ -77,12 +77,31 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
                 needed += in_first + (segment.queue.count * ENTRY_SIZE if in_first else 0)
         yield None
     if commit.renewals == commit.renewals_synced:
+        owners = {log.store.owner for log in [*logs, *directory.strays] if log.store is not None}
+        kept = set(alive)
+        for base in commit.bases_up_to(checkpoint):
+            if base not in alive and (yield from _tells_of(commit, base, owners)):
+                kept.add(base)
         # What queues have let go of must not come back with the power.
         yield partial(directory.disk.sync_all, directory.path)
-        directory.delete_at_once(commit.drop_dead(alive.keys(), checkpoint))
+        directory.delete_at_once(commit.drop_dead(kept, checkpoint))
     if _room(directory) >= needed:
         return True
     directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
+    return False
+
+
+def _tells_of(commit: CommitLog, base: int, owners: set[Owner]) -> Generator[Callable[[], None] | None, None, bool]:
+    """Whether a file tells of a cut or a start of one of these, in which nothing of them need be alive: what they had
+    before may stand in an older file, and must not come back when a queue is made anew."""
+    read = 0
+    for entry, size_bytes in commit.entries_of(base):
+        if entry.kind in (EntryKind.CUT, EntryKind.START) and entry.owner in owners:
+            return True
+        read += size_bytes
+        if read >= _SLICE_BYTES:
+            yield None
+            read = 0
     return False
 
 
@@ -103,14 +122,14 @@ def _count_alive(commit: CommitLog, segment: QueueSegment, alive: Counter[int]) 
     return in_first
 
 
-def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
+def reclaim_in_slices(directory: LogDir, logs: Logs, pace: Pace) -> Slices:
     """Reclaims the oldest file.
 
     `logs` are all that are there. May raise OSError; then nothing has changed but that the commit log is longer.
     """
     commit = directory.commit
     assert commit is not None
-    moves = _Moves(commit, [*logs, *directory.look_after_strays()])
+    moves = _Moves(commit, logs(), directory.look_after_strays())
     oldest, end = commit.first, commit.end_of_first
     at = slice_begin = oldest
     is_damaged = False
@@ -124,7 +143,7 @@ def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
             slice_begin = at
     if is_damaged or at < end:
         yield from moves.add_damaged(oldest, end)
-    yield from checkpoint_in_slices(directory)
+    yield from checkpoint_in_slices(directory, logs)
     for segment, places in moves.made.items():
         renewal = segment.renewal(places)
         yield renewal.write
@@ -142,14 +161,15 @@ def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
 class _Moves:
     """What was alive in a file, and where its copies are."""
 
-    __slots__ = ("_commit", "_logs", "_owners", "made")
+    __slots__ = ("_commit", "_logs", "_owners", "_strays", "made")
 
-    def __init__(self, commit: CommitLog, logs: list[Log]) -> None:
+    def __init__(self, commit: CommitLog, logs: list[Log], strays: list[Log]) -> None:
         self._commit = commit
-        self._logs = logs
+        self._strays = list(strays)
+        self._logs = [*logs, *strays]
         #: more than one where a partition was set aside and came back
         self._owners: dict[Owner, list[Log]] = defaultdict(list)
-        for log in logs:
+        for log in self._logs:
             if log.store is not None:
                 self._owners[log.store.owner].append(log)
         #: new places for old ones
@@ -180,6 +200,7 @@ class _Moves:
         assert log.store is not None
         file, at = self._commit.locate(place, size_bytes)
         records = file.pread(size_bytes, at)
+        previous = OF_A_STRAY if log in self._strays else -1
         self.made[segment][place] = self._commit.append(
-            log.store.owner, EntryKind.MOVED, base_offset, last_offset, -1, records
+            log.store.owner, EntryKind.MOVED, base_offset, last_offset, previous, records
         )

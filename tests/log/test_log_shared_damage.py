@@ -6,17 +6,32 @@ from dataclasses import replace
 
 import pytest
 from logkit import NOW_MS, append, values
-from shared_kit import CONFIG, checkpointed, commit_files, created, deleted, killed, opened, reclaimed
+from shared_kit import (
+    COMMIT,
+    CONFIG,
+    checkpointed,
+    commit_files,
+    created,
+    deleted,
+    killed,
+    long_and_short,
+    opened,
+    reclaimed,
+)
 
 from tidelog.log.config import LogConfig
+from tidelog.log.conversion.converter import convert
+from tidelog.log.conversion.planning import CannotConvert
+from tidelog.log.directories.layout import PARTITIONED
 from tidelog.log.directories.log_dirs import LogDirs
-from tidelog.log.errors import CorruptMessage
+from tidelog.log.errors import CorruptMessage, StorageError
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared.commit_log import DIRECTORY
 from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
+from tidelog.node.checkup import damaged_batches
 from tidelog.wire.batch import iter_headers
 
 _PLACE_AT, _SIZE_AT = 8, 32
@@ -92,6 +107,8 @@ def test_an_impossible_queue_entry_is_damage_of_its_partition_and_of_no_other(di
     assert read_offsets(log, 0) == [*range(7)]
     with pytest.raises(CorruptMessage, match="entry 8 of"):
         log.read(7, 1 << 20, 20)
+    assert read_offsets(log, 8) == [*range(8, 20)]
+    assert "partition 0 of topic t cannot be read there: entry 8 of" in "".join(dirs.take_notices())
     assert dirs.dirs[0].failure is None and len(values(other)) == 20
     append(log, value=b"more")
     assert log.log_end_offset == 21
@@ -130,3 +147,126 @@ def test_what_comes_before_an_unreadable_batch_is_read_first(disk: MemoryDisk) -
     log = killed(disk, 2000).logs[log.key]
     read = read_offsets(log, 0)
     assert read == [*range(len(read))] and 0 < len(read) < 20
+
+
+@pytest.mark.parametrize("how", ["removed", "cut", "zeroed", "emptied"])
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_a_queue_that_is_gone_or_damaged_is_made_anew_from_the_commit_log(
+    disk: MemoryDisk, how: str, stop: str
+) -> None:
+    dirs = opened(disk, 2000)
+    log, _ = two_logs(dirs, 60)
+    dirs.dirs[0].checkpoint({log.key: 60})
+    expected, paths = values(log), [segment.log_path for segment in log.segments]
+    assert len(paths) > 2
+    if stop == "clean":
+        dirs.close()
+    disk.outlive()
+    for path in paths:
+        if how == "removed":
+            disk.remove(path)
+        elif how == "zeroed":
+            disk.content(path)[ENTRY_SIZE:] = bytes(len(disk.content(path)) - ENTRY_SIZE)
+        else:
+            del disk.content(path)[ENTRY_SIZE if how == "cut" else 0 :]
+    dirs = opened(disk, 2000)
+    again = dirs.logs[log.key]
+    append(again, value=b"more")
+    checkpointed(dirs)
+    deleted(dirs)
+    assert values(again) == [*expected, (60, b"more")] and dirs.take_notices() == []
+    again = killed(disk, 2000).logs[log.key]
+    assert values(again) == [*expected, (60, b"more")]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_one_queue_that_is_gone_is_made_anew(disk: MemoryDisk, at: int) -> None:
+    dirs = opened(disk, 2000)
+    log, _ = two_logs(dirs, 60)
+    expected, path = values(log), log.segments[at].log_path
+    dirs.close()
+    disk.remove(path)
+    dirs = killed(disk, 2000)
+    assert values(dirs.logs[log.key]) == expected and dirs.take_notices() == []
+
+
+def test_the_queue_of_another_partition_is_known_as_that(disk: MemoryDisk) -> None:
+    dirs = opened(disk, config=LogConfig())
+    log, other = two_logs(dirs)
+    dirs.close()
+    one, another = (each.segments[0].log_path for each in (log, other))
+    disk.content(one)[:] = disk.content(another)
+    dirs = killed(disk)
+    damaged = [*damaged_batches(dirs.logs[log.key])]
+    assert len(damaged) == 20 and "offsets 0 to 0 of partition 0" in damaged[0]
+    assert [*damaged_batches(dirs.logs[other.key])] == []
+    dirs.close()
+    with pytest.raises(CannotConvert, match="another partition"):
+        convert(disk, "/data", PARTITIONED, lambda topic: False, 2000, NOW_MS, lambda size: None)
+
+
+def test_a_queue_is_made_anew_of_batches_that_were_moved(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    long, _ = long_and_short(dirs)
+    deleted(dirs)
+    reclaimed(dirs)
+    deleted(dirs)
+    expected, paths = values(long), [segment.log_path for segment in long.segments]
+    dirs.close()
+    for path in paths:
+        disk.remove(path)
+    dirs = killed(disk, 2000)
+    assert values(dirs.logs[long.key]) == expected and dirs.take_notices() == []
+
+
+@pytest.mark.parametrize("how", ["cut", "removed"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_commit_file_in_between_that_is_short_or_missing_is_told_with_the_offsets_that_are_lost(
+    disk: MemoryDisk, how: str, at: int
+) -> None:
+    dirs = opened(disk, 2000)
+    logs = two_logs(dirs, 1)
+    for value in range(40):
+        for log in logs:
+            append(log, value=b"%d" % value)
+    path = f"/data/{DIRECTORY}/{commit_files(disk)[at]}"
+    disk.outlive()
+    if how == "removed":
+        disk.remove(path)
+    else:
+        del disk.content(path)[-300:]
+    with pytest.raises(CannotConvert, match="short or missing"):
+        convert(disk, "/data", PARTITIONED, lambda topic: False, 2000, NOW_MS, lambda size: None)
+    dirs = opened(disk, 2000)
+    notices = dirs.take_notices()
+    assert "short or missing" in notices[0]
+    for log in logs:
+        end = dirs.logs[log.key].log_end_offset
+        (told,) = [notice for notice in notices if f"partition {log.partition} of topic t has lost" in notice]
+        assert end < 41 and f"offsets {end} to 40:" in told
+
+
+def test_what_a_damaged_entry_past_the_checkpoint_costs_is_told_of_its_partition(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    hit, other = created(dirs, 0), created(dirs, 1)
+    for _ in range(5):
+        append(hit)
+        append(other)
+    segment = hit.segments.active
+    assert isinstance(segment, QueueSegment)
+    disk.content(COMMIT)[segment.queue.entry(1).place + 65] ^= 1
+    dirs = killed(disk)
+    (told,) = [notice for notice in dirs.take_notices() if "has lost" in notice]
+    assert "partition 0 of topic t has lost offsets 1 to 4: " in told
+    assert (dirs.logs[hit.key].log_end_offset, dirs.logs[other.key].log_end_offset) == (1, 5)
+
+
+def test_a_commit_log_that_is_missing_is_named_and_no_conversion_is_proposed(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    two_logs(dirs)
+    dirs.close()
+    for entry in disk.list(f"/data/{DIRECTORY}"):
+        disk.remove(f"/data/{DIRECTORY}/{entry.name}")
+    disk.remove_dir(f"/data/{DIRECTORY}")
+    with pytest.raises(StorageError, match="its commit log /data/tidelog-commit is missing"):
+        killed(disk)

@@ -23,6 +23,7 @@ from tidelog.log.cleaned_segment import CleanedSegment
 from tidelog.log.config import LogConfig
 from tidelog.log.disk import PASSING, Disk, replace_file
 from tidelog.log.errors import (
+    CorruptMessage,
     InconsistentTopicId,
     OffsetOutOfRange,
     RecordListTooLarge,
@@ -365,6 +366,9 @@ class Log:
             raise self.directory.offline()
         try:
             return self.segments.read(offset, max_bytes, max_offset, end_offset, min_one_batch)
+        except CorruptMessage as error:
+            self.directory.tell(f"partition {self.partition} of topic {self.topic} cannot be read there: {error}")
+            raise
         except OSError as error:
             raise self.directory.refuse(error, self.name) from error
 

@@ -87,6 +87,7 @@ class LogDir:
         "logs",
         "no_room",
         "notices",
+        "past",
         "path",
         "recovery_points_stale",
         "start_offsets",
@@ -127,6 +128,8 @@ class LogDir:
         self.is_pinned = False
         #: what a start has found there past the checkpoint, until the logs are opened
         self.tail: Tail | None = None
+        #: what stands before it, where a log has missed something, as long
+        self.past: Tail | None = None
         #: partitions whose files cannot be opened, and why; they must not be begun anew
         self.unopened: dict[TopicPartition, str] = {}
 
@@ -140,6 +143,12 @@ class LogDir:
     def told(self, owner: Owner) -> Iterable[Entry]:
         """While the logs are opened: what follows the checkpoint of the commit log, of one partition."""
         return self.tail.of(owner) if self.tail is not None else ()
+
+    def told_before(self, owner: Owner) -> Iterable[Entry]:
+        """While the logs are opened: what precedes the checkpoint. All of the commit log is read for it, once."""
+        if self.past is None and self.commit is not None:
+            self.past = self.commit.past()
+        return self.past.of(owner) if self.past is not None else ()
 
     def set_aside(self, log: Log) -> None:
         """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
@@ -170,6 +179,11 @@ class LogDir:
         if self.commit is None or topic_id is None or config.compact or key[0].startswith("__"):
             return None
         return QueueStore(self.commit, Owner(topic_id, key[1]))
+
+    def delete_at_once(self, paths: list[str]) -> None:
+        """Files of the commit log that were given up. No delay: a slice that is still being sent holds its file."""
+        if paths:
+            self.deletions.append(PendingDeletion(self.disk, paths, 0))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:

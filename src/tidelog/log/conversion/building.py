@@ -63,7 +63,15 @@ class Builder:
 
     def _source(self, name: str) -> list[Segment]:
         path = f"{self._path}/{name}"
-        return [*file_segments(self._disk, path)] if self.conversion.to == SHARED else [*self._queues(path)]
+        if self.conversion.to == SHARED:
+            return [*file_segments(self._disk, path)]
+        segments = self._queues(path)
+        named, topic_id = parse_name(name), read_topic_id(self._disk, path)
+        for segment in segments:
+            # A queue that was put in the place of another one says so with its first entry.
+            if named is not None and topic_id is not None and segment.is_of_another(Owner(topic_id, named[0][1])):
+                raise CannotConvert(f"{segment.log_path} is the queue of another partition: nothing was changed")
+        return [*segments]
 
     def _target(self, name: str) -> list[Segment]:
         path = f"{self._building}/{name}"

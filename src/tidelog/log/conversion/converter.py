@@ -36,6 +36,7 @@ from tidelog.log.directories.layout import (
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import NO_ROOM, Disk, Lock, read_file
 from tidelog.log.errors import LogDirInUse
+from tidelog.log.shared.commit_log import CommitLog
 
 
 class ConversionOutcome(NamedTuple):
@@ -97,6 +98,11 @@ def _recover(disk: Disk, path: str, now_ms: int) -> tuple[str, ...]:
         return ()
     meta = MetaProperties.parse(read_file(disk, f"{path}/{META_PROPERTIES}"), path)
     commit_bytes = ANY_SIZE if layout_of(disk, path) == SHARED else None
+    if commit_bytes is not None and (gaps := CommitLog(disk, path, commit_bytes).gaps()):
+        raise CannotConvert(
+            f"the commit log of {path} has nothing from {gaps[0][0]} to {gaps[0][1]}: a file is short or missing. "
+            "Put it back; or start a broker on the directory, which says what is lost, and stop it before you convert"
+        )
     logs = LogDirs([path], disk, lambda topic: LogConfig(), commit_bytes=commit_bytes)
     logs.open(meta.node_id, meta.cluster_id, now_ms, is_judged_later=True)
     unopened = dict(logs.dirs[0].unopened)

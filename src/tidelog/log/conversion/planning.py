@@ -146,6 +146,10 @@ def _sized(name: str, segments: list[FileSegment]) -> Converted:
 def _to_partitioned(disk: Disk, path: str) -> Iterator[Converted | Kept]:
     commit = CommitLog(disk, path, ANY_SIZE)
     for name, _, _, files in _partitions(disk, path):
+        if not any(file.endswith((QUEUE, LOG)) for file in files):
+            raise CannotConvert(
+                f"{path}/{name} has no queue: start a broker on {path}, which makes it anew, and stop it"
+            )
         if not any(file.endswith(QUEUE) for file in files):
             yield Kept(name, "partitioned already")
             continue

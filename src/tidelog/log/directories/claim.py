@@ -24,6 +24,8 @@ class Claim(NamedTuple):
     high_watermark: int = 0
     #: where the log began when that was last written down; None where it is not known to have been
     began_at: int | None = None
+    #: what the files say is to be compared with what they are made from
+    distrusted: bool = False
 
 
 class Recovered(NamedTuple):

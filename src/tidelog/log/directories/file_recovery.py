@@ -33,6 +33,7 @@ from tidelog.log.file_segment import FileSegment
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Sizes, offset_name
+from tidelog.log.shared.queue import QUEUE
 from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
@@ -43,7 +44,7 @@ def settle(disk: Disk, path: str) -> tuple[dict[str, int], set[int]]:
     of segments that were on their way out."""
     sizes = {entry.name: entry.size_bytes for entry in disk.list(path) if not entry.is_dir}
     cleaned = [int(name[:20]) for name in sizes if name.endswith(CLEANED)]
-    retired = {int(name[:20]) for name in sizes if name.endswith(LOG + DELETED)}
+    retired = {int(name[:20]) for name in sizes if name.endswith((LOG + DELETED, QUEUE + DELETED))}
     swaps = []
     for name in list(sizes):
         # A `.swap` file at or past a `.cleaned` one is part of a replacement that was not complete.

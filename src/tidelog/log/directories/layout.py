@@ -16,6 +16,7 @@ from tidelog.log.directories.directory_names import parse_name
 from tidelog.log.disk import Disk, read_file, replace_file
 from tidelog.log.errors import StorageError
 from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.log.shared.queue import QUEUE
 
 PARTITIONED: Final = "partitioned"
 SHARED: Final = "shared"
@@ -52,10 +53,20 @@ def check_layout(disk: Disk, path: str, layout: str) -> None:
         raise StorageError(why + what)
     found = layout_of(disk, path)
     if found not in (None, layout):
+        if found == PARTITIONED and _has_queues(disk, path):
+            raise StorageError(
+                f"log directory {path} has queues, and its commit log {path}/{COMMIT_DIRECTORY} is missing: "
+                "put it back. Is its disk mounted?"
+            )
         raise StorageError(
             f"log directory {path} is in the {found} layout, and the broker is started with log.layout={layout}: "
             f"set log.layout={found}, or convert the directory with `{how_to_convert(path, layout)}`"
         )
+
+
+def _has_queues(disk: Disk, path: str) -> bool:
+    named = [f"{path}/{entry.name}" for entry in disk.list(path) if entry.is_dir and parse_name(entry.name)]
+    return any(entry.name.endswith(QUEUE) for each in named for entry in disk.list(each))
 
 
 class Conversion(NamedTuple):

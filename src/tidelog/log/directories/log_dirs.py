@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
@@ -29,7 +30,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared.commit_log import CommitLog
-from tidelog.log.shared.reclaiming import Pace, is_worth_it, reclaim_in_slices
+from tidelog.log.shared.reclaiming import Pace, is_worth_it, make_room_in_slices, reclaim_in_slices
 from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices, release_files
 from tidelog.log.shared.upkeep import checkpoint as checkpoint_queues
 from tidelog.wire.partitions import TopicPartition
@@ -364,13 +365,9 @@ class LogDirs:
 
     def _release_files(self, directory: LogDir) -> None:
         try:
-            paths = release_files(directory, self._all_in(directory))
+            directory.delete_at_once(release_files(directory, self._all_in(directory)))
         except OSError as error:
             directory.keep_old_checkpoints(error)
-            return
-        if paths:
-            # No delay: a slice that is still being sent holds its file.
-            directory.deletions.append(PendingDeletion(self.disk, paths, 0))
 
     @property
     def unqueued_bytes(self) -> int:
@@ -383,7 +380,7 @@ class LogDirs:
         for directory in self.dirs:
             if directory.failure is None:
                 try:
-                    yield from checkpoint_in_slices(directory)
+                    yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
 
@@ -400,8 +397,10 @@ class LogDirs:
 
     def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace) -> Slices:
         while directory.failure is None and is_worth_it(directory, self._all_in(directory)):
+            if not (yield from make_room_in_slices(directory, self._all_in(directory))) or not commit.can_reclaim:
+                return
             oldest = commit.first
-            yield from reclaim_in_slices(directory, self._all_in(directory), pace)
+            yield from reclaim_in_slices(directory, partial(self._all_in, directory), pace)
             self._release_files(directory)
             if commit.first == oldest:
                 return
@@ -503,7 +502,7 @@ class LogDirs:
     def _close(
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
-        checkpoint_queues(directory)
+        checkpoint_queues(directory, partial(self._all_in, directory))
         works = [(log, log.close_work()) for log in self._all_in(directory)]
         pending = [work for _, work in works if work]
         if len(pending) > MANY:

@@ -44,6 +44,7 @@ from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
 from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.log.shared.upkeep import tell_ends
 from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
 
@@ -235,7 +236,9 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
-        directory.tail = None
+        directory.tail = directory.past = None
+        futures = [log for log in self._inventory.futures.values() if log.directory is directory]
+        tell_ends(directory, [*directory.logs.values(), *futures])
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:

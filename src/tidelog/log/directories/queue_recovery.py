@@ -5,7 +5,7 @@ anew: the entries of the commit log that belong to the partition are told over, 
 
     what is told                                    what is done
     batches at the log's end                        queued in the last segment that begins at or before them
-    batches that lie before the first segment       nothing: retention took them
+    batches that begin before the first segment     nothing: retention took them, or the log was begun anew
     a cut, a new start                              the same again
     batches behind the log's end                    nothing: the queue was cut, and either the cut is told later, or it
                                                     has got lost, and with it what followed
@@ -15,35 +15,124 @@ anew: the entries of the commit log that belong to the partition are told over, 
 What is left is the log as it was at some moment since the checkpoint, or the beginning of that.
 
 Nothing but the end of the commit log is read. Where files of the commit log are gone, queues that point into them are.
+
+Where a queue is missing, short or damaged, all of the commit log is read, and what it says of the partition before the
+checkpoint is compared with the queues: they get what they lack. What neither knows is lost, and told.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
-from tidelog.log.directories.claim import Recovered
+from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.losses import Loss
+from tidelog.log.errors import CorruptMessage
 from tidelog.log.log import Log
+from tidelog.log.log_dir import MENDING
 from tidelog.log.segment import TXN_INDEX
-from tidelog.log.shared.commit_entry import Entry, EntryKind
-from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared.commit_entry import OF_A_STRAY, Entry, EntryKind
+from tidelog.log.shared.queue import QUEUE, Queued
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
+from tidelog.wire.batch import BatchHeader
 
 
-def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], told: Iterable[Entry], now_ms: int) -> Recovered:
-    """The segments in the directory of a log, whose files have these sizes; `told` is what follows the checkpoint."""
+def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], claim: Claim, now_ms: int) -> Recovered:
+    """The segments in the directory of a log, whose files have these sizes."""
+    directory = log.directory
+    if not claim.distrusted and MENDING not in sizes:
+        replay = _Replay(log, store, sizes, now_ms)
+        try:
+            replay.tell_all(directory.told(store.owner))
+            if not replay.lacks(claim):
+                return replay.ended(claim)
+        except CorruptMessage:
+            pass
+        replay.abandon()
+        store.last = -1
+        sizes = {entry.name: entry.size_bytes for entry in directory.disk.list(log.path)}
     replay = _Replay(log, store, sizes, now_ms)
+    replay.fill(directory.told_before(store.owner), claim)
+    replay.tell_all(directory.told(store.owner))
+    return replay.ended(claim)
+
+
+def end_mending(log: Log) -> None:
+    """Queues were made anew, and transaction indexes with them: from now on they are trusted. May raise OSError."""
+    disk = log.directory.disk
+    for segment in log.segments:
+        segment.seal()
+        for path in segment.index_paths:
+            if disk.exists(path):
+                disk.open(path).sync()
+    disk.sync_dir(log.path)
+    disk.remove(f"{log.path}/{MENDING}")
+
+
+def recover_stray_queues(log: Log, store: QueueStore, sizes: dict[str, int], now_ms: int) -> Recovered:
+    """Of a log that was set aside: as far as the checkpoint covers it. What follows may be of another log."""
+    return _Replay(log, store, sizes, now_ms).ended(Claim())
+
+
+def _alive(told: Iterable[Entry]) -> tuple[list[Queued], int | None]:
+    """The batches that a partition had when all this was told, as they would be queued; and where it was begun anew.
+
+    What a start has passed over is cut by what it told then (`upkeep.tell_ends`). Copies (MOVED) are taken where what
+    they were made from is gone; those of a log that was set aside are none of this one.
+    """
+    batches: list[Queued] = []
+    copies: list[Queued] = []
+    begun_at: int | None = None
+    copied_to = -1
     for entry in told:
-        replay.tell(entry)
-    return replay.ended()
+        if entry.kind is EntryKind.MOVED:
+            if entry.previous != OF_A_STRAY and begun_at is None:
+                copies += (_queued(place, header, moved=True) for place, header in entry.batches)
+                copied_to = max(copied_to, entry.last_offset)
+            continue
+        least = entry.base_offset
+        if entry.kind is EntryKind.START:
+            begun_at, least = entry.base_offset, 0
+        while batches and batches[-1].last_offset >= least:
+            batches.pop()
+        if copied_to >= least:
+            copies = [each for each in copies if each.last_offset < least]
+            copied_to = least - 1
+        batches += (_queued(place, header) for place, header in entry.batches)
+    return [*batches, *copies], begun_at
+
+
+def _queued(place: int, header: BatchHeader, moved: bool = False) -> Queued:
+    delta = ~header.last_offset_delta if moved else header.last_offset_delta
+    return Queued(header.last_offset, place, header.max_timestamp, 0, header.size_bytes, delta, header.leader_epoch)
+
+
+def _base_offset(queued: Queued) -> int:
+    return queued.last_offset - (queued.delta if queued.delta >= 0 else ~queued.delta)
 
 
 class _Replay:
     """The segments of a log while they are told what follows the checkpoint."""
 
-    __slots__ = ("_dense", "_end", "_log", "_now_ms", "_segments", "_stable", "_store", "_touched")
+    __slots__ = (
+        "_begun_at",
+        "_behind",
+        "_dense",
+        "_end",
+        "_holes",
+        "_is_mending",
+        "_is_told",
+        "_log",
+        "_now_ms",
+        "_segments",
+        "_stable",
+        "_store",
+        "_touched",
+        "_unfollowed",
+        "_was_mending",
+    )
 
     def __init__(self, log: Log, store: QueueStore, sizes: dict[str, int], now_ms: int) -> None:
         self._log = log
@@ -53,6 +142,17 @@ class _Replay:
         #: base offsets of the segments that are not as their files are
         self._touched: set[int] = set()
         self._segments: list[QueueSegment] = []
+        #: where the log was begun anew; None where nothing tells of it
+        self._begun_at: int | None = None
+        #: where batches would end that were told, and passed over: because they lie behind the log's end, and because
+        #: an entry before them is missing
+        self._behind = self._unfollowed = 0
+        #: the last entry was told, and the log ends where it says
+        self._is_told = False
+        #: queues were made anew by a start that did not come to its end; and are by this one
+        self._was_mending = self._is_mending = MENDING in sizes
+        #: what is missing inside a segment
+        self._holes: list[Loss] = []
         disk, commit = log.directory.disk, store.commit
         for name in sorted(sizes):
             stem, suffix = name[:20], name[20:]
@@ -72,6 +172,10 @@ class _Replay:
                 self._touched.add(segment.base_offset)
             self._segments.append(segment)
         self._drop_what_left()
+        self._end = self._stable = 0
+        self._find_end()
+
+    def _find_end(self) -> None:
         filled = [segment for segment in self._segments if segment.queue.count] or self._segments[:1]
         self._end = filled[-1].next_offset() if filled else 0
         #: what lies below it was there at the checkpoint, and was not cut since
@@ -86,17 +190,123 @@ class _Replay:
                 break
             self._remove(self._segments[:1])
 
+    def fill(self, told: Iterable[Entry], claim: Claim) -> None:
+        """Before anything is told: gives the queues what they lack of what was told before the checkpoint."""
+        log = self._log
+        alive, self._begun_at = _alive(told)
+        batches = sorted((each for each in alive if each.last_offset >= claim.log_start_offset), key=_base_offset)
+        stable = []
+        first = _base_offset(batches[0]) if batches else 0
+        self._remove_begun_inside(batches)
+        if self._segments and (claim.began_at is None or first >= self._segments[0].base_offset):
+            # Where nobody knows that the log began before, retention may have taken what came before.
+            pass
+        elif batches:
+            self._begin_mending()
+            disk = log.directory.disk
+            segment = QueueSegment.create(disk, log.path, first, log.config, self._now_ms, self._store)
+            self._segments.insert(0, segment)
+        for segment, after in zip_longest(self._segments, self._segments[1:]):
+            end = after.base_offset if after is not None else None
+            lacking = [
+                each
+                for each in batches
+                if segment.base_offset <= (base := _base_offset(each)) and (end is None or base < end)
+            ]
+            stable += self._fill_segment(segment, lacking)
+        self._find_end()
+        self._stable = min([self._stable, *stable])
+        if self._was_mending:
+            # What that start has mended looks whole now, and nothing that goes with it need be written.
+            self._stable = 0
+            self._touched.update(segment.base_offset for segment in self._segments)
+
+    def _begin_mending(self) -> None:
+        """A queue is about to be made anew. Should the power go meanwhile, the next start must look at all of this
+        again: what points before the checkpoint is trusted otherwise. `end_mending` is called when all of it is
+        written, transaction indexes included."""
+        if not self._is_mending:
+            self._is_mending = True
+            directory, path = self._log.directory, self._log.path
+            directory.disk.open(f"{path}/{MENDING}", create=True)
+            directory.disk.sync_dir(path)
+
+    def _remove_begun_inside(self, batches: list[Queued]) -> None:
+        """Empty segments that would begin inside of a batch: they were begun when the log went on in another way."""
+        bases = [_base_offset(each) for each in batches]
+        for segment in self._segments[1:]:
+            at = bisect_left(bases, segment.base_offset) - 1
+            if not segment.queue.count and at >= 0 and batches[at].last_offset >= segment.base_offset:
+                self._remove([segment])
+
+    def _fill_segment(self, segment: QueueSegment, batches: list[Queued]) -> list[int]:
+        """Returns the offset up to which the queue stays as it was, where it does not stay as a whole."""
+        queue = segment.queue
+        known = queue.whole()
+        places = {_base_offset(each) for each in known}
+        added = [each for each in batches if _base_offset(each) not in places]
+        if not added and all(queue.is_sound(n) for n in range(queue.count)):
+            return []
+        self._begin_mending()
+        entries: list[Queued] = []
+        stable, next_offset = -1, segment.base_offset
+        for each in sorted([*known, *added], key=_base_offset):
+            base_offset = _base_offset(each)
+            if base_offset < next_offset:
+                continue
+            if base_offset > next_offset and self._dense:
+                self._holes.append(Loss(next_offset, base_offset, segment.log_path, "does not know where they are"))
+            if stable < 0 and (len(entries) >= len(known) or each != known[len(entries)]):
+                stable = next_offset
+            entries.append(each)
+            next_offset = each.last_offset + 1
+        segment.refill(entries, self._now_ms)
+        self._touched.add(segment.base_offset)
+        return [stable if stable >= 0 else next_offset]
+
+    def lacks(self, claim: Claim) -> bool:
+        """Whether there are batches before the checkpoint that the queues do not know of, by all that can be told."""
+        segments = self._segments
+        if self._behind > self._end:
+            return True
+        if self._dense and any(one.next_offset() < other.base_offset for one, other in pairwise(segments)):
+            return True
+        if self._begun_at is not None:
+            return False
+        if not segments:
+            # A log always has one.
+            return True
+        vouched = max(claim.recovery_point, claim.high_watermark)
+        ends_early = self._end < vouched and (claim.clean or self._store.last < 0)
+        return ends_early or (claim.began_at is not None and segments[0].base_offset > claim.began_at)
+
+    def abandon(self) -> None:
+        """It is tried again with what the files then hold: nothing of this is written any more."""
+        for segment in self._segments:
+            segment.park_all()
+
+    def tell_all(self, told: Iterable[Entry]) -> None:
+        for entry in told:
+            self.tell(entry)
+
     def tell(self, entry: Entry) -> None:
         if entry.kind is EntryKind.MOVED:
             return
         store = self._store
         follows = entry.previous == store.last or (store.last < 0 and entry.previous < store.commit.checkpoint)
         if not follows and entry.kind is not EntryKind.START:
+            self._is_told = False
+            if entry.kind is EntryKind.BATCHES:
+                self._unfollowed = max(self._unfollowed, entry.last_offset + 1)
             return
         store.last = entry.position
+        # What did not follow was passed over, and told, by a start before this entry was written.
+        self._is_told, self._unfollowed = True, 0
         if entry.kind is EntryKind.START:
+            self._begun_at, self._behind = entry.base_offset, 0
             self._start(entry.base_offset)
         elif entry.kind is EntryKind.CUT:
+            self._behind = min(self._behind, entry.base_offset)
             self._cut(entry.base_offset)
         else:
             self._add(entry)
@@ -136,12 +346,18 @@ class _Replay:
         base_offset = entry.base_offset
         if not self._segments:
             self._begin(base_offset)
-        if entry.last_offset < self._segments[0].base_offset:
+        if base_offset < self._segments[0].base_offset:
             return
         if base_offset > self._end and self._dense:
+            self._behind = max(self._behind, entry.last_offset + 1)
+            self._is_told = False
             return
+        self._behind = min(self._behind, base_offset)
         self._cut(base_offset)
-        segment = next(each for each in reversed(self._segments) if each.base_offset <= base_offset)
+        at = next(n for n in reversed(range(len(self._segments))) if self._segments[n].base_offset <= base_offset)
+        # Those that would begin inside of it are empty, and were begun when the log went on in another way.
+        self._remove([each for each in self._segments[at + 1 :] if each.base_offset <= entry.last_offset])
+        segment = self._segments[at]
         self._touched.add(segment.base_offset)
         for place, header in entry.batches:
             segment.readmit(place, header)
@@ -154,20 +370,34 @@ class _Replay:
             self._segments.remove(segment)
             self._touched.discard(segment.base_offset)
 
-    def ended(self) -> Recovered:
-        self._remove([segment for segment in self._segments[1:] if segment.base_offset > self._end])
-        losses = [
+    def _losses(self, claim: Claim) -> list[Loss]:
+        losses = [loss for loss in self._holes if loss.first_offset < self._end]
+        losses += [
             Loss(segment.next_offset(), after.base_offset, segment.log_path, "ends before them")
             for segment, after in pairwise(self._segments)
             if self._dense and segment.next_offset() < after.base_offset
         ]
+        begins, first = claim.began_at, self._segments[0].base_offset if self._segments else 0
+        if begins is not None and begins < first != self._begun_at:
+            losses.append(Loss(begins, first, self._segments[0].log_path, "begins after them"))
+        losses.sort()
+        reached = max(self._behind, self._unfollowed)
+        if reached > self._end:
+            losses.append(Loss(self._end, reached, self._store.commit.path, "has lost an entry that precedes them"))
+        return losses
+
+    def ended(self, claim: Claim) -> Recovered:
+        self._remove([segment for segment in self._segments[1:] if segment.base_offset > self._end])
+        losses = self._losses(claim)
         # Of a marker at the log's end that has got lost, the transaction index may know nevertheless.
         known = {segment.base_offset for segment in self._segments[-1:] if segment.txn_index.size_bytes}
         touched = [segment for segment in self._segments if segment.base_offset in self._touched | known]
         self._restore_epochs()
         after_holes = [loss.end_offset or 0 for loss in losses]
+        self._store.is_told = claim.clean or self._is_told
         end_offset = self._end if self._segments else None
-        return Recovered([*self._segments], [*touched], losses, after_holes, [], [], self._stable, end_offset)
+        mended = [segment.base_offset for segment in self._segments] if self._is_mending else []
+        return Recovered([*self._segments], [*touched], losses, after_holes, [], mended, self._stable, end_offset)
 
     def _restore_epochs(self) -> None:
         """Of the segments that changed, and those after them; of all, where the file does not know those before."""

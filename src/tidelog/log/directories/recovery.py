@@ -25,7 +25,7 @@ from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.directory_names import name_of
 from tidelog.log.directories.file_recovery import recover_files, settle
 from tidelog.log.directories.losses import lost_at_the_end
-from tidelog.log.directories.queue_recovery import recover_queues
+from tidelog.log.directories.queue_recovery import end_mending, recover_queues, recover_stray_queues
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -37,7 +37,7 @@ from tidelog.log.segments import Segments
 from tidelog.log.shared.commit_entry import Owner
 from tidelog.log.shared.queue import QUEUE
 from tidelog.log.shared.store import QueueStore
-from tidelog.log.snapshots import Snapshots
+from tidelog.log.snapshots import HAD_PRODUCERS, Snapshots
 from tidelog.log.txn_index import CorruptIndex
 from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
@@ -66,6 +66,7 @@ def create_log(
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
         log.store = directory.store_for(key, config, topic_id)
         if log.store is not None:
+            log.snapshots.leaves_word = True
             log.store.tell_start(0)
         log.segments = Segments([log.new_segment(0, now_ms)])
     except OSError as error:
@@ -95,6 +96,7 @@ def open_if_possible(
     """
     # After a crash from the first batch on; after a clean stop as if no segment were as it was left.
     closer = claim._replace(stopped={}) if claim.clean else claim._replace(recovery_point=0)
+    closer = closer._replace(distrusted=True)
     why: Exception | None = None
     for each in (claim, closer):
         try:
@@ -106,6 +108,8 @@ def open_if_possible(
                 raise
             # Where it cannot be mended for want of room, the next start tries again; the others need none.
             why = error
+        if directory.commit is not None:
+            directory.commit.forget_queues(path)
     directory.unopened[key] = str(why)
     directory.tell(f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}")
     return None
@@ -124,7 +128,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     if LEADER_EPOCH_FILE in sizes:
         log.leader_epochs = _read_epochs(disk, f"{path}/{LEADER_EPOCH_FILE}")
     stems = [name[:20] for name in sizes if name.endswith(SNAPSHOT)]
-    log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()])
+    log.snapshots = Snapshots(disk, path, [int(stem) for stem in stems if stem.isdigit()], HAD_PRODUCERS in sizes)
     recovery = _recover_segments(log, sizes, retired, claim, now_ms)
     segments = recovery.segments
     log_end_offset = recovery.end_offset
@@ -145,6 +149,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     if not segments:
         # Offsets below the recovery point were given away once; they are not given away again.
         log_end_offset = max(claim.log_start_offset, claim.recovery_point)
+        if log.store is not None:
+            log.store.tell_start(log_end_offset)
         segments.append(log.new_segment(log_end_offset, now_ms))
     log.segments = Segments(segments)
     log.segments.active.roll_jitter_ms = roll_jitter_ms(config, log.name, log.segments.active.base_offset)
@@ -164,6 +170,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         _restore_producers(log, claim, read, recovery.after_holes, now_ms)
     else:
         _restore_producers_since(log, recovery.stable_offset, read, now_ms)
+        if recovery.mended:
+            end_mending(log)
     for segment in recovery.unindexed:
         rebuild_txn_index(log.segments, log.snapshots, segment, now_ms)
     return log
@@ -185,7 +193,11 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         log.store = directory.store_for(log.key, log.config, log.topic_id)
     if log.store is None:
         return recover_files(log, sizes, retired, claim, now_ms)
-    return recover_queues(log, log.store, sizes, directory.told(log.store.owner), now_ms)
+    log.snapshots.leaves_word = True
+    if any(base < min((int(name[:20]) for name in queues), default=0) for base in retired):
+        # Where the log began when that was last written down, it does not begin any more.
+        claim = claim._replace(began_at=None)
+    return recover_queues(log, log.store, sizes, claim, now_ms)
 
 
 def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:
@@ -200,7 +212,7 @@ def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogCon
     log = Log(directory, path, key[0], key[1], config)
     log.topic_id = topic_id
     log.store = QueueStore(directory.commit, Owner(topic_id, key[1]))
-    recovered = recover_queues(log, log.store, sizes, (), now_ms)
+    recovered = recover_stray_queues(log, log.store, sizes, now_ms)
     if not recovered.segments:
         return None
     log.segments = Segments(recovered.segments)
@@ -256,12 +268,11 @@ def _restore_producers(
 def _restore_producers_since(log: Log, stable_offset: int, changed: list[Segment], now_ms: int) -> None:
     """Where snapshots and transaction indexes are right below an offset, and segments have changed only past it."""
     producers, snapshots = log.producers, log.snapshots
-    known = bool(snapshots.offsets)
     snapshots.drop_above(stable_offset)
     start_offset = load_newest(producers, snapshots, stable_offset, now_ms)
     if start_offset is None:
         # A checkpoint writes a snapshot of every log that has producers.
-        start_offset = log.segments.first_base_offset if known else stable_offset
+        start_offset = log.segments.first_base_offset if snapshots.had_any else stable_offset
         producers.reset(start_offset)
     corrupt = []
     for segment in changed:

@@ -10,7 +10,8 @@
     size            int32   bytes that follow the head
     last offset     int32   how far it lies behind the base offset
     base offset     int64
-    previous        int64   where the partition's entry before this one stands; -1 where its author knew of none
+    previous        int64   where the partition's entry before this one stands; -1 where its author knew of none; -2 in
+                            a copy that belongs to a log of the partition that was set aside
     check           uint32  CRC-32C of what the batches' own CRCs leave out: see below
     (zero)          4 bytes
 
@@ -52,6 +53,8 @@ from tidelog.wire.batch import (
 MAGIC: Final = 0x7D1DE106
 HEAD: Final = struct.Struct(">IIq16sib3xiiqqI4x")
 HEAD_SIZE: Final = HEAD.size
+#: in the place of `previous`
+OF_A_STRAY: Final = -2
 _MAGIC_BYTES: Final = MAGIC.to_bytes(4, "big")
 _COVERED_AT: Final = 8
 _START: Final = struct.Struct(">II")
@@ -144,6 +147,16 @@ def read_entry(data: memoryview, at: int, position: int) -> tuple[Entry, int]:
     owner, last_offset = Owner(topic_id, partition), base_offset + delta
     entry = Entry(owner, EntryKind(kind), base_offset, last_offset, position, previous, batches)
     return entry, size_bytes
+
+
+def owner_of(head: bytes, position: int) -> Owner | None:
+    """Whose entry begins with `head` at `position`; None where none begins there, or its head is damaged."""
+    if len(head) < HEAD_SIZE:
+        return None
+    magic, crc, stands_at, topic_id, partition, *_ = HEAD.unpack_from(head)
+    if magic != MAGIC or stands_at != position or crc != crc32c(head[_COVERED_AT:HEAD_SIZE]):
+        return None
+    return Owner(topic_id, partition)
 
 
 def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:

@@ -9,15 +9,16 @@ is written, offsets were given away that nobody can take back. Until then nobody
 it written first. One sync makes durable whatever any partition has appended before: those that wait together pay
 together.
 
-After a crash the entries past the checkpoint are read. What is torn at the end is cut; damage in between costs the
-entries that it hit: the next whole one is searched for. A file goes when no queue points into it any more.
+After a crash the entries past the checkpoint are read. What is torn at the end is cut; damage in between, be it a file
+that is short or missing, is told and passed over: the next whole entry is searched for. What that costs is for the
+partitions to say (`directories.queue_recovery`). A file goes when no queue points into it any more.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Protocol
 
 from tidelog.log.checkpoints import MalformedCheckpoint, format_lines, parse_lines
@@ -31,6 +32,7 @@ from tidelog.log.shared.commit_entry import (
     Owner,
     Unreadable,
     next_magic,
+    owner_of,
     pack_head,
     read_entry,
 )
@@ -86,6 +88,10 @@ class Queueing(Protocol):
 
     @property
     def index_paths(self) -> tuple[str, ...]: ...
+
+    def park_all(self) -> None:
+        """It leaves: nothing of it is written any more."""
+        ...
 
 
 class Tail:
@@ -150,7 +156,7 @@ class CommitLog:
         self._files = [_CommitFile(disk, self.path, base, size) for base, size in sorted(found)]
         self._bases = [file.base for file in self._files]
         #: up to where a start need not read
-        self.checkpoint = max(self._read_checkpoint(), self.first)
+        self.checkpoint = self._read_checkpoint() or self.first
         #: everything before it is on the device
         self.synced = 0
         #: files that were made since the directory was synced, as counts
@@ -314,6 +320,11 @@ class CommitLog:
         if position > self.checkpoint:
             self._write_checkpoint(position)
 
+    def forget_queues(self, path: str) -> None:
+        """Those in a directory, of a log that could not be opened: nothing of them is written any more."""
+        for segment in [each for each in self.dirty if each.index_paths[0].startswith(f"{path}/")]:
+            segment.park_all()
+
     def _write_checkpoint(self, position: int) -> None:
         replace_file(self._disk, f"{self.path}/{CHECKPOINT}", format_lines([str(position)]))
         self.checkpoint = position
@@ -340,13 +351,26 @@ class CommitLog:
         file, at = self.locate(position, size_bytes)
         return read_entry(memoryview(file.pread(size_bytes, at)), 0, position)[0]
 
+    def is_of_another(self, place: int, owner: Owner) -> bool:
+        """Whether a batch is the first of an entry that belongs to another partition."""
+        position = place - HEAD_SIZE
+        if position < self.base_of(place):
+            return False
+        file, at = self.locate(position, HEAD_SIZE)
+        return owner_of(file.pread(HEAD_SIZE, at), position) not in (None, owner)
+
     def tail(self) -> Tail:
         """After a start: the entries past the checkpoint.
 
         What is torn at the end is cut off; what is damaged before it is passed over. May raise OSError.
         """
         found = Tail(self)
-        for file in self._files[max(bisect_right(self._bases, self.checkpoint) - 1, 0) :]:
+        for first, end in self.gaps():
+            self.damages.append(f"{self.path} has nothing from {first} to {end}: a file is short or missing")
+        for at_file, file in enumerate(self._files):
+            follows = self._bases[at_file + 1] if at_file + 1 < len(self._files) else None
+            if follows is not None and follows <= self.checkpoint:
+                continue
             end = max(self.checkpoint - file.base, 0)
             for entry, size_bytes in self._entries(file, end):
                 at = entry.position - file.base
@@ -354,7 +378,11 @@ class CommitLog:
                     self.damages.append(f"{file.path} is damaged from byte {end} to {at}")
                 found.add(entry, size_bytes)
                 end = at + size_bytes
-            if end < file.size and file is self._files[-1]:
+            if follows is not None:
+                # Past the next file's first byte there may be what was reserved.
+                if end < (stands := min(file.size, follows - file.base)):
+                    self.damages.append(f"{file.path} is damaged from byte {end} to {stands}")
+            elif end < file.size:
                 self.damages.append(f"{file.path} is damaged at byte {end}, and {file.size - end} bytes are truncated")
                 file.file.truncate(end)
                 file.size = file.written = end
@@ -362,6 +390,22 @@ class CommitLog:
             # Somebody cut it. No queue may be trusted with what is appended there next.
             self.damages.append(f"{self.path} ends at {self.end}, and not at {self.checkpoint} or later")
             self._write_checkpoint(self.end)
+        return found
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where files are short, or missing, past the checkpoint: from a position to another one."""
+        ends = [0, *(file.base + file.size for file in self._files)]
+        gaps = [(max(end, self.checkpoint), base) for end, base in zip(ends, self._bases, strict=False)]
+        return [(end, base) for end, base in gaps if end < base]
+
+    def past(self) -> Tail:
+        """The entries before the checkpoint, as far as they are still there and whole. May raise OSError."""
+        found = Tail(self)
+        for file in self._files:
+            for entry, size_bytes in self._entries(file, 0):
+                if entry.position >= self.checkpoint:
+                    return found
+                found.add(entry, size_bytes)
         return found
 
     def _entries(self, file: _CommitFile, at: int) -> Iterator[tuple[Entry, int]]:
@@ -398,13 +442,41 @@ class CommitLog:
         """The whole entries of the oldest file, and their sizes."""
         return self._entries(self._files[0], 0)
 
+    def entries_of(self, base: int) -> Iterator[tuple[Entry, int]]:
+        """The whole entries of the file that begins there, if it is still there, and their sizes."""
+        for file in self._files:
+            if file.base == base:
+                yield from self._entries(file, 0)
+
+    def bases_up_to(self, position: int) -> list[int]:
+        """Of the files that end at or before a position, but for the last."""
+        return [file.base for file in self._files[:-1] if file.base + file.size <= position]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size for file in self._files)
+
+    def base_of(self, position: int) -> int:
+        """Of the file that holds, or should hold, what stands there."""
+        return self._bases[max(bisect_right(self._bases, position) - 1, 0)]
+
     # --- leaving
+
+    def drop_dead(self, alive: Collection[int], checkpoint: int) -> list[str]:
+        """Takes out the files that end at or before the checkpoint, but for those with these bases, and never the last;
+        returns their new paths."""
+        dead = [file for file in self._files[:-1] if file.base not in alive and file.base + file.size <= checkpoint]
+        return self._drop(dead)
 
     def drop_below(self, position: int) -> list[str]:
         """Takes out the files that end at or before `position`, but never the last; returns their new paths."""
         keep = max(min(bisect_right(self._bases, position) - 1, len(self._files) - 1), 0)
-        dropped, self._files = self._files[:keep], self._files[keep:]
-        del self._bases[:keep]
+        return self._drop(self._files[:keep])
+
+    def _drop(self, dropped: list[_CommitFile]) -> list[str]:
+        self._files = [file for file in self._files if file not in dropped]
+        self._bases = [file.base for file in self._files]
         for file in dropped:
             file.park()
             self._unsynced.pop(file.base, None)

@@ -83,9 +83,15 @@ class Queue(Entries):
 
     def entry(self, n: int) -> Queued:
         """Raises CorruptMessage where it is damaged."""
-        if not 0 <= n < self.count or not self._is_whole(n):
+        if not 0 <= n < self.count:
             raise self.damaged(n)
-        return self.glance(n)
+        buffer, at = self._place(n)
+        *fields, crc = ENTRY.unpack_from(buffer, at)
+        # Those that are only in memory were never anywhere else.
+        if n < self._written and crc != crc32c(buffer[at : at + _FIELDS.size]):
+            raise self.damaged(n)
+        queued = Queued._make(fields)
+        return queued if queued.delta >= 0 else queued._replace(delta=~queued.delta)
 
     def glance(self, n: int) -> Queued:
         """An entry as it stands there, be it damaged or not."""
@@ -98,6 +104,10 @@ class Queue(Entries):
         if queued.position != (self.entry(n - 1).end if n else 0):
             raise self.damaged(n)
         return queued
+
+    def whole(self) -> list[Queued]:
+        """The entries whose CRC is right, in the order in which they stand there; deltas as they stand there too."""
+        return [Queued._make(ENTRY.unpack_from(*self._place(n))[:7]) for n in range(self.count) if self._is_whole(n)]
 
     def damaged(self, n: int) -> CorruptMessage:
         """What to raise for an entry that cannot be used."""

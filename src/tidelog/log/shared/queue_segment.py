@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tidelog.log.config import LogConfig
@@ -20,7 +20,7 @@ from tidelog.log.disk import BESIDE, PASSING, AppendedFile, Disk, File, put_in_p
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import OFFSET_ENTRY_SIZE, TimestampOffset
 from tidelog.log.segment import DELETED, TXN_INDEX, BatchSpan, FileSlice, GatheredSlice, Sizes, Slice, offset_name
-from tidelog.log.shared.commit_entry import EntryKind
+from tidelog.log.shared.commit_entry import EntryKind, Owner
 from tidelog.log.shared.queue import ENTRY_SIZE, QUEUE, Queue, Queued
 from tidelog.log.shared.store import QueueStore
 from tidelog.log.txn_index import TxnIndex
@@ -287,7 +287,9 @@ class QueueSegment:
             if last is not None and last.last_offset >= offset:
                 raise self.queue.damaged(n - 1)
             return None
-        return self._as_span(self.queue.follower(n))
+        queued = self.queue.entry(n)
+        # Where it does not hold the offset, the one before it may be damaged, and hold it.
+        return self._as_span(queued if queued.base_offset <= offset else self.queue.follower(n))
 
     def span_at(self, position: int) -> BatchSpan:
         n = self.queue.at_position(position)
@@ -404,10 +406,18 @@ class QueueSegment:
                 data = memoryview(file.pread(queued.size_bytes, at))
                 (position, header), *more = iter_headers(data)
                 is_whole = not more and header.base_offset == queued.base_offset and crc_matches(data, position, header)
+                is_whole = is_whole and not self._commit.is_of_another(queued.place, self._store.owner)
             except (CorruptMessage, InvalidBatch, ValueError):
                 is_whole = False
             if not is_whole:
                 yield queued, *self._commit.file_at(queued.place)
+
+    def is_of_another(self, owner: Owner) -> bool:
+        """Whether the queue points at what belongs to another partition, by its first entry."""
+        try:
+            return bool(self.queue.count) and self._commit.is_of_another(self.queue.entry(0).place, owner)
+        except CorruptMessage:
+            return False
 
     def entries(self, position: int) -> Iterator[Queued]:
         """Of the queue, from a boundary on. Raises CorruptMessage where one is damaged."""
@@ -442,6 +452,18 @@ class QueueSegment:
         self.cuts += 1
         self._touch()
         return offset
+
+    def refill(self, entries: Iterable[Queued], now_ms: int) -> None:
+        """Makes the queue anew, of entries whose positions do not matter, and whose deltas stand as in a file."""
+        self.queue.cut(0)
+        self.size = 0
+        self.created_ms, self._first_timestamp = now_ms, None
+        for each in entries:
+            fields = each.last_offset, each.place, each.newest, each.size_bytes, each.delta, each.leader_epoch
+            self._queue_up(*fields)
+        self._least_place = None
+        self.cuts += 1
+        self._touch()
 
     # --- opening
 

@@ -11,19 +11,23 @@ is reclaimed, and so on until it is not less any more. Like a checkpoint this is
 
 In a crash before 3 the copies are dead weight. In 3 a queue has either the old places or the new ones, and both are
 right until 4. Whether a file may go is for the queues to say: where damage hid something that is alive, it stays.
+
+On a disk that has less room than the oldest file occupies, all queues are gone through first: files in which nothing is
+alive go, wherever they stand, and the oldest one is reclaimed if there is room for what is alive in it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.log.shared.commit_entry import Entry, EntryKind, Owner
+from tidelog.log.shared.commit_entry import HEAD_SIZE, OF_A_STRAY, Entry, EntryKind, Owner
 from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
-from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices
+from tidelog.log.shared.upkeep import Logs, Slices, checkpoint_in_slices
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
@@ -48,25 +52,84 @@ _SLICE_BYTES: Final = 1 << 20
 
 
 def is_worth_it(directory: LogDir, logs: Iterable[Log]) -> bool:
-    """Whether more than half of the commit log is dead, and its oldest file can be reclaimed."""
+    """Whether so much of the commit log is dead, half or on a full disk a fifth, that its oldest file is reclaimed."""
     commit = directory.commit
     if commit is None or directory.unopened or directory.is_pinned or not commit.can_reclaim:
         return False
     alive = sum(log.size_bytes for log in [*logs, *directory.strays] if log.store is not None)
-    if commit.end - commit.first <= 2 * alive:
-        return False
-    # Copies that find no room half-way would only be more of what is dead.
-    return directory.disk.usage(directory.path).usable_bytes >= commit.end_of_first - commit.first
+    # Where room is scarce, what is dead is worth more than the copying that it costs.
+    scarce = _room(directory) < commit.end_of_first - commit.first
+    return commit.size_bytes > (alive * 5 // 4 if scarce else alive * 2)
 
 
-def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
+def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callable[[], None] | None, None, bool]:
+    """Whether there is room for what is alive in the oldest file: copies that find none half-way would only be more of
+    what is dead. Where it is scarce, files in which nothing is alive go first. May raise OSError, CorruptMessage."""
+    commit = directory.commit
+    assert commit is not None
+    if _room(directory) >= commit.end_of_first - commit.first:
+        return True
+    checkpoint, alive, needed = commit.checkpoint, Counter[int](), 0
+    for log in [*logs, *directory.look_after_strays()]:
+        for segment in list(log.segments):
+            if isinstance(segment, QueueSegment):
+                in_first = _count_alive(commit, segment, alive)
+                needed += in_first + (segment.queue.count * ENTRY_SIZE if in_first else 0)
+        yield None
+    if commit.renewals == commit.renewals_synced:
+        owners = {log.store.owner for log in [*logs, *directory.strays] if log.store is not None}
+        kept = set(alive)
+        for base in commit.bases_up_to(checkpoint):
+            if base not in alive and (yield from _tells_of(commit, base, owners)):
+                kept.add(base)
+        # What queues have let go of must not come back with the power.
+        yield partial(directory.disk.sync_all, directory.path)
+        directory.delete_at_once(commit.drop_dead(kept, checkpoint))
+    if _room(directory) >= needed:
+        return True
+    directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
+    return False
+
+
+def _tells_of(commit: CommitLog, base: int, owners: set[Owner]) -> Generator[Callable[[], None] | None, None, bool]:
+    """Whether a file tells of a cut or a start of one of these, in which nothing of them need be alive: what they had
+    before may stand in an older file, and must not come back when a queue is made anew."""
+    read = 0
+    for entry, size_bytes in commit.entries_of(base):
+        if entry.kind in (EntryKind.CUT, EntryKind.START) and entry.owner in owners:
+            return True
+        read += size_bytes
+        if read >= _SLICE_BYTES:
+            yield None
+            read = 0
+    return False
+
+
+def _room(directory: LogDir) -> int:
+    return directory.disk.usage(directory.path).usable_bytes
+
+
+def _count_alive(commit: CommitLog, segment: QueueSegment, alive: Counter[int]) -> int:
+    """Adds what a segment has in each file, by their bases; returns what the copies of that in the oldest one take."""
+    end, in_first = commit.end_of_first, 0
+    try:
+        for queued in [] if segment.has_left else segment.entries(0):
+            alive[commit.base_of(queued.place)] += queued.size_bytes
+            if queued.place < end:
+                in_first += queued.size_bytes + HEAD_SIZE
+    except FileNotFoundError:
+        segment.leave_if_removed()
+    return in_first
+
+
+def reclaim_in_slices(directory: LogDir, logs: Logs, pace: Pace) -> Slices:
     """Reclaims the oldest file.
 
     `logs` are all that are there. May raise OSError; then nothing has changed but that the commit log is longer.
     """
     commit = directory.commit
     assert commit is not None
-    moves = _Moves(commit, [*logs, *directory.look_after_strays()])
+    moves = _Moves(commit, logs(), directory.look_after_strays())
     oldest, end = commit.first, commit.end_of_first
     at = slice_begin = oldest
     is_damaged = False
@@ -80,7 +143,7 @@ def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
             slice_begin = at
     if is_damaged or at < end:
         yield from moves.add_damaged(oldest, end)
-    yield from checkpoint_in_slices(directory)
+    yield from checkpoint_in_slices(directory, logs)
     for segment, places in moves.made.items():
         renewal = segment.renewal(places)
         yield renewal.write
@@ -98,14 +161,15 @@ def reclaim_in_slices(directory: LogDir, logs: list[Log], pace: Pace) -> Slices:
 class _Moves:
     """What was alive in a file, and where its copies are."""
 
-    __slots__ = ("_commit", "_logs", "_owners", "made")
+    __slots__ = ("_commit", "_logs", "_owners", "_strays", "made")
 
-    def __init__(self, commit: CommitLog, logs: list[Log]) -> None:
+    def __init__(self, commit: CommitLog, logs: list[Log], strays: list[Log]) -> None:
         self._commit = commit
-        self._logs = logs
+        self._strays = list(strays)
+        self._logs = [*logs, *strays]
         #: more than one where a partition was set aside and came back
         self._owners: dict[Owner, list[Log]] = defaultdict(list)
-        for log in logs:
+        for log in self._logs:
             if log.store is not None:
                 self._owners[log.store.owner].append(log)
         #: new places for old ones
@@ -136,6 +200,7 @@ class _Moves:
         assert log.store is not None
         file, at = self._commit.locate(place, size_bytes)
         records = file.pread(size_bytes, at)
+        previous = OF_A_STRAY if log in self._strays else -1
         self.made[segment][place] = self._commit.append(
-            log.store.owner, EntryKind.MOVED, base_offset, last_offset, -1, records
+            log.store.owner, EntryKind.MOVED, base_offset, last_offset, previous, records
         )

@@ -4,7 +4,8 @@ A checkpoint is a generator, so that a broker can take it in slices: where it yi
 yields a function that is to be called, on any thread, before it goes on.
 
     1. snapshots of the producers that changed     so that a start need not read far back to know them
-    2. the end of the commit log is the position P a log without a snapshot has no producer below it
+    2. the end of the commit log is the position P a log without a snapshot has no producer below it; what is told up to
+                                                   there is all that is known of the logs, should a queue get lost
     3. queues that changed are written             those of entries past P may be among them
     4. everything is synced                        commit log, queues, transaction indexes, snapshots
     5. P is written down
@@ -18,9 +19,12 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from tidelog.log.disk import PASSING
 from tidelog.log.errors import CorruptMessage
+from tidelog.log.shared.commit_entry import EntryKind
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.queue_segment import QueueSegment
+from tidelog.log.shared.store import QueueStore
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
@@ -28,29 +32,36 @@ if TYPE_CHECKING:
 
 Slices: TypeAlias = Generator[Callable[[], None] | None, None, None]
 
+Logs: TypeAlias = "Callable[[], list[Log]]"
+
 #: how many logs or queues are looked at before others are served
 _SLICE: Final = 100
 
 
-def checkpoint(directory: LogDir) -> None:
+def checkpoint(directory: LogDir, logs: Logs) -> None:
     """The whole of it at once. May raise OSError."""
-    for work in checkpoint_in_slices(directory):
+    for work in checkpoint_in_slices(directory, logs):
         if work is not None:
             work()
 
 
-def checkpoint_in_slices(directory: LogDir) -> Slices:
-    """May raise OSError; what has failed is left to the next one."""
+def checkpoint_in_slices(directory: LogDir, logs: Logs) -> Slices:
+    """`logs` are all that are there, copies that are being made included. May raise OSError; what has failed is left to
+    the next one."""
     commit = directory.commit
-    if commit is None or (commit.end == commit.checkpoint and not commit.dirty):
+    if commit is None or (commit.end == commit.checkpoint and not commit.dirty and not _untold(logs())):
         return
-    for at, log in enumerate(list(directory.logs.values()), 1):
+    if directory.unopened:
+        # What they have past the checkpoint is in no queue yet: the start that can open them must be told of it.
+        return
+    for at, log in enumerate(list(logs()), 1):
         _write_snapshot(log)
         if at % _SLICE == 0:
             yield None
+    _tell_ends(logs())
     commit.write_out()
     position, segments = commit.end, list(commit.dirty)
-    for log in directory.logs.values():
+    for log in logs():
         if not log.snapshots.offsets:
             # It may have got its first producer meanwhile: a log without a snapshot must not have one below P.
             _write_snapshot(log)
@@ -68,14 +79,47 @@ def checkpoint_in_slices(directory: LogDir) -> Slices:
     except OSError:
         commit.dirty.update(segments)
         raise
-    for log in directory.logs.values():
+    for log in logs():
         if log.store is not None:
             log.snapshots.prune({segment.base_offset for segment in log.segments})
 
 
+def tell_ends(directory: LogDir, logs: Iterable[Log]) -> None:
+    """After a crash, and before anybody is served: has the commit log tell where these logs end, as entries of it were
+    passed over, and a cut may have got lost of which a queue knows. Where a queue gets lost later, it is made anew from
+    all that is told, and nothing may come back with it. May raise OSError.
+
+    It is not synced: the next flush or checkpoint does that, and until then the start that finds it gone again finds
+    all else as this one did. Where there is no room, the next checkpoint sees to it, and is not taken before.
+    """
+    commit = directory.commit
+    if commit is None or not _untold(logs):
+        return
+    # They may be thousands.
+    commit.on_put_off = lambda: None
+    try:
+        _tell_ends(logs)
+        commit.write_out()
+    except OSError as error:
+        if error.errno not in PASSING:
+            raise
+    finally:
+        commit.on_put_off = None
+
+
+def _untold(logs: Iterable[Log]) -> list[QueueStore]:
+    return [log.store for log in logs if log.store is not None and not log.store.is_told]
+
+
+def _tell_ends(logs: Iterable[Log]) -> None:
+    for log in logs:
+        if log.store is not None and not log.store.is_told:
+            log.store.append(EntryKind.CUT, log.log_end_offset, log.log_end_offset)
+
+
 def _write_snapshot(log: Log) -> None:
     end_offset = log.log_end_offset
-    known = len(log.producers) or log.snapshots.offsets
+    known = len(log.producers) or log.snapshots.had_any
     if log.store is not None and known and end_offset not in log.snapshots.offsets:
         log.snapshots.write(end_offset, log.producers.snapshot())
 

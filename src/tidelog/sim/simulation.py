@@ -44,6 +44,7 @@ class RunOutcome:
     injected: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
+    witnessed: Counter[str] = field(default_factory=Counter)
     happenings: list[Happening] = field(default_factory=list)
 
     @property
@@ -84,6 +85,7 @@ class Simulation:
             Counter() if injector is None else injector.injected + world.network.injected,
             Counter() if injector is None else injector.left_out,
             self.oracle.operations,
+            self.oracle.witnessed,
             world.trace.happenings,
         )
 

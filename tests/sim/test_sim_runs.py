@@ -54,7 +54,7 @@ def test_fresh_seeds_break_no_promise() -> None:
             with FAILED_SEEDS.open("a") as file:
                 file.write(f"{seed} {outcome.violation}\n")
         assert outcome.is_well, f"tidelog sim --seed {seed}: {outcome.violation}\n{outcome.trace}"
-        assert outcome.operations["produce NONE"] and outcome.operations["fetch NONE"]
+        assert outcome.operations["produce: NONE"] and outcome.operations["fetch: NONE"]
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:

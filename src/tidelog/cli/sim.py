@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import CONTEXT, examples, output_option
-from tidelog.cli.output import json_line, tell
+from tidelog.cli.output import json_line, plural, tell
 from tidelog.cli.progress import Progress
+from tidelog.cli.stopping import Stopping
 
 if TYPE_CHECKING:
     from tidelog.sim.batch_of_runs import Tally
@@ -28,6 +29,7 @@ SEEDS = 1 << 32
     epilog=examples(
         "tidelog sim --seed 4711                     # one run; the same seed is always the same run",
         "tidelog sim --seeds 1000 --minutes 30       # fresh seeds, until either is used up",
+        "tidelog sim --seeds 10000 --first 0         # counted up: after Ctrl-C it says where to go on",
         "tidelog sim --seed 4711 --picture run.svg   # a run as a picture",
     ),
 )
@@ -68,22 +70,50 @@ def command(
         return
     if seeds is None and minutes is None:
         raise click.UsageError("Say which --seed to run, or how many --seeds, or for how many --minutes.")
-    from tidelog.sim.batch_of_runs import run_all
-
-    random = SystemRandom()
-    drawn = itertools.count(first) if first is not None else (random.randrange(SEEDS) for _ in itertools.count())
-    with Progress("runs", seeds) as progress:
-        tally = run_all(
-            itertools.islice(drawn, seeds),
-            minutes,
-            workers or os.cpu_count() or 1,
-            on_progress=lambda so_far: progress.update(so_far.runs),
-        )
-    _show_tally(tally, output)
+    processes = workers or os.cpu_count() or 1
+    tally, is_stopped = _run_many(first, seeds, minutes, processes)
+    next_seed = None if first is None else first + tally.runs
+    _show_tally(tally, output, next_seed)
     if tally.failed:
         if output == "text":
             _show_failure(tally.failed[0], picture, shrink)
         ctx.exit(FAILED)
+    left = None if seeds is None else seeds - tally.runs
+    if left != 0:
+        tell(f"to go on: {_going_on(next_seed, left, minutes)}")
+    if is_stopped:
+        from tidelog.cli.main import INTERRUPTED
+
+        ctx.exit(INTERRUPTED)
+
+
+def _run_many(first: int | None, seeds: int | None, minutes: float | None, processes: int) -> tuple[Tally, bool]:
+    """What came of them, and whether a signal ended it."""
+    from tidelog.sim.batch_of_runs import run_all
+
+    random = SystemRandom()
+    drawn = itertools.count(first) if first is not None else (random.randrange(SEEDS) for _ in itertools.count())
+    stops: list[bool] = []
+    stopping = Stopping("the runs in hand")
+    stopping.hand_over(lambda: stops.append(True))
+    with stopping, Progress("runs", seeds) as progress:
+        which = "fresh seeds" if first is None else f"seeds {first} and up"
+        tell(f"running {which} on {plural(processes, 'process', 'processes')}")
+        tally = run_all(
+            itertools.islice(drawn, seeds),
+            minutes,
+            processes,
+            on_progress=lambda so_far: progress.update(so_far.runs),
+            is_stopped=lambda: bool(stops),
+        )
+    return tally, bool(stops)
+
+
+def _going_on(next_seed: int | None, seeds: int | None, minutes: float | None) -> str:
+    """The command that runs what is left."""
+    told = "" if next_seed is None else f" --first {next_seed}"
+    told += "" if seeds is None else f" --seeds {seeds}"
+    return f"tidelog sim{told}" + ("" if minutes is None else f" --minutes {minutes:g}")
 
 
 def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, shrink: bool, output: str) -> None:
@@ -99,27 +129,40 @@ def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, s
     if trace or picture is not None:
         from tidelog.sim.simulation import simulate
 
-        _draw(simulate(seed), picture)
+        outcome = simulate(seed)
+        _draw(outcome, picture)
         if trace:
-            click.echo(simulate(seed).trace)
+            click.echo(outcome.trace)
     _show_tally(tally, output)
 
 
-def _show_tally(tally: Tally, output: str) -> None:
+def _show_tally(tally: Tally, output: str, next_seed: int | None = None) -> None:
     if output == "json":
         failed = [{"seed": each.seed, "violation": str(each.violation)} for each in tally.failed]
         told = {
             "runs": tally.runs,
+            "next_seed": next_seed,
             "simulated_ms": tally.simulated_ms,
+            "simulated_s_per_s": round(tally.speed, 1),
             "failed": failed,
             "faults": dict(tally.injected),
             "operations": dict(tally.operations),
+            "succeeded_share": round(tally.success, 4),
+            "witnessed": dict(tally.witnessed),
             "took_s": round(tally.took_s, 1),
         }
         click.echo(json_line(told))
         return
     tell(tally.line())
+    tell("faults:")
     for name, count in sorted(tally.injected.items()):
+        tell(f"  {count:8}  {name}")
+    tell("operations, and how many of them succeeded at once:")
+    for name, (tried, succeeded) in tally.by_operation().items():
+        tell(f"  {tried:8}  {name}, {100 * succeeded / tried:.1f} %")
+    if tally.witnessed:
+        tell("beside them:")
+    for name, count in sorted(tally.witnessed.items()):
         tell(f"  {count:8}  {name}")
 
 

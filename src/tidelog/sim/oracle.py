@@ -115,6 +115,8 @@ class Oracle:
         self.settings: dict[tuple[str, str], set[str | None]] = {}
         #: operations of clients, by their name and how they ended
         self.operations: Counter[str] = Counter()
+        #: what clients saw or did that nobody answers
+        self.witnessed: Counter[str] = Counter()
 
     def __getitem__(self, place: LogPlace) -> PlaceTruth:
         found = self.places.get(place)

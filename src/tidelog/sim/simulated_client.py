@@ -106,7 +106,10 @@ class SimulatedClient:
         return self.random.choice(list(self.world.brokers))
 
     def count(self, operation: str, outcome: Any) -> None:
-        self.oracle.operations[f"{operation} {outcome}"] += 1
+        self.oracle.operations[f"{operation}: {outcome}"] += 1
+
+    def witness(self, what: str) -> None:
+        self.oracle.witnessed[what] += 1
 
     # --- who leads ----------------------------------------------------------------------------------------
 

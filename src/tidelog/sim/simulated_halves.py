@@ -160,9 +160,9 @@ class QuestionReader(SimulatedReader):
         if sender is None:
             raise Violation("questions", f"{place} has {half_id!r}, of which no message was prepared")
         if place in self._undecided:
-            self.count("undecided", "NONE")
+            self.witness("undecided half message")
             waiting.undecided.add(half_id)
         else:
-            self.count("question", "NONE")
+            self.witness("question about a half message")
             waiting.asked[half_id] += 1
             self.soon(0, 200, lambda: sender.answer(half_id))

@@ -216,7 +216,7 @@ class IdempotentProducer(SimulatedClient):
 
     def _begin_anew(self) -> None:
         """Another producer id; what became of the batches that are not acknowledged is left open."""
-        self.count("produce", "given up")
+        self.witness("producer id given up")
         self._lanes = [ProducerLane(lane.place) for lane in self._lanes]
         self._producer_id = -1
         self._initialize()

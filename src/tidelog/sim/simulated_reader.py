@@ -148,6 +148,6 @@ class SimulatedReader(SimulatedClient):
                     self.oracle.transactions.see(place, record.offset, value)
 
     def _find_damage(self, place: LogPlace, leader: int, header: BatchHeader) -> None:
-        self.count("fetch", "damaged")
+        self.witness("damaged batch")
         if not self.world.brokers[leader].is_damaged:
             raise Violation("damage", f"broker {leader} serves a damaged batch at {header.base_offset} of {place}")

@@ -461,11 +461,11 @@ class Life:
     def _choose_end(self) -> None:
         chance = self._random.random()
         if chance < 0.08 and not self._owner.is_stopped:
-            self._owner.count("transactions", "left open")
+            self._owner.witness("transaction left open")
             self._end()
         elif chance < 0.16 and not self._owner.is_stopped:
             # Somebody else takes the id, and this one goes on after a while.
-            self._owner.count("transactions", "of a zombie")
+            self._owner.witness("transaction of a zombie")
             self.is_idle = True
             self._owner.ended(self)
             self._owner.soon(0, 3_000, lambda: self._finish(commit=True))
@@ -486,7 +486,7 @@ class Life:
 
         def ended(answer: messages.EndTxnResponse) -> None:
             transaction.settle(Fate.COMMITTED if commit else Fate.ABORTED)
-            owner.count("transactions", transaction.fate.value)
+            owner.witness(f"transaction {transaction.fate.value}")
             if owner.protocol != 1:
                 self._become(answer.producer_id, answer.producer_epoch)
             if commit and transaction.carried is not None:

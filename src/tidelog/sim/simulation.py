@@ -45,6 +45,7 @@ class RunOutcome:
     injected: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
+    witnessed: Counter[str] = field(default_factory=Counter)
     happenings: list[Happening] = field(default_factory=list)
 
     @property
@@ -85,6 +86,7 @@ class Simulation:
             Counter() if injector is None else injector.injected + world.network.injected,
             Counter() if injector is None else injector.left_out,
             self.oracle.operations,
+            self.oracle.witnessed,
             world.trace.happenings,
         )
 

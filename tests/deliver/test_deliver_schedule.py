@@ -12,7 +12,7 @@ from tidelog.deliver.delivery_picture import (
     Frontier,
     Picture,
     RecordParcel,
-    Step,
+    SettledStep,
     Stopped,
     picture_record,
     read_picture,
@@ -74,7 +74,7 @@ def test_a_record_that_is_not_due_by_a_clock_that_was_set_back_waits_as_any_othe
     world.now_ms = 1_000_200
     world.work()
     assert offsets(world) == [0, sooner, later]
-    assert world.schedule.picture.settled.earlier == (Step(4_000_000, 0, 1),)
+    assert world.schedule.picture.settled.earlier == (SettledStep(4_000_000, 0, 1),)
     last = world.produce(4_000_001)
     world.now_ms = 4_000_001
     world.work()
@@ -179,8 +179,8 @@ def test_a_picture_is_read_as_it_was_written() -> None:
     doubts = (Doubt(7, "orders", 3, ((1, 3),), is_cut=True), Doubt(8, "orders", 0, ((1, 4), (2, 5))))
     doubtful = replace(picture, parcel=replace(picture.parcel, refused=(3, 5)), doubts=doubts)  # type: ignore[type-var]
     assert read_picture(picture_record(doubtful).value or b"") == doubtful
-    set_back = replace(picture, settled=Frontier(5, 6, 7, (Step(6, 9, 5), Step(8, 1, 4))))
-    parcel = replace(picture.parcel, after=Frontier(7, 8, 9, (Step(8, 1, 4),)))  # type: ignore[type-var]
+    set_back = replace(picture, settled=Frontier(5, 6, 7, (SettledStep(6, 9, 5), SettledStep(8, 1, 4))))
+    parcel = replace(picture.parcel, after=Frontier(7, 8, 9, (SettledStep(8, 1, 4),)))  # type: ignore[type-var]
     set_back = replace(set_back, parcel=parcel)
     assert read_picture(picture_record(set_back).value or b"") == set_back
 

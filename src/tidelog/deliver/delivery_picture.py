@@ -24,7 +24,7 @@ _KEY: Final = struct.Struct(">hh")
 _VERSION: Final = 0
 
 
-class Step(NamedTuple):
+class SettledStep(NamedTuple):
     """Whatever lies below `horizon` and is due by (`due_ms`, `offset`)."""
 
     due_ms: int = -1
@@ -46,7 +46,7 @@ class Frontier(NamedTuple):
     due_ms: int = -1
     offset: int = -1
     horizon: int = 0
-    earlier: tuple[Step, ...] = ()
+    earlier: tuple[SettledStep, ...] = ()
 
     @property
     def last(self) -> Key:
@@ -67,7 +67,7 @@ class Frontier(NamedTuple):
 
     def set_back(self) -> Frontier:
         """The same is settled, and what is found from now on is taken in order of due time again."""
-        return Frontier(earlier=(Step(*self.last, self.horizon), *self.earlier))
+        return Frontier(earlier=(SettledStep(*self.last, self.horizon), *self.earlier))
 
     def settles_all(self, keys: Sequence[Key]) -> bool:
         """Of one or more."""
@@ -204,7 +204,9 @@ def kind_of(key: bytes | None) -> int:
 
 def read_picture(value: bytes) -> Picture:
     stored = decode_versioned(messages.DelayPicture, value)
-    earlier = tuple(Step(each.settled_due_ms, each.settled_offset, each.horizon) for each in stored.earlier_steps)
+    earlier = tuple(
+        SettledStep(each.settled_due_ms, each.settled_offset, each.horizon) for each in stored.earlier_steps
+    )
     settled = Frontier(stored.settled_due_ms, stored.settled_offset, stored.horizon, earlier)
     parcel = None
     for each in stored.parcels:

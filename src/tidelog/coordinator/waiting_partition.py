@@ -442,6 +442,7 @@ class WaitingPartition(ABC):
                 return
             producer_id = taken
         until_ms = self._now_ms() if self._cutoff is None else min(self._now_ms(), self._cutoff[0])
+        chosen_ms = self._host.clock.wall_ms()
         set_back = schedule.set_back(until_ms)
         if set_back is not None:
             self._write(set_back, self.go_on)
@@ -462,7 +463,7 @@ class WaitingPartition(ABC):
         def weigh(records: dict[int, StoredRecord]) -> None:
             weights = [None if offset not in records else records[offset].size_bytes for _, offset in keys]
             # They were due when they were chosen: a clock that was set back since does not make that wrong.
-            wall_ms = max(self._host.clock.wall_ms(), min(until_ms, max(keys)[0]))
+            wall_ms = max(self._host.clock.wall_ms(), chosen_ms)
             decision = schedule.decide(weights, target, most_bytes, producer_id, wall_ms)
             self._weighed = records
             self._write(decision, self.go_on)

@@ -146,6 +146,8 @@ def test_a_delivery_that_arrived_and_is_refused_when_it_is_repeated_arrives_once
     put(cluster, b"next", 100)
     cluster.run(3_000)
     assert values(cluster) == [b"keyless", b"next"]
+    (delayed,) = cluster[cluster.leader("later", 0)].node.broker.delays.partitions.values()
+    assert not delayed.schedule.picture.stopped
     cluster.alter(2, "orders", **{"cleanup.policy": "delete"})
     cluster.run(3_000)
     assert values(cluster) == [b"keyless", b"next"]

@@ -185,6 +185,11 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
     assert capsys.readouterr().err == "moved 0 of 6 (0%), 0/s\n"
 
 
+@pytest.mark.parametrize(("rate", "text"), [(0, "0"), (0.54, "0.5"), (1.4, "1.4"), (9.96, "10"), (12345.6, "12,346")])
+def test_a_slow_rate_is_told_with_a_decimal(rate: float, text: str) -> None:
+    assert progress.rate_text(rate) == text
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 1024**3, "5.0 GiB"), (-1, None), (None, None)],

@@ -14,6 +14,11 @@ LINE_EVERY_S: Final = 10.0
 _CLEAR: Final = "\r\x1b[K"
 
 
+def rate_text(rate: float) -> str:
+    """What is slow has a decimal: 1/s may be twice as much as 1/s."""
+    return f"{rate:.1f}" if 0 < rate < 9.95 else f"{rate:,.0f}"
+
+
 class Progress:
     """`total` is None where it is not known. On a terminal the line goes when the work is over."""
 
@@ -50,7 +55,7 @@ class Progress:
         if self._total:
             percent = min(100, 100 * (done if part is None else part) // self._total)
             line += f" ({percent}%)" if part is not None else f" of {self._total:,} ({percent}%)"
-        line += f", {done / max(now - self._started, 0.001):,.0f}/s"
+        line += f", {rate_text(done / max(now - self._started, 0.001))}/s"
         if self._in_place:
             sys.stderr.write(_CLEAR + line)
             sys.stderr.flush()

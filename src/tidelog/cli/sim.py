@@ -129,9 +129,10 @@ def _run_one(ctx: click.Context, seed: int, picture: Path | None, trace: bool, s
     if trace or picture is not None:
         from tidelog.sim.simulation import simulate
 
-        _draw(simulate(seed), picture)
+        outcome = simulate(seed)
+        _draw(outcome, picture)
         if trace:
-            click.echo(simulate(seed).trace)
+            click.echo(outcome.trace)
     _show_tally(tally, output)
 
 

@@ -78,7 +78,8 @@ class MemoryNetwork:
         #: machines that something has reached; whoever looks at it clears it
         self.reached: set[str] = set()
         self._clock = clock
-        self._timer = timer
+        #: (due_ms, callback)
+        self.later = timer.add
         self._random = random
         self._listening: dict[tuple[str, int], Listening] = {}
         self._channels: dict[MemoryChannel, None] = {}  # those that live, in the order in which they were made
@@ -136,27 +137,27 @@ class MemoryNetwork:
     # -- for what travels ---------------------------------------------------------------------------------------
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts or target in self._paused
+        return target in self._paused or (source, target) in self._cuts
 
     def at(self, address: tuple[str, int]) -> Listening | None:
         return self._listening.get(address)
 
     def soon(self, callback: Callback) -> None:
-        self._timer.add(self.now_ms(), callback)
+        self.later(self._clock.monotonic_ms(), callback)
 
-    def later(self, due_ms: int, callback: Callback) -> None:
-        self._timer.add(due_ms, callback)
-
-    def now_ms(self) -> int:
-        return self._clock.monotonic_ms()
-
-    def travel_ms(self) -> int:
-        weather = self.weather
-        delay_ms = self._random.randint(weather.shortest_ms, weather.longest_ms)
-        if weather.lost_share and self._random.random() < weather.lost_share:
+    def arrival_ms(self) -> int:
+        """When something arrives that leaves now."""
+        weather, random = self.weather, self._random
+        arrives_ms = self._clock.monotonic_ms() + weather.shortest_ms
+        # What `randint` draws, which takes three calls more for it: nothing happens as often as this.
+        delays = weather.longest_ms - weather.shortest_ms + 1
+        bits = delays.bit_length()
+        while (delay_ms := random.getrandbits(bits)) >= delays:
+            pass
+        if weather.lost_share and random.random() < weather.lost_share:
             self.injected["lost message"] += 1
             delay_ms += weather.resend_ms
-        return delay_ms
+        return arrives_ms + delay_ms
 
     def breaks(self) -> bool:
         share = self.weather.breaking_share
@@ -190,7 +191,9 @@ class Direction:
 
     def carry(self, arrival: Callback) -> None:
         network = self._network
-        self._last_ms = max(self._last_ms, network.now_ms() + network.travel_ms())
+        arrives_ms = network.arrival_ms()
+        if arrives_ms > self._last_ms:
+            self._last_ms = arrives_ms
         network.later(self._last_ms, partial(self._arrive, self._drops, arrival))
 
     def drop(self) -> None:
@@ -199,9 +202,15 @@ class Direction:
         self._held.clear()
 
     def _arrive(self, drops: int, arrival: Callback) -> None:
-        if drops == self._drops:
+        if drops != self._drops:
+            return
+        network = self._network
+        if self._held or network.is_cut(self.source, self.target):
             self._held.append(arrival)
             self.arrive_held()
+        else:
+            network.reached.add(self.target)
+            arrival()
 
     def arrive_held(self) -> None:
         network = self._network
@@ -460,7 +469,7 @@ def _joined(parts: Iterable[Part]) -> bytes:
     pieces = []
     for part in parts:
         if isinstance(part, _BYTES):
-            pieces.append(bytes(part))
+            pieces.append(part)
         else:
             pieces.append(cast(ReadableSlice, part).read())
             release(part)

@@ -16,8 +16,6 @@ from typing import Final
 from tidelog.sim.simulation import RunOutcome, simulate
 from tidelog.sim.terms import Terms
 
-#: objects that are made before young ones are looked through for garbage: most of a run lives to its end
-GARBAGE_AFTER: Final = 200_000
 #: how the names of operations end that succeeded
 SUCCEEDED: Final = ": NONE"
 
@@ -102,9 +100,9 @@ def run_all(
 
 def _outcomes(seeds: Iterator[int], workers: int, terms: Terms | None) -> Iterator[RunOutcome]:
     if workers <= 1:
-        with _collecting_seldom():
+        with _collecting_between_runs():
             for seed in seeds:
-                yield simulate(seed, terms)
+                yield _run(seed, terms)
         return
     with ProcessPoolExecutor(workers, initializer=_begin_worker) as pool:
         running: set[Future[RunOutcome]] = set()
@@ -124,6 +122,7 @@ def _outcomes(seeds: Iterator[int], workers: int, terms: Terms | None) -> Iterat
 
 def _run(seed: int, terms: Terms | None) -> RunOutcome:
     outcome = simulate(seed, terms)
+    gc.collect()
     # Nobody reads the story of a run in which all is well, and it is long.
     return replace(outcome, happenings=[]) if outcome.is_well else outcome
 
@@ -132,21 +131,19 @@ def _begin_worker() -> None:
     # Ctrl-C reaches everybody at a terminal: whoever handed the seeds out decides when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _collect_seldom()
-
-
-def _collect_seldom() -> None:
-    """What is there now stays: it is not looked through again and again."""
     gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER, 20, 50)
+    gc.disable()
 
 
 @contextmanager
-def _collecting_seldom() -> Iterator[None]:
-    before = gc.get_threshold()
-    _collect_seldom()
+def _collecting_between_runs() -> Iterator[None]:
+    """Most of a run lives to its end: it is looked through once, then, and what was there before never."""
+    was_enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
     try:
         yield
     finally:
         gc.unfreeze()
-        gc.set_threshold(*before)
+        if was_enabled:
+            gc.enable()

@@ -89,12 +89,20 @@ class ProcessTask:
         return True
 
     def come_due(self) -> None:
-        self._process.pass_gate(self)
-
-    def run(self) -> None:
+        """It runs if its process does; else it waits at the gate, or is dropped."""
+        process = self._process
+        if process.is_over:
+            return
+        if process.is_paused:
+            process.at_gate.append(self)
+            return
+        process.on_run()
         callback, self._callback = self._callback, None
         if callback is not None:
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                process.on_error(error)
 
 
 class Process:
@@ -117,9 +125,10 @@ class Process:
         self._timer = timer
         self._clock = clock
         self._random = random
-        self._on_error = on_error
-        self._on_run = on_run
-        self._at_gate: deque[ProcessTask] = deque()
+        self.on_error = on_error
+        self.on_run = on_run
+        #: what came due while it was paused
+        self.at_gate: deque[ProcessTask] = deque()
 
     # --- a timer ------------------------------------------------------------------------------------------
 
@@ -133,18 +142,6 @@ class Process:
         task = ProcessTask(self, 0, callback)
         task.waiting = self._timer.add(true_ms, task.come_due)
         return task
-
-    def pass_gate(self, task: ProcessTask) -> None:
-        if self.is_over:
-            return
-        if self.is_paused:
-            self._at_gate.append(task)
-            return
-        self._on_run()
-        try:
-            task.run()
-        except Exception as error:
-            self._on_error(error)
 
     # --- workers ------------------------------------------------------------------------------------------
 
@@ -171,10 +168,10 @@ class Process:
 
     def go_on(self) -> None:
         self.is_paused = False
-        waiting, self._at_gate = self._at_gate, deque()
+        waiting, self.at_gate = self.at_gate, deque()
         for task in waiting:
             self._timer.add(self._time.now_ms, task.come_due)
 
     def end(self) -> None:
         self.is_over = True
-        self._at_gate.clear()
+        self.at_gate.clear()

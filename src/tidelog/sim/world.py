@@ -65,6 +65,7 @@ class World:
         self._stored = self.read_store()
         self.ensemble.on_commit = lambda ops, result, session: self._stored.apply(changes_of_commit(ops, result))
         self.brokers = {broker_id: SimulatedBroker(self, broker_id) for broker_id in range(brokers)}
+        self._machines = frozenset(site.machine for site in self.brokers.values())
 
     def random(self, purpose: str) -> Random:
         """A source of chance of its own for each purpose, so that one use more here changes nothing there."""
@@ -109,19 +110,23 @@ class World:
     def take_reached(self) -> list[SimulatedBroker]:
         """The brokers that have done something since the last call."""
         reached = self.network.reached
+        if reached.isdisjoint(self._machines):
+            reached.clear()
+            return []
         found = [site for site in self.brokers.values() if site.machine in reached]
         reached.clear()
         return found
 
     def step(self, end_ms: int) -> bool:
         """Moves to the next moment at which something happens; False where there is none until `end_ms`."""
-        due_ms = self.timer.next_deadline_ms()
+        time, due_ms = self.time, self.timer.next_deadline_ms()
         if due_ms is None or due_ms > end_ms:
-            self.time.now_ms = max(self.time.now_ms, end_ms)
+            time.now_ms = max(time.now_ms, end_ms)
             return False
-        self.time.now_ms = max(self.time.now_ms, due_ms)
+        if due_ms > time.now_ms:
+            time.now_ms = due_ms
         self.steps += 1
-        self.timer.advance(self.time.now_ms)
+        self.timer.advance(time.now_ms)
         return True
 
     def later(self, span_ms: int, callback: Callable[[], object]) -> None:

@@ -107,8 +107,8 @@ class Timer:
 
     def add(self, deadline_ms: int, callback: Callback) -> TimerTask:
         """A deadline that has passed is run by the next `advance`, never from here."""
-        self._number += 1
-        task = TimerTask(self, deadline_ms, callback, self._number)
+        self._number = number = self._number + 1
+        task = TimerTask(self, deadline_ms, callback, number)
         self._pending += 1
         if deadline_ms <= self._now_ms:
             self._due.append(task)
@@ -194,19 +194,19 @@ class Timer:
 
     def _place(self, task: TimerTask) -> None:
         """Put a task that is not due into the bucket of the lowest wheel that reaches it."""
-        now_ms = self._now_ms
+        now_ms, deadline_ms, wheels = self._now_ms, task.deadline_ms, self._wheels
         shift = 0
         level = 0
         # In units of this wheel's buckets, the deadline must be fewer than a whole turn away.
-        while (task.deadline_ms >> shift) - (now_ms >> shift) >= _SIZE:
+        while (deadline_ms >> shift) - (now_ms >> shift) >= _SIZE:
             shift += _BITS
             level += 1
-        while level >= len(self._wheels):
-            self._wheels.append([_Bucket() for _ in range(_SIZE)])
-        slot = task.deadline_ms >> shift
-        bucket = self._wheels[level][slot & _MASK]
-        bucket.tasks.add(task)
-        task._home = bucket.tasks
+        while level >= len(wheels):
+            wheels.append([_Bucket() for _ in range(_SIZE)])
+        slot = deadline_ms >> shift
+        bucket = wheels[level][slot & _MASK]
+        task._home = tasks = bucket.tasks
+        tasks.add(task)
         if bucket.begins_ms < 0:
             bucket.begins_ms = slot << shift
             heappush(self._queue, (bucket.begins_ms, level, bucket))

@@ -6,7 +6,9 @@ import errno
 
 from sim_kit import PositionKeeper, cluster_of, controller_of, create, leads, produce, replica
 
+from tidelog.control.leadership import IsrChange
 from tidelog.node.internal_topics import OFFSETS_TOPIC
+from tidelog.node.unfit_replicas import UnfitReplicas
 from tidelog.sim.world import SimulatedBroker
 from tidelog.wire.batch import HEADER_SIZE
 from tidelog.wire.errors import ErrorCode
@@ -172,6 +174,24 @@ def test_a_preferred_election_does_not_make_a_leader_of_a_broker_that_lost_its_d
     world.run_until(lambda: leads(follower) == ["t-0"])
     assert replica(follower, "t").log.log_end_offset == 1
     assert not world.unforeseen
+
+
+def test_a_broker_tells_of_unfit_logs_in_an_order_that_is_not_left_to_hashing() -> None:
+    world = cluster_of(3)
+    topics = [f"t{n}" for n in range(8)]
+    for topic in topics:
+        create(world, topic, [0, 1, 2])
+    broker = world.brokers[0].broker
+    assert broker is not None
+    world.run_until(lambda: {(topic, 0) for topic in topics} <= broker.data.replicas.partitions.keys())
+    told: list[IsrChange] = []
+    unfit = UnfitReplicas(broker.cluster, broker.data, lambda changes, done: told.extend(changes), broker.host)
+    for topic in topics:
+        log = replica(world.brokers[0], topic).log
+        broker.data.logs.mark_incomplete(log, True)
+        unfit.doubt(log.key)
+    world.run(10)
+    assert [broker.cluster.image.topic_names[change.topic_id] for change in told] == topics
 
 
 def elect(controller: SimulatedBroker, kind: int, topic: str) -> ErrorCode:

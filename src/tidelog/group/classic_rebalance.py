@@ -196,7 +196,7 @@ def sync_due(shard: Shard, turn: Turn, group: ClassicGroup) -> None:
     """Members that never asked for their assignment are dropped, and the others start over."""
     if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_sync:
         return
-    for member_id in list(group.pending_sync):
+    for member_id in sorted(group.pending_sync):
         remove_member(shard, turn, group, member_id)
     prepare_rebalance(shard, turn, group)
 

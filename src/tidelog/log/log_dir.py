@@ -57,7 +57,7 @@ class PendingDeletion:
                 paths = [f"{self._directory}/{entry.name}" for entry in self._disk.list(self._directory)]
             else:
                 # What has taken the place of the files is on the device before they are gone.
-                for parent in {os.path.dirname(path) for path in paths}:
+                for parent in sorted({os.path.dirname(path) for path in paths}):
                     self._disk.sync_dir(parent)
         except OSError:
             return

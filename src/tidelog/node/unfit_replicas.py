@@ -62,8 +62,8 @@ class UnfitReplicas:
         replica that is not fit, it is told again."""
         if self._is_asking or self._cluster.broker_epoch == NO_EPOCH:
             return
-        changes = [self._of_offline(key) for key in self._data.logs.out_of_reach]
-        changes += [self._of_doubtful(key) for key in list(self._doubtful)]
+        changes = [self._of_offline(key) for key in sorted(self._data.logs.out_of_reach)]
+        changes += [self._of_doubtful(key) for key in sorted(self._doubtful)]
         wanted = [change for change in changes if change is not None]
         if wanted:
             self._is_asking = True

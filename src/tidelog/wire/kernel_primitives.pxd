@@ -77,14 +77,19 @@ cdef inline int varint_size(long long value) noexcept nogil:
 
 cdef inline Py_ssize_t write_varint(unsigned char[::1] out, Py_ssize_t at, long long value) noexcept nogil:
     cdef unsigned long long half = <unsigned long long>(value if value >= 0 else -1 - value)
-    cdef unsigned char byte = <unsigned char>((half & 0x3F) << 1 | (value < 0))
+    cdef unsigned char low = <unsigned char>((half & 0x3F) << 1 | (value < 0))
+    # Most numbers are short.
+    if half < 0x40:
+        out[at] = low
+        return at + 1
+    out[at] = 0x80 | low
+    at += 1
     half >>= 6
-    while half:
-        out[at] = 0x80 | byte
+    while half >= 0x80:
+        out[at] = 0x80 | <unsigned char>(half & 0x7F)
         at += 1
-        byte = half & 0x7F
         half >>= 7
-    out[at] = byte
+    out[at] = <unsigned char>half
     return at + 1
 
 

@@ -196,6 +196,20 @@ def test_a_segment_that_was_begun_after_a_cut_does_not_hide_what_a_start_goes_ba
     assert [values(log, at)[0] for at in range(1, 5)] == [(at, b"old") for at in range(1, 5)]
 
 
+def test_producers_of_a_segment_that_goes_after_a_crash_outlast_a_cut(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    checkpointed(dirs)
+    send(log, 2)
+    log.roll(NOW_MS)
+    log = killed(disk).logs[log.key]
+    send(log, 1)
+    send(log, 3)
+    log.remove_oldest(1, NOW_MS)
+    log.truncate_to(2, NOW_MS)
+    assert sequences(log) == {1: 0, 2: 0}
+
+
 def test_epochs_are_known_from_where_the_log_begins_although_a_crash_took_its_start_back(disk: MemoryDisk) -> None:
     dirs = opened(disk)
     log = created(dirs)

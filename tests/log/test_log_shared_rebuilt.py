@@ -168,6 +168,7 @@ def test_producers_are_known_although_two_starts_in_a_row_were_told_of_the_cut(d
 def test_a_log_that_was_begun_anew_inside_of_a_batch_is_opened(disk: MemoryDisk) -> None:
     dirs = opened(disk)
     log = created(dirs)
+    checkpointed(dirs)
     log.append_as_leader(produced(4), 0, NOW_MS)
     log.advance_log_start_offset(2)
     log.truncate_to(2, NOW_MS)
@@ -193,6 +194,32 @@ def test_a_segment_that_was_begun_after_a_cut_does_not_hide_what_a_start_goes_ba
     log = killed(disk).logs[log.key]
     assert values(log)[1:] == [(at, b"old") for at in range(1, 5)]
     assert [values(log, at)[0] for at in range(1, 5)] == [(at, b"old") for at in range(1, 5)]
+
+
+def test_producers_of_a_segment_that_goes_after_a_crash_outlast_a_cut(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    checkpointed(dirs)
+    send(log, 2)
+    log.roll(NOW_MS)
+    log = killed(disk).logs[log.key]
+    send(log, 1)
+    send(log, 3)
+    log.remove_oldest(1, NOW_MS)
+    log.truncate_to(2, NOW_MS)
+    assert sequences(log) == {1: 0, 2: 0}
+
+
+def test_epochs_are_known_from_where_the_log_begins_although_a_crash_took_its_start_back(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    for epoch in range(3):
+        append(log, leader_epoch=epoch)
+    checkpointed(dirs)
+    log.advance_log_start_offset(2)
+    log.flush()
+    log = killed(disk).logs[log.key]
+    assert log.log_start_offset == 0 and log.leader_epochs.entries() == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_transactions_in_a_queue_that_was_made_anew_outlast_a_loss_of_power() -> None:

@@ -392,20 +392,23 @@ class _Replay:
         # Of a marker at the log's end that has got lost, the transaction index may know nevertheless.
         known = {segment.base_offset for segment in self._segments[-1:] if segment.txn_index.size_bytes}
         touched = [segment for segment in self._segments if segment.base_offset in self._touched | known]
-        self._restore_epochs()
+        self._restore_epochs(claim.log_start_offset)
         after_holes = [loss.end_offset or 0 for loss in losses]
         self._store.is_told = claim.clean or self._is_told
         end_offset = self._end if self._segments else None
         mended = [segment.base_offset for segment in self._segments] if self._is_mending else []
         return Recovered([*self._segments], [*touched], losses, after_holes, [], mended, self._stable, end_offset)
 
-    def _restore_epochs(self) -> None:
-        """Of the segments that changed, and those after them; of all, where the file does not know those before."""
+    def _restore_epochs(self, log_start_offset: int) -> None:
+        """Of the segments that changed, and those after them; of all, where the file does not know those before, or
+        tells of a log that began later: the power may take where the log begins, and leave the epochs."""
         epochs = self._log.leader_epochs
+        begins = max(log_start_offset, self._segments[0].base_offset if self._segments else self._end)
+        is_forgetful = any(start > begins for _, start in epochs.entries()[:1]) and begins < self._end
         first = min(self._touched, default=self._end)
         before = [segment for segment in self._segments if segment.base_offset < first and segment.queue.count]
         epochs.truncate_from_end(first)
-        if before and before[-1].queue.entry(before[-1].queue.count - 1).leader_epoch > epochs.latest:
+        if is_forgetful or (before and before[-1].queue.entry(before[-1].queue.count - 1).leader_epoch > epochs.latest):
             epochs.clear()
             first = 0
         for segment in self._segments:

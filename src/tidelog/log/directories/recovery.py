@@ -261,7 +261,7 @@ def _restore_producers(
     replay_segments(producers, log.segments, start_offset, end_offset, now_ms, recovered)
     producers.on_log_start_offset(log.log_start_offset)
     if recovered and len(producers):
-        _write_snapshot(log)
+        _write_snapshot(log, log.log_end_offset, sync=True)
     snapshots.prune({segment.base_offset for segment in log.segments})
 
 
@@ -281,6 +281,13 @@ def _restore_producers_since(log: Log, stable_offset: int, changed: list[Segment
         except CorruptIndex:
             corrupt.append(segment)
     reindexed = [segment for segment in changed if segment not in corrupt]
+    for base_offset in [segment.base_offset for segment in log.segments if segment.base_offset > stable_offset]:
+        # As a roll has done it: when the segments before it go, it is all that tells of what they held.
+        if start_offset < base_offset <= log.log_end_offset:
+            replay_segments(producers, log.segments, start_offset, base_offset, now_ms, reindexed, stable_offset)
+            start_offset = base_offset
+            if len(producers):
+                _write_snapshot(log, base_offset, sync=False)
     replay_segments(producers, log.segments, start_offset, log.log_end_offset, now_ms, reindexed, stable_offset)
     for segment in corrupt:
         rebuild_txn_index(log.segments, snapshots, segment, now_ms)
@@ -288,10 +295,10 @@ def _restore_producers_since(log: Log, stable_offset: int, changed: list[Segment
     snapshots.prune({segment.base_offset for segment in log.segments})
 
 
-def _write_snapshot(log: Log) -> None:
-    """Synced, since it may take the place of one that was. Where there is no room, the next start reads again."""
+def _write_snapshot(log: Log, offset: int, sync: bool) -> None:
+    """Synced where it may take the place of one that was. Where there is no room, the next start reads again."""
     try:
-        log.snapshots.write(log.log_end_offset, log.producers.snapshot(), sync=True)
+        log.snapshots.write(offset, log.producers.snapshot(), sync=sync)
     except OSError as error:
         if error.errno not in PASSING:
             raise

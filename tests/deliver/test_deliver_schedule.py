@@ -325,6 +325,96 @@ def test_many_stopped_records_are_tried_again_together(are_mended: bool) -> None
     assert len(world.log) - before <= 4
 
 
+def a_retry_that_has_arrived() -> World:
+    """Two records are stopped, and tried again. The first has arrived, and no picture says so yet."""
+    world = World(seed=1, deaths=0)
+    world.compacted = True
+    world.produce(1, KEYLESS)
+    world.produce(2, KEYLESS)
+    world.work()
+    world.compacted = False
+    schedule = world.schedule
+    schedule.retry_stopped()
+    schedule.choose(world.now_ms, 1)
+    world.write(schedule.decide([11], "orders", 999, schedule.picture.producer_id, world.now_ms))
+    world.send()
+    assert offsets(world) == [0]
+    return world
+
+
+def test_what_has_just_arrived_is_not_tried_again_when_the_target_changes_once_more() -> None:
+    world = a_retry_that_has_arrived()
+    world.retries = True
+    world.work()
+    assert offsets(world) == [0, 1]
+
+
+def test_what_has_just_arrived_cannot_be_cancelled() -> None:
+    world = a_retry_that_has_arrived()
+    assert not world.cancel(0)
+    assert world.cancel(1)
+
+
+def the_rest_of_a_refused_parcel_arrives(world: World) -> None:
+    """Two are sent, and not answered; the repeat is refused because of the second. The first goes on and arrives, and
+    nobody hears of it."""
+    under_way(world, 2)
+    world.schedule.unanswered()
+    refuse(world, 1)
+    world.send()
+    parcel = world.schedule.parcel
+    assert parcel is not None and [offset for _, offset in parcel.keys] == [0]
+    assert world.accept(world.schedule.picture.producer_id, parcel.sequence, [0]) == "taken"
+
+
+def test_a_record_that_was_refused_is_not_taken_for_the_rest_of_its_parcel_that_was_deleted_since() -> None:
+    world = World(seed=1, deaths=0)
+    the_rest_of_a_refused_parcel_arrives(world)
+    world.start()
+    world.begin = 1
+    world.work()
+    take_all(world)
+    assert offsets(world) == [0, 1]
+
+
+def test_what_follows_is_not_taken_for_a_parcel_of_which_nothing_is_left() -> None:
+    world = World(seed=1, deaths=0)
+    the_rest_of_a_refused_parcel_arrives(world)
+    world.schedule.unanswered()
+    assert world.cancel(1)
+    world.begin = 1
+    after = world.produce(2)
+    world.work()
+    assert offsets(world) == [0, after]
+
+
+def test_what_was_stopped_when_the_clock_was_ahead_is_not_tried_again_before_it_is_due() -> None:
+    world = World(seed=1, deaths=0)
+    world.compacted = True
+    world.produce(4_600_000, KEYLESS)
+    world.now_ms += 7_200_000
+    world.work()
+    world.set_back(7_200_000)
+    world.compacted, world.retries = False, True
+    world.work()
+    assert offsets(world) == []
+    world.now_ms, world.retries = 4_600_000, True
+    world.work()
+    assert offsets(world) == [0]
+
+
+def test_a_record_that_is_cancelled_before_it_is_read_does_not_make_fewer_than_none_wait() -> None:
+    world = World(seed=1, deaths=0)
+    world.produce(9_000_000)
+    world.write(world.schedule.cancel([(9_000_000, 0)]))
+    assert len(world.schedule) == 0
+    world.schedule.deleted_below(1)
+    world.produce(9_000_000)
+    world.begin = 2
+    world.read_all()
+    assert len(world.schedule) == 1
+
+
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("disturbed", [False, True], ids=["", "beside deletions and changes of the target"])
 @pytest.mark.parametrize("jumps", [False, True], ids=["", "by a clock that is set back"])
@@ -359,7 +449,7 @@ def test_each_record_is_delivered_once_in_order_however_often_the_deliverer_dies
         world.now_ms += random.choice([1, 500, 5_000, 100_000, 5_000_000])
         if jumps and random.random() < 0.3:
             world.set_back(random.choice([1, 700, 60_000, 4_000_000]))
-    world.now_ms += 20_000_000
+    world.now_ms = max([world.now_ms, *(due_ms for due_ms, _ in world.waiting_keys())]) + 1
     world.live()
     world.mend()
     world.check()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.testing.broker import BrokerFailed, RunningBroker
+from tidelog.testing.broker import DEFAULTS, BrokerFailed, RunningBroker
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 
@@ -56,7 +56,7 @@ def test_settings_reach_the_broker_and_the_environments_own_do_not(monkeypatch: 
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "9")
     with RunningBroker({"num.partitions": "3", "broker.rack": "a=b c"}, command=STAND_IN) as broker:
         told = ask(broker)
-    assert told["settings"] == {"num.partitions": "3", "broker.rack": "a=b c"}
+    assert told["settings"] == {**DEFAULTS, "num.partitions": "3", "broker.rack": "a=b c"}
     assert not [name for name in told["environment"] if name.startswith("KAFKA_")]
 
 
@@ -98,7 +98,7 @@ def test_a_paused_broker_answers_when_it_is_resumed(broker: RunningBroker) -> No
     broker.pause()
     assert _state(broker.pid) == "T"
     broker.resume()
-    assert ask(broker)["settings"] == {"num.partitions": "3"}
+    assert ask(broker)["settings"] == {**DEFAULTS, "num.partitions": "3"}
 
 
 def _state(pid: int) -> str:
@@ -171,7 +171,7 @@ def test_the_error_of_a_test_is_not_hidden_by_the_end_of_its_broker() -> None:
 
 def test_a_chatty_broker_is_not_blocked_by_its_own_output() -> None:
     with RunningBroker({"stand.in": "chatty"}, command=STAND_IN) as broker:
-        assert ask(broker)["settings"] == {"stand.in": "chatty"}
+        assert ask(broker)["settings"] == {**DEFAULTS, "stand.in": "chatty"}
 
 
 def test_a_running_broker_is_not_started_twice(broker: RunningBroker) -> None:

@@ -71,7 +71,7 @@ class DelayPartition(CancellingPartition):
         def was_read(known: dict[int, int] | None, error: BaseException | None) -> None:
             if known is None:
                 done(dict.fromkeys(offsets, f"the log cannot be read: {error}"))
-            elif not self.is_loaded or self._is_closed:
+            elif not self.has_read or self._is_closed:
                 done(dict.fromkeys(offsets, TAKEN_OVER))
             else:
                 self._cancel(offsets, known, done)

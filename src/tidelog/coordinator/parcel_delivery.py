@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from tidelog.control.model import NO_LEADER
+from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.peer_queues import PeerQueues
 from tidelog.log.append import AppendInfo
 from tidelog.log.producers import AppendOrigin
@@ -53,6 +54,20 @@ class Consignment(NamedTuple):
     to: TopicPartition
     batch: bytearray
     told: Told
+
+
+def why_unreachable(cluster: ClusterView, to: TopicPartition) -> str | None:
+    """What has to be done before anything can be delivered there; None where nothing has."""
+    topic = cluster.image.topics.get(to.topic)
+    if to.topic in INTERNAL_TOPICS:
+        return f"{to.topic} is written by the broker only: set another target"
+    if topic is None:
+        return f"there is no topic {to.topic}: create it, or set another target"
+    if to.partition >= len(topic.partitions):
+        return f"{to.topic} has only {len(topic.partitions)} partitions: add partitions to it"
+    if cluster.log_config(to.topic).waits_for:
+        return f"records wait in {to.topic} as well: set another target"
+    return None
 
 
 def is_delivery(client_id: str) -> bool:

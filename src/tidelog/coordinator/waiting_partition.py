@@ -17,14 +17,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.delay_log import (
     FoundPicture,
     RecordReader,
     StoredRecord,
     build_parcel,
 )
-from tidelog.coordinator.parcel_delivery import REFUSALS, ParcelDelivery
+from tidelog.coordinator.parcel_delivery import REFUSALS, ParcelDelivery, why_unreachable
 from tidelog.coordinator.picture_search import PictureSearch
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.deciding.decision import Decision
@@ -58,6 +57,10 @@ ENOUGH: Final = 20_000
 GATHER_MS: Final = 5
 #: the clock may be set while something waits
 LOOK_AGAIN_MS: Final = 60_000
+#: between two tries of what is stopped, though the target's settings are the same
+RETRY_STOPPED_MS: Final = 600_000
+#: a parcel that was decided so long ago, or by a clock that was so far ahead, may be refused for its time alone
+STALE_MS: Final = 60_000
 RETRY_MS: Final = 100
 MAX_RETRY_MS: Final = 5_000
 PATIENCE_MS: Final = 60_000
@@ -130,6 +133,7 @@ class WaitingPartition(ABC):
         self._read_at_ms = 0
         #: the target, and its settings when it last refused something
         self._refusing: tuple[str, object] | None = None
+        self._retried_ms = 0
 
     # --- what differs ---------------------------------------------------------------------------------
 
@@ -276,10 +280,11 @@ class WaitingPartition(ABC):
         return self._may_choose(wall_ms) or self._may_retry() or self.schedule.is_retrying
 
     def _may_retry(self) -> bool:
-        """Records are stopped, and the target is no longer as it was when it refused them."""
+        """Records are stopped, and the target is no longer as it was when they were tried, or that was long ago."""
         if not self.schedule.picture.stopped or not self.schedule.is_caught_up or not self.has_read:
             return False
-        return (self.target, self._cluster.log_config(self.target)) != self._refusing
+        is_over = self._host.clock.monotonic_ms() >= self._retried_ms + RETRY_STOPPED_MS
+        return is_over or (self.target, self._cluster.log_config(self.target)) != self._refusing
 
     def _may_choose(self, wall_ms: int) -> bool:
         if not self._is_due(wall_ms):
@@ -422,13 +427,13 @@ class WaitingPartition(ABC):
 
     def _choose(self) -> None:
         target = self.target
-        why = self._why_unreachable(target)
+        why = why_unreachable(self._cluster, TopicPartition(target, self.partition.index))
         if why is not None:
             self._stall(why)
             return
         schedule, config = self.schedule, self._cluster.log_config(target)
         if self._may_retry():
-            self._refusing = target, config
+            self._refusing, self._retried_ms = (target, config), self._host.clock.monotonic_ms()
             schedule.retry_stopped()
         resumed = schedule.resume(self._host.clock.wall_ms())
         if resumed is not None:
@@ -474,18 +479,6 @@ class WaitingPartition(ABC):
         self._is_busy = False
         self.go_on()
 
-    def _why_unreachable(self, target: str) -> str | None:
-        topic = self._cluster.image.topics.get(target)
-        if target in INTERNAL_TOPICS:
-            return f"{target} is written by the broker only: set another target"
-        if topic is None:
-            return f"there is no topic {target}: create it, or set another target"
-        if self.partition.index >= len(topic.partitions):
-            return f"{target} has only {len(topic.partitions)} partitions: add partitions to it"
-        if self._cluster.log_config(target).waits_for:
-            return f"records wait in {target} as well: set another target"
-        return None
-
     def _pack(self, parcel: RecordParcel) -> None:
         """Sends the parcel, for the first time or again: the target knows."""
         if parcel.target not in self._cluster.image.topics and parcel.target != self.target:
@@ -527,8 +520,9 @@ class WaitingPartition(ABC):
             self._unbusy()
         elif code in REFUSALS and parcel.target != self.target:
             self._write(schedule.void(), self.go_on)  # it does not have them either, and records go elsewhere now
+        elif code is ErrorCode.INVALID_TIMESTAMP and abs(self._host.clock.wall_ms() - parcel.decided_ms) > STALE_MS:
+            self._write(schedule.void(), self.go_on)  # decided by another clock, or long ago: it is stamped anew
         elif code in REFUSALS:
-            self._refusing = parcel.target, self._cluster.log_config(parcel.target)
             self._write(schedule.refused(f"{parcel.target} refuses it: {code.message}", blamed), self.go_on)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and parcel.is_cut:
             self._write(schedule.was_whole(), self.go_on)
@@ -553,10 +547,10 @@ class WaitingPartition(ABC):
             self.schedule.put_back()
             self._stall(f"{self.log.name} itself cannot be written to: {error}")
             return
-        self._picture_offset = info.first_offset
         self._data.appended(self.partition)
 
         def safe() -> None:
+            self._picture_offset = info.first_offset
             self._is_busy = False
             then()
 

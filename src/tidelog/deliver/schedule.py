@@ -84,6 +84,7 @@ class Schedule:
         #: records with headers that say nothing of use, but for those that were cancelled
         self.malformed = MalformedRecords()
         self._dismissed: set[int] = set()
+        self._deleted_below = 0
         self.delivered_count = 0
 
     # --- reading ------------------------------------------------------------------------------------
@@ -210,7 +211,8 @@ class Schedule:
         assert self.parcel is None and not self._chosen and not self.must_settle, "one parcel at a time"
         most = 1 if self._alone else most
         stopped = self.picture.stopped
-        retried = [offset for offset in self._to_retry if offset in stopped]
+        # Those that are not due were stopped when the clock was ahead: they are tried again another time.
+        retried = [offset for offset in self._to_retry if offset in stopped and stopped[offset].due_ms <= until_ms]
         self._to_retry = retried[most:]
         if retried:
             self._chosen = [(stopped[offset].due_ms, offset) for offset in retried[:most]]
@@ -338,9 +340,9 @@ class Schedule:
 
     @property
     def must_settle(self) -> bool:
-        """Nothing may be chosen before the next picture: with it, the others of the parcel wait again."""
+        """Nothing may be chosen before the next picture: with it, others wait again, or are no longer stopped."""
         parcel = self.picture.parcel
-        return self._has_arrived and parcel is not None and parcel.is_alone
+        return self._has_arrived and parcel is not None and (parcel.is_alone or parcel.from_stopped)
 
     def settle(self) -> Decision:
         """Nothing follows the parcel that has arrived: a picture without it."""
@@ -378,14 +380,15 @@ class Schedule:
         parcel = picture.parcel
         assert parcel is not None, "nothing is on its way"
         picture = replace(picture, settled=parcel.after, parcel=None)
+        if parcel.refused:
+            picture = replace(picture, producer_id=NO_PRODUCER, sequence=0)
         stopped = {offset: picture.stopped[offset] for offset in parcel.refused if offset in picture.stopped}
         if not stopped:
             return self._decision(picture)
         keys = tuple(sorted((why.due_ms, offset) for offset, why in stopped.items()))
-        doubt = Doubt(picture.producer_id, parcel.target, parcel.sequence, keys, parcel.is_cut)
+        doubt = Doubt(self.picture.producer_id, parcel.target, parcel.sequence, keys, parcel.is_cut)
         told = {at: Stopped(why.due_ms, f"{why.reason}; {MAY_HAVE_ARRIVED}") for at, why in stopped.items()}
-        picture = replace(picture, stopped={**picture.stopped, **told}, doubts=(*picture.doubts, doubt))
-        return self._decision(replace(picture, producer_id=NO_PRODUCER, sequence=0))
+        return self._decision(replace(picture, stopped={**picture.stopped, **told}, doubts=(*picture.doubts, doubt)))
 
     def _first_alone(self, parcel: RecordParcel) -> Decision:
         """Those that came late are settled in the order of their offsets."""
@@ -414,8 +417,11 @@ class Schedule:
             # What was sent alone is gone, and may have arrived: the next one must not be taken for it. The target has
             # said before that it does not have all of them.
             return self.void()
-        if not keys and parcel.refused:  # which are still there, and may have arrived with those that are not
-            return self._given_up(self.picture)
+        if not keys and parcel.refused:
+            # They are still there, and the target did not have them when it refused them. What was sent since has the
+            # same sequence, so they go under another.
+            given_up = replace(self.picture, producer_id=NO_PRODUCER, sequence=0, settled=parcel.after, parcel=None)
+            return self._decision(given_up)
         if not keys:
             return self.was_whole()
         return self._decision(replace(self.picture, parcel=replace(parcel, keys=tuple(keys), is_cut=True)))
@@ -478,7 +484,8 @@ class Schedule:
         """Why a record that is due then can no longer be cancelled."""
         if due_ms == NO_TIME:
             return CANCELLED_BEFORE if offset in self._dismissed else None
-        is_sent = self.parcel is not None and (due_ms, offset) in self.parcel.keys
+        # Whether or not it has arrived: the next picture says.
+        is_sent = self.picture.parcel is not None and (due_ms, offset) in self.picture.parcel.keys
         if offset in self.picture.stopped and not is_sent and (due_ms, offset) not in self._chosen:
             return None
         if self._reached.settles(due_ms, offset) or (due_ms, offset) in self._chosen:
@@ -491,6 +498,9 @@ class Schedule:
     def deleted_below(self, offset: int) -> Decision | None:
         """The log begins there now: what was stopped before it is no more. None where there is no such record."""
         self.malformed.delete_below(offset)
+        if offset > self._deleted_below and self._cancelled:
+            self._cancelled = {at for at in self._cancelled if at >= offset}
+        self._deleted_below = offset
         if all(at >= offset for at in self.picture.stopped):
             return None
         base = self._base() if self._has_arrived else self.picture
@@ -498,7 +508,8 @@ class Schedule:
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self.waiting) + len(self._late) + len(self._chosen) - len(self._cancelled)
+        # Some may be cancelled that are yet to be read.
+        return max(0, len(self.waiting) + len(self._late) + len(self._chosen) - len(self._cancelled))
 
     def first(self, most: int) -> Callable[[], list[Key]]:
         """What finds those that are due first, in order. It takes long where many wait, and may run on any thread."""

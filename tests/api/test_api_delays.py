@@ -387,6 +387,45 @@ def test_a_record_without_a_key_stops_alone_where_the_target_is_compacted(new_si
     assert len(delayed.schedule.picture.stopped) == 1
 
 
+def test_what_is_stopped_is_tried_again_from_time_to_time(new_site: Callable[..., Site]) -> None:
+    """The target may take it by now for a reason that nobody hears of."""
+    site = new_site()
+    site.topic("orders", cleanup_policy="compact")
+    site.topic("later", **DELAY_CONFIG)
+    site.produce("later", bytes(build_batch([(site.clock.wall_ms(), None, b"keyless", [("tidelog-delay", b"20")])])))
+    pass_seconds(site, 1)
+    log = site.broker.data.partition("later", 0).log
+    tried = log.log_end_offset
+    for _ in range(50):
+        site.pass_time(10_000)
+    assert log.log_end_offset == tried
+    for _ in range(20):
+        site.pass_time(10_000)
+    assert log.log_end_offset > tried
+    (delayed,) = site.broker.delays.partitions.values()
+    assert len(delayed.schedule.picture.stopped) == 1
+
+
+def test_a_delivery_that_comes_too_late_for_its_timestamp_is_stamped_anew(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    site.topic("orders", message_timestamp_before_max_ms="300000")
+    site.topic("later", **DELAY_CONFIG, flush_messages="1")
+    put(site, b"v", tidelog_delay=100)
+    (delayed,) = site.broker.delays.partitions.values()
+    site.workers._held = []
+    for _ in range(4):
+        site.pass_time(50)
+    while delayed.schedule.parcel is None:
+        site.workers.step()
+    assert values(site) == []
+    site.stop(clean=False)
+    site.clock.now_ms += 3_600_000
+    site.start()
+    pass_seconds(site, 1)
+    (record,) = arrived(site)
+    assert (record.value, record.timestamp >= site.clock.wall_ms() - 2_000) == (b"v", True)
+
+
 def alter(site: Site, topic: str, name: str, value: str) -> None:
     resource = {
         "resource_type": 2,

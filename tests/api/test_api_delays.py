@@ -581,6 +581,25 @@ def test_what_was_cancelled_is_not_delivered_after_a_restart_however_much_is_ove
     assert values(site) == [b"%d" % at for at in range(1, 10)]
 
 
+def test_a_record_is_read_and_delivered_however_many_were_read_by_a_clock_that_was_ahead(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.coordinator.waiting_partition.ENOUGH", 3)
+    true_ms = site.clock.wall_ms
+    monkeypatch.setattr(site.clock, "wall_ms", lambda: true_ms() + 86_400_000)
+    site.pass_time(1024 - site.clock.wall_ms() % 1024)
+    for at in range(5):
+        put(site, b"%d" % at, tidelog_delay=700)
+        site.pass_time(10)
+    monkeypatch.setattr(site.clock, "wall_ms", true_ms)
+    put(site, b"soon", tidelog_delay=200)
+    pass_seconds(site, 0.5)
+    assert values(site) == [b"soon"]
+    site.clock.now_ms += 86_400_000
+    pass_seconds(site, 2)
+    assert values(site) == [b"soon", b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_many_records_are_cancelled_with_one_request(site: Site) -> None:
     offsets = [put(site, b"%d" % at, tidelog_delay=5_000) for at in range(1_000)]
     pass_seconds(site, 1)

@@ -140,6 +140,7 @@ class World:
 
     def read_all(self) -> None:
         keys: list[Key] = []
+        self.schedule.waiting.follow(self.now_ms)
         for offset in range(max(self.schedule.position, self.begin), len(self.log)):
             entry = self.log[offset]
             if isinstance(entry, CoordinatorRecord):

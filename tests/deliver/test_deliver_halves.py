@@ -8,7 +8,7 @@ import pytest
 from delay_world import MemoryScratch
 
 from tidelog.deciding.decision import CoordinatorRecord
-from tidelog.deliver.delivery_picture import kind_of
+from tidelog.deliver.delivery_picture import kind_of, read_picture
 from tidelog.deliver.halves import ALWAYS, COMMIT, HALF_END, HALF_ID, ROLLBACK, HalfRecord, HalfSchedule, read_half
 
 NOW_MS = 1_000_000
@@ -56,6 +56,33 @@ def test_an_id_can_be_used_again_after_its_end_and_not_before() -> None:
     assert offsets(schedule) == [0]
     assert [at for at, _ in schedule.malformed.first(9)] == [1]
     assert schedule.prepared[b"a"].offset == 3
+
+
+def test_a_message_that_was_prepared_again_before_its_commit_is_not_delivered_again_by_who_reads_from_between() -> None:
+    log = [half(0, b"a"), half(1, b"b"), half(2, b"a"), half(3, b"a", commits=True), half(4, b"c")]
+    log.append(half(5, b"c", commits=True))
+    schedule = schedule_of(*log[:4])
+    assert offsets(schedule) == [0]
+    schedule.replay(schedule.decide([10], "orders", 100, 7, NOW_MS).records[0])
+    schedule.arrived()
+    schedule.replay(schedule.settle().records[0])
+    for record in log[4:]:
+        schedule.found_half(record, NOW_MS)
+        schedule.position = record.offset + 1
+    assert offsets(schedule) == [4]
+    schedule.replay(schedule.decide([10], "orders", 100, 7, NOW_MS).records[0])
+    for last in (schedule.picture, read_picture(schedule.void().records[0].value or b"")):
+        assert last.floor == 1
+        fresh = HalfSchedule(0, MemoryScratch())
+        fresh.picture = last
+        fresh.begin(last.floor, NOW_MS)
+        for record in log[last.floor :]:
+            fresh.found_half(record, NOW_MS)
+            fresh.position = record.offset + 1
+        if fresh.parcel is not None:
+            assert [offset for _, offset in fresh.parcel.keys] == [4]
+            fresh.replay(fresh.void().records[0])
+        assert offsets(fresh) == [4], "what was on its way, and nothing else"
 
 
 def test_a_message_without_an_end_holds_the_floor() -> None:

@@ -35,7 +35,7 @@ def test_what_waits_comes_back_in_order_at_its_time(seed: int, monkeypatch: pyte
         gone = {at for _, at in model[1::2]}
         assert waiting.view().first(5, gone) == model[::2][:5]
         assert least is None or waiting.least_offset() <= least
-        now_ms += random.choice([0, 100, 2000, 50_000, 4_000_000, 90_000_000])
+        now_ms += random.choice([0, 100, 2000, 50_000, 4_000_000, 90_000_000, -3000, -5_000_000])
         most = random.choice([1, 3, 1000])
         view, before = waiting.view(), model[:7]
         while (due_now := waiting.take(now_ms, most)) or waiting.is_pouring:
@@ -48,6 +48,7 @@ def test_what_waits_comes_back_in_order_at_its_time(seed: int, monkeypatch: pyte
         assert (next_ms is None) == (not model)
         assert next_ms is None or next_ms <= model[0][0]
         waiting.follow(now_ms)
+        assert waiting.near <= sum(due >> 10 <= now_ms >> 10 for due, _ in model)
     waiting.clear()
     assert not scratch.files
 
@@ -62,6 +63,45 @@ def test_a_million_that_wait_are_neither_objects_nor_many_buckets() -> None:
     assert waiting.near == 0
     assert len(waiting._buckets) < 400
     assert sum(len(bucket.pairs) for bucket in waiting._buckets.values()) <= 2 * 65536
+
+
+def test_what_comes_after_a_clock_that_was_ahead_is_right_again_is_not_kept_as_objects() -> None:
+    waiting = Wheels(MemoryScratch())
+    waiting.follow(START_MS + YEAR_MS)
+    waiting.add(START_MS + 9_000, 0)
+    assert waiting.near == 1
+    waiting.follow(START_MS)
+    for offset in range(1, 100):
+        waiting.add(START_MS + 9_000 - offset, offset)
+    assert waiting.near == 0
+    assert waiting.least_offset() == 0
+    assert waiting.take(START_MS + 8_000, 200) == []
+    assert [offset for _, offset in waiting.take(START_MS + 9_000, 200)] == list(range(99, -1, -1))
+
+
+@pytest.mark.parametrize("reads_on", [True, False])
+def test_a_clock_that_is_set_back_while_much_moves_on_holds_up_nothing_that_is_due(
+    reads_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.deliver.wheels.MOST_POURED", 2)
+    waiting = Wheels(MemoryScratch())
+    waiting.follow(START_MS)
+    for offset in range(10):
+        waiting.add(START_MS + YEAR_MS, offset)
+    assert waiting.take(START_MS + YEAR_MS, 1) == []
+    assert waiting.is_pouring
+    waiting.follow(START_MS)
+    waiting.add(START_MS + 1_000, 10)
+    assert waiting.next_ms() == START_MS + 1_000
+    while reads_on and waiting.is_pouring:
+        waiting.follow(START_MS)
+    taken = waiting.take(START_MS + 1_000, 5)
+    while waiting.is_pouring:
+        taken += waiting.take(START_MS + 1_000, 5)
+    taken += waiting.take(START_MS + 1_000, 5)
+    assert taken == [(START_MS + 1_000, 10)]
+    waiting.follow(START_MS + 1_000)
+    assert (len(waiting), waiting.near) == (10, 0)
 
 
 def test_what_the_disk_does_not_take_waits_in_memory() -> None:

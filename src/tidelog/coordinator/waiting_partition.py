@@ -270,7 +270,7 @@ class WaitingPartition(ABC):
         return self.partition.last_stable_offset
 
     def _has_enough(self) -> bool:
-        return self.schedule.backlog >= ENOUGH and self.schedule.is_caught_up and self.has_read
+        return self.schedule.backlog >= ENOUGH and self._is_due(self._now_ms()) and self.has_read
 
     def _is_due(self, wall_ms: int) -> bool:
         next_ms = self.schedule.next_ms()

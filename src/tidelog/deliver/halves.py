@@ -102,7 +102,9 @@ class HalfSchedule(Schedule):
         if known is None:
             return  # ended before, or never prepared: a sender may say it again
         del self.prepared[record.half_id]
-        if record.commits:
+        # The last commit that was reached has ended its message. Where reading began behind that, one that was prepared
+        # again before the commit is taken for it here.
+        if record.commits and record.offset != self._reached.due_ms:
             self.found(record.offset, known.offset)
 
     def _was_read(self, key: Key) -> bool:

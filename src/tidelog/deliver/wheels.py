@@ -4,7 +4,7 @@ A tick is 1024 ms, and each level of wheels counts in units 64 times as long as 
 bucket of the highest digit, to the base of 64, in which its tick differs from the present one; there are a few hundred
 buckets at most, whatever waits. When the time of a bucket comes, what it holds moves to lower levels, and in the end to
 `_near`, where one tick's pairs are a heap. The present tick follows what was taken out, not the clock: after a long
-stop, what is overdue comes second by second as well.
+stop, what is overdue comes second by second as well. It goes back only with a clock that was set back (`follow`).
 
     present tick 0 ── level 0: ticks 1 to 63 ── level 1: 64 to 4095, in buckets of 64 ── level 2: in buckets of 4096 …
 
@@ -136,10 +136,23 @@ class Wheels:
         return len(self._near)
 
     def follow(self, now_ms: int) -> None:
-        """It is so late: what comes is counted from here on, unless something before waits."""
+        """It is so late: what comes is counted from here on, unless something before waits.
+
+        A clock that was ahead and was set back is followed as well: until it is there again, whatever comes would be
+        kept as objects. No bucket begins before the present tick, so only what is near has another place then.
+        """
         tick = now_ms >> TICK_BITS
+        if tick < self._tick and self._poured is not None:
+            self._pour()  # one piece, not all at once: it is asked again with whatever is read next
+        if self._poured is not None:
+            return
+        if tick < self._tick:
+            self._tick = tick
+            near, self._near, self._near_least = self._near, [], _NONE_WAITS
+            self._place(near)
+            return
         first = self._first()
-        if tick > self._tick and (first is None or _start(first) > tick) and self._poured is None:
+        if first is None or _start(first) > tick:
             self._tick = tick
 
     def add(self, due_ms: int, offset: int) -> None:
@@ -198,7 +211,8 @@ class Wheels:
     def next_ms(self) -> int | None:
         """When to look again: the first due time, or an earlier moment; None where nothing waits."""
         if self._poured is not None:
-            return self._tick << TICK_BITS
+            # What is near may be due long before, where the clock was set back meanwhile.
+            return min(self._tick << TICK_BITS, self._near[0][0] if self._near else _NONE_WAITS)
         if self._near:
             return self._near[0][0]
         first = self._first()

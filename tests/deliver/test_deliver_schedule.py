@@ -388,6 +388,23 @@ def test_what_follows_is_not_taken_for_a_parcel_of_which_nothing_is_left() -> No
     assert offsets(world) == [0, after]
 
 
+def test_a_record_that_travels_alone_is_not_taken_for_the_one_before_that_arrives_after_all() -> None:
+    world = World(seed=1, deaths=0)
+    under_way(world, 2)
+    world.start()
+    world.most_taken = 1
+    world.send()
+    parcel, producer_id = world.schedule.parcel, world.schedule.picture.producer_id
+    assert parcel is not None and parcel.is_alone
+    world.schedule.unanswered()
+    refuse(world, 0)
+    world.send()
+    world.log[0] = (1, 10)
+    assert world.accept(producer_id, parcel.sequence, [0]) == "taken"
+    take_all(world)
+    assert sorted(offsets(world)) == [0, 1]
+
+
 def test_what_was_stopped_when_the_clock_was_ahead_is_not_tried_again_before_it_is_due() -> None:
     world = World(seed=1, deaths=0)
     world.compacted = True

@@ -364,6 +364,8 @@ class Schedule:
         if not faulty:
             self._alone = len(parcel.keys)
             return self._first_alone(parcel) if may_have_arrived else self.void()
+        if parcel.is_alone and may_have_arrived and len(parcel.keys) > 1:
+            return self._first_given_up(parcel, reason)
         stopped = {**self.picture.stopped, **{offset: Stopped(due_ms, reason) for due_ms, offset in faulty}}
         left = tuple(key for key in parcel.keys if key not in faulty)
         refused = (*parcel.refused, *(offset for _, offset in faulty)) if may_have_arrived else ()
@@ -389,6 +391,17 @@ class Schedule:
         doubt = Doubt(self.picture.producer_id, parcel.target, parcel.sequence, keys, parcel.is_cut)
         told = {at: Stopped(why.due_ms, f"{why.reason}; {MAY_HAVE_ARRIVED}") for at, why in stopped.items()}
         return self._decision(replace(picture, stopped={**picture.stopped, **told}, doubts=(*picture.doubts, doubt)))
+
+    def _first_given_up(self, parcel: RecordParcel, reason: str) -> Decision:
+        """It was sent alone, and may have arrived: what comes next must not be taken for it, and goes under another
+        producer id."""
+        picture, (due_ms, offset) = self.picture, parcel.keys[0]
+        doubt = Doubt(picture.producer_id, parcel.target, parcel.sequence, parcel.keys[:1], parcel.is_cut)
+        stopped = {**picture.stopped, offset: Stopped(due_ms, f"{reason}; {MAY_HAVE_ARRIVED}")}
+        if parcel.from_stopped:
+            self._retry_next([offset for _, offset in parcel.keys[1:]])
+        picture = replace(picture, settled=self._settled_with(parcel), stopped=stopped, parcel=None)
+        return self._decision(replace(picture, producer_id=NO_PRODUCER, sequence=0, doubts=(*picture.doubts, doubt)))
 
     def _first_alone(self, parcel: RecordParcel) -> Decision:
         """Those that came late are settled in the order of their offsets."""
@@ -454,12 +467,16 @@ class Schedule:
         if parcel.from_stopped:
             stopped = without(stopped, [offset for _, offset in parcel.sent_keys])
         sequence = (parcel.sequence + len(parcel.sent_keys)) & MAX_SEQUENCE
-        settled, first = parcel.after, parcel.keys[0]
-        if parcel.is_alone and not parcel.from_stopped:
-            is_late = first <= picture.settled.last
-            late = picture.settled._replace(horizon=max(picture.settled.horizon, first[1] + 1))
-            settled = late if is_late else picture.settled.advanced(first, parcel.after.horizon)
-        return replace(picture, sequence=sequence, settled=settled, stopped=stopped, parcel=None)
+        return replace(picture, sequence=sequence, settled=self._settled_with(parcel), stopped=stopped, parcel=None)
+
+    def _settled_with(self, parcel: RecordParcel) -> Frontier:
+        """What is settled once those that are sent are."""
+        settled, first = self.picture.settled, parcel.keys[0]
+        if not parcel.is_alone or parcel.from_stopped:
+            return parcel.after
+        if first <= settled.last:
+            return settled._replace(horizon=max(settled.horizon, first[1] + 1))
+        return settled.advanced(first, parcel.after.horizon)
 
     def _decision(self, picture: Picture) -> Decision:
         if picture.stopped or picture.doubts:

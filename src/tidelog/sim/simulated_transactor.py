@@ -243,6 +243,8 @@ class Life:
             offset = answer.groups[0].topics[0].partitions[0].committed_offset
             if owner._alive is self:
                 self._position = owner.oracle.transactions.position(owner.group, source, offset)
+            else:  # A zombie that has taken the id back goes on from there, too.
+                self._position = max(offset, 0)
             self._rest()
 
         wanted = request(groups=[group], require_stable=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from bench.systems.java import REPOSITORY
 from bench.systems.spark import spark_session
+from bench.systems.tidelog import EarlierTidelog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,11 +52,19 @@ max_records_per_batch = 100000000
 def seconds_of(
     job: str, contender: str, broker: BrokerProcess, topic: str, records: int, passes: int, directory: Path
 ) -> list[float]:
-    """How long the measured passes of a job took, in a process of its own."""
+    """How long the measured passes of a job took, in a process of its own.
+
+    The contender `before` is the `tidelog` of another checkout.
+    """
+    python, checkout = sys.executable, REPOSITORY
+    if contender == EarlierTidelog.name:
+        contender, checkout = "tidelog", EarlierTidelog.checkout
+        python = EarlierTidelog.python_of(checkout)
     arguments = [job, contender, broker.bootstrap, topic, str(records), str(passes), str(directory)]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.spark_jobs", *arguments], cwd=REPOSITORY, capture_output=True, text=True
-    )
+    # A checkout is measured as it stands, installed or not.
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    command = [python, "-m", "bench.spark_jobs", *arguments]
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"bench.spark_jobs {' '.join(arguments)} failed:\n{done.stderr[-4000:]}")
     measured: list[float] = json.loads(done.stdout.splitlines()[-1])

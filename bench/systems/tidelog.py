@@ -40,6 +40,9 @@ class EarlierTidelog(Tidelog):
     name = "before"
     checkout = Path()
 
+    @staticmethod
+    def python_of(checkout: Path) -> str:
+        return str(checkout / ".venv" / "bin" / "python")
+
     def command(self) -> list[str]:
-        python = self.checkout / ".venv" / "bin" / "python"
-        return [str(python), *super().command()[1:]]
+        return [self.python_of(self.checkout), *super().command()[1:]]

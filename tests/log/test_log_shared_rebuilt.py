@@ -29,6 +29,7 @@ from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared.commit_entry import EntryKind
+from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.wire.records import ABORT, EndTxnMarker, build_batch, build_end_txn_marker
 
@@ -348,3 +349,132 @@ def test_copies_of_a_log_that_was_set_aside_are_none_of_the_log_that_followed_it
         disk.remove(f"{stray.path}/{entry.name}")
     disk.remove_dir(stray.path)
     assert values(without_queues(disk, dirs, log, 2000).logs[log.key]) == [(0, b"new")]
+
+
+def offsets(log: Log) -> list[tuple[int, int]]:
+    """Of the batches, as the queues have them."""
+    segments = [segment for segment in log.segments if isinstance(segment, QueueSegment)]
+    return [(queued.base_offset, queued.last_offset) for segment in segments for queued in segment.entries(0)]
+
+
+def test_a_queue_that_is_made_anew_has_no_hole_below_the_start_of_the_log(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    for _ in range(5):
+        append(log)
+    log.advance_log_start_offset(3)
+    queue = log.segments.active.log_path
+    dirs.close()
+    del disk.content(queue)[ENTRY_SIZE:]
+    log = opened(disk).logs[log.key]
+    assert log.log_start_offset == 3 and offsets(log) == [(at, at) for at in range(5)]
+
+
+def test_what_was_written_after_a_lost_cut_does_not_come_back_in_the_place_of_what_the_log_went_back_to(
+    disk: MemoryDisk,
+) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    for at in range(5):
+        append(log, value=b"%d" % at)
+    checkpointed(dirs)
+    queue, cut_at = log.segments.active.log_path, commit_of(dirs).end
+    before = bytes(disk.content(queue))
+    log.truncate_to(2, NOW_MS)
+    append(log, value=b"x")
+    # The power has taken the cut of the queue, and of the commit log what tells of it.
+    disk.outlive()
+    disk.content(queue)[:] = before
+    disk.content(COMMIT)[cut_at] ^= 1
+    dirs = killed(disk)
+    log = dirs.logs[log.key]
+    assert [value for _, value in values(log)] == [b"0", b"1", b"2", b"3", b"4"]
+    log = without_queues(disk, dirs, log).logs[log.key]
+    assert [value for _, value in values(log)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_queue_that_ends_before_what_a_start_has_told_is_made_anew(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    for _ in range(5):
+        append(log)
+    checkpointed(dirs)
+    log = killed(disk).logs[log.key]
+    queue = log.segments.active.log_path
+    disk.outlive()
+    del disk.content(queue)[2 * ENTRY_SIZE :]
+    assert opened(disk).logs[log.key].log_end_offset == 5
+
+
+def test_a_cut_is_told_where_the_log_then_ends(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    append(log)
+    append(log, count=5)
+    log.truncate_to(3, NOW_MS)
+    (told,) = [entry for entry, _ in commit_of(dirs).entries_of_first() if entry.kind is EntryKind.CUT]
+    assert told.base_offset == log.log_end_offset == 1
+
+
+def test_a_missing_first_queue_is_made_anew_although_nothing_but_the_commit_log_was_checkpointed(
+    disk: MemoryDisk,
+) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    append(log)
+    log.roll(NOW_MS)
+    append(log)
+    checkpointed(dirs)
+    first = log.segments[0].log_path
+    disk.outlive()
+    disk.remove(first)
+    assert offsets(opened(disk).logs[log.key]) == [(0, 0), (1, 1)]
+
+
+def test_a_missing_last_queue_is_missed_by_the_snapshot_of_producers(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    send(log)
+    log.roll(NOW_MS)
+    send(log)
+    checkpointed(dirs)
+    last = log.segments.active.log_path
+    disk.outlive()
+    disk.remove(last)
+    log = opened(disk).logs[log.key]
+    assert offsets(log) == [(0, 0), (1, 1)] and sequences(log) == {1: 1}
+
+
+def test_files_of_the_commit_log_stay_until_the_cut_that_made_them_useless_is_on_the_device() -> None:
+    for seed in range(40):
+        disk = MemoryDisk()
+        dirs = opened(disk, 1000)
+        log = created(dirs)
+        for _ in range(8):
+            append(log, value=bytes(200))
+        checkpointed(dirs)
+        append(log)
+        log.flush()
+        log.truncate_to(0, NOW_MS)
+        deleted(dirs)
+        disk.crash(Random(seed))
+        log = opened(disk, 1000).logs[log.key]
+        assert offsets(log) in ([], [(at, at) for at in range(9)])
+        assert log.log_end_offset == len(offsets(log))
+
+
+def test_an_empty_log_that_begins_inside_of_a_batch_stays_empty_when_its_queue_is_made_anew(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    checkpointed(dirs)
+    append(log, count=4)
+    end = commit_of(dirs).end
+    log.advance_log_start_offset(2)
+    log.truncate_to(2, NOW_MS)
+    # The power takes what tells that it begins anew, and leaves the names.
+    del disk.content(COMMIT)[end:]
+    dirs = killed(disk)
+    log = dirs.logs[log.key]
+    assert (log.log_start_offset, log.log_end_offset, values(log)) == (2, 2, [])
+    log = without_queues(disk, dirs, log).logs[log.key]
+    assert (log.log_start_offset, log.log_end_offset, values(log)) == (2, 2, [])

@@ -21,7 +21,7 @@ log.layout                                   string   partitioned in:partitioned
     How batches are stored: partitioned, in files for each partition, as Apache Kafka does; or shared, in one commit
     log for all partitions of a log directory, which keeps writes sequential with thousands of partitions. A data
     directory keeps the layout that it was created with: convert it with tidelog storage convert.
-shared.segment.bytes                         int      1073741824 >=1048576 medium read-only works
+shared.segment.bytes                         int      1073741824 >=16384 medium read-only works
     Size at which a file of the commit log is closed and a new one started, with log.layout=shared.
 cordoned.log.dirs                            list     "" set medium per-broker works
     Log directories that get no new partitions; * for all.

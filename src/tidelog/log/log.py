@@ -419,16 +419,17 @@ class Log:
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
+        first_offset = self._first_of_batch(offset)
+        readable_from = min(offset, self.log_start_offset)
+        if first_offset < readable_from:
+            # A batch that holds both the log's start and the offset goes whole: nothing that may be read is left.
+            self.truncate_fully_and_start_at(readable_from, now_ms)
+            return True
         if self.store is not None:
-            self.store.tell_cut(offset)
+            self.store.tell_cut(first_offset)
         # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
         self._discard(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
-        readable_from = min(offset, self.log_start_offset)
-        if end_offset < readable_from:
-            # A batch that held both the log's start and the offset went whole: nothing that may be read is left.
-            self.truncate_fully_and_start_at(readable_from, now_ms)
-            return True
         self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -444,6 +445,11 @@ class Log:
             self.producers.end_offset = self.log_end_offset
         return True
 
+    def _first_of_batch(self, offset: int) -> int:
+        """The base offset of the batch that holds `offset`; the offset itself where none does."""
+        found = self.segments.position(offset)
+        return offset if found is None else min(found[0].span_at(found[1]).base_offset, offset)
+
     @guarded
     def recall_batches(self, start_offset: int) -> None:
         """After the log was opened: has it know repetitions of the batches from `start_offset` on."""
@@ -455,7 +461,7 @@ class Log:
         """Drops everything; the log is empty and begins at `offset`."""
         if self.store is not None:
             self.store.tell_start(offset)
-        self._discard(list(self.segments))
+        self._discard(list(self.segments)[::-1])
         self.segments = Segments([self.new_segment(offset, now_ms)])
         self._ends_at(offset)
         self.log_start_offset = offset

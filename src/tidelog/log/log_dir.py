@@ -8,7 +8,7 @@ directory offline, as the disk is one; a full disk, too few descriptors or a fil
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import (
@@ -41,10 +41,19 @@ _PROBE_BYTES: Final = 1 << 16
 class PendingDeletion:
     """Files that left their log, or the directory of a whole log; to be removed `delay_ms` from now."""
 
-    __slots__ = ("_directory", "_disk", "_paths", "delay_ms")
+    __slots__ = ("_before", "_directory", "_disk", "_paths", "delay_ms")
 
-    def __init__(self, disk: Disk, paths: list[str], delay_ms: int, directory: str | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        paths: list[str],
+        delay_ms: int,
+        directory: str | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before` is called first; where it raises OSError nothing is removed."""
         self._disk = disk
+        self._before = before
         self._paths = paths
         self._directory = directory
         self.delay_ms = delay_ms
@@ -52,6 +61,7 @@ class PendingDeletion:
     def __call__(self) -> None:
         """Removes them, as far as the disk lets it: what stays is found again at the next start. For a worker."""
         try:
+            self._before()
             paths = self._paths
             if self._directory is not None:
                 paths = [f"{self._directory}/{entry.name}" for entry in self._disk.list(self._directory)]
@@ -180,10 +190,14 @@ class LogDir:
             return None
         return QueueStore(self.commit, Owner(topic_id, key[1]))
 
-    def delete_at_once(self, paths: list[str]) -> None:
-        """Files of the commit log that were given up. No delay: a slice that is still being sent holds its file."""
+    def delete_at_once(self, paths: list[str], commit: CommitLog) -> None:
+        """Files of a commit log that were given up. No delay: a slice that is still being sent holds its file.
+
+        They may be dead because a log was cut or begun anew. Should the power take that, they are wanted again: so what
+        tells of it is on the device before they go.
+        """
         if paths:
-            self.deletions.append(PendingDeletion(self.disk, paths, 0))
+            self.deletions.append(PendingDeletion(self.disk, paths, 0, before=commit.sync_work()))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:

@@ -32,11 +32,13 @@ class Terms:
     #: producers to a delay topic, and senders of half messages
     delayers: int = 0
     half_senders: int = 0
+    #: brokers, the first ones, that keep their batches in the shared layout
+    shared_brokers: int = 0
 
     @classmethod
     def drawn(cls, random: Random) -> Terms:
         """Runs differ in more than their faults."""
-        return cls(
+        terms = cls(
             brokers=random.choice((3, 3, 3, 4)),
             log_dirs=random.choice((1, 1, 2)),
             length_ms=random.choice((3_000, 6_000, 6_000, 15_000)),
@@ -53,3 +55,5 @@ class Terms:
             delayers=random.choice((0, 0, 1, 2)),
             half_senders=random.choice((0, 0, 1, 2)),
         )
+        terms.shared_brokers = random.choice((0, 0, 1, terms.brokers))
+        return terms

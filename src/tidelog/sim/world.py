@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
@@ -15,6 +16,8 @@ from tidelog.control.errors import ApiError
 from tidelog.control.image import Image, changes_of_commit, changes_of_tree
 from tidelog.control.nodes import Endpoint
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.shared.commit_log import COMMIT
+from tidelog.log.shared.commit_walk import walk_file
 from tidelog.net.memory_network import MemoryNetwork, Weather
 from tidelog.net.requester import PeerRequester
 from tidelog.sim.ensemble import SimulatedEnsemble, SimulatedStore
@@ -44,12 +47,25 @@ SETTINGS: Final = {
     "min.insync.replicas": "2",
     "auto.create.topics.enable": "false",
 }
+#: files of the commit log are small, and checkpoints, rolls and reclaiming happen within a run
+SHARED_SETTINGS: Final = {
+    "log.layout": "shared",
+    "shared.segment.bytes": "16384",
+    "log.flush.offset.checkpoint.interval.ms": "1500",
+    "log.roll.ms": "4000",
+    "log.initial.task.delay.ms": "2000",
+    "log.retention.check.interval.ms": "2500",
+    "log.segment.delete.delay.ms": "1000",
+}
 
 
 class World:
     """`seed` decides everything that happens by chance."""
 
-    def __init__(self, seed: int, brokers: int, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, seed: int, brokers: int, settings: Mapping[str, str] | None = None, shared_brokers: int = 0
+    ) -> None:
+        """`shared_brokers`: so many, the first ones, are in the shared layout."""
         self.seed = seed
         self.time = TrueTime()
         self.timer = Timer(self.time.now_ms, lambda task, error: self._unforeseen("the world", "a timer failed", error))
@@ -64,7 +80,10 @@ class World:
         self.steps = 0
         self._stored = self.read_store()
         self.ensemble.on_commit = lambda ops, result, session: self._stored.apply(changes_of_commit(ops, result))
-        self.brokers = {broker_id: SimulatedBroker(self, broker_id) for broker_id in range(brokers)}
+        self.brokers = {
+            broker_id: SimulatedBroker(self, broker_id, SHARED_SETTINGS if broker_id < shared_brokers else {})
+            for broker_id in range(brokers)
+        }
         self._machines = frozenset(site.machine for site in self.brokers.values())
 
     def random(self, purpose: str) -> Random:
@@ -149,8 +168,9 @@ class World:
 class SimulatedBroker:
     """A machine on which a broker runs, however often its process is killed and started again."""
 
-    def __init__(self, world: World, broker_id: int) -> None:
+    def __init__(self, world: World, broker_id: int, settings: Mapping[str, str]) -> None:
         self.world = world
+        self._settings = settings
         self.id = broker_id
         self.machine = f"b{broker_id}"
         self.disk = MemoryDisk(64)
@@ -192,6 +212,7 @@ class SimulatedBroker:
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.machine}:{PORT}",
             **world.settings,
+            **self._settings,
         }
         config = BrokerConfig(load(flags=[f"{name}={value}" for name, value in settings.items()]))
         timeout_ms: int = config.values.zookeeper_session_timeout_ms
@@ -323,6 +344,11 @@ class SimulatedBroker:
         for path in self.disk.paths(".log"):
             content = bytes(self.disk.content(path))
             batches += [(path, at, header.size_bytes) for at, header in iter_headers(content)]
+        for path in self.disk.paths(COMMIT):
+            base = int(os.path.basename(path)[: -len(COMMIT)])
+            for piece in walk_file(self.disk.open(path), base):
+                placed = piece.entry.batches if piece.entry is not None else ()
+                batches += [(path, place - base, header.size_bytes) for place, header in placed]
         if not batches:
             return
         path, at, size_bytes = random.choice(batches)

@@ -7,8 +7,8 @@ anew: the entries of the commit log that belong to the partition are told over, 
     batches at the log's end                        queued in the last segment that begins at or before them
     batches that begin before the first segment     nothing: retention took them, or the log was begun anew
     a cut, a new start                              the same again
-    batches behind the log's end                    nothing: the queue was cut, and either the cut is told later, or it
-                                                    has got lost, and with it what followed
+    batches, or a cut, behind the log's end         nothing: the queue was cut, and either the cut is told later, or it
+                                                    has got lost, and with it what followed; or the queue is not whole
     an entry whose predecessor is missing           nothing, nor with what follows it, up to a new start: one of them
                                                     may have cut the log
 
@@ -23,7 +23,7 @@ checkpoint is compared with the queues: they get what they lack. What neither kn
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise, zip_longest
 
 from tidelog.log.directories.claim import Claim, Recovered
@@ -54,7 +54,7 @@ def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], claim: Cl
         store.last = -1
         sizes = {entry.name: entry.size_bytes for entry in directory.disk.list(log.path)}
     replay = _Replay(log, store, sizes, now_ms)
-    replay.fill(directory.told_before(store.owner), claim)
+    replay.fill(lambda: directory.told_before(store.owner), claim)
     replay.tell_all(directory.told(store.owner))
     return replay.ended(claim)
 
@@ -76,17 +76,37 @@ def recover_stray_queues(log: Log, store: QueueStore, sizes: dict[str, int], now
     return _Replay(log, store, sizes, now_ms).ended(Claim())
 
 
-def _alive(told: Iterable[Entry]) -> tuple[list[Queued], int | None]:
+def _passed_over(told: Iterable[Entry]) -> set[int]:
+    """The positions of entries that were there when another was appended whose author did not count them.
+
+    A start that passes over entries appends one of its own before a checkpoint is taken (`upkeep.tell_ends`). Its
+    `previous` is the last one that counts: what stands between the two does not, whatever was cut by it.
+    """
+    chain = [(entry.position, entry.previous) for entry in told if entry.kind is not EntryKind.MOVED]
+    passed_over = set()
+    counts_to: int | None = None
+    for position, previous in reversed(chain):
+        if counts_to is not None and position > counts_to:
+            passed_over.add(position)
+        else:
+            counts_to = previous if previous >= 0 else None
+    return passed_over
+
+
+def _alive(told: Callable[[], Iterable[Entry]]) -> tuple[list[Queued], int | None]:
     """The batches that a partition had when all this was told, as they would be queued; and where it was begun anew.
 
-    What a start has passed over is cut by what it told then (`upkeep.tell_ends`). Copies (MOVED) are taken where what
-    they were made from is gone; those of a log that was set aside are none of this one.
+    Copies (MOVED) are taken where what they were made from is gone; those of a log that was set aside are none of this
+    one. It is read twice, so as not to keep all of it in memory.
     """
     batches: list[Queued] = []
     copies: list[Queued] = []
     begun_at: int | None = None
     copied_to = -1
-    for entry in told:
+    passed_over = _passed_over(told())
+    for entry in told():
+        if entry.position in passed_over:
+            continue
         if entry.kind is EntryKind.MOVED:
             if entry.previous != OF_A_STRAY and begun_at is None:
                 copies += (_queued(place, header, moved=True) for place, header in entry.batches)
@@ -122,6 +142,7 @@ class _Replay:
         "_dense",
         "_end",
         "_holes",
+        "_is_beginning_guessed",
         "_is_mending",
         "_is_told",
         "_log",
@@ -131,6 +152,7 @@ class _Replay:
         "_store",
         "_touched",
         "_unfollowed",
+        "_wanted_from",
         "_was_mending",
     )
 
@@ -144,6 +166,11 @@ class _Replay:
         self._segments: list[QueueSegment] = []
         #: where the log was begun anew; None where nothing tells of it
         self._begun_at: int | None = None
+        #: where batches are told that begin before the first segment, those that hold this offset, or come later, are
+        #: missing; None where retention may have taken them
+        self._wanted_from: int | None = None
+        #: no file and no start tells where the log begins: it is taken to begin with the first batch that is told
+        self._is_beginning_guessed = False
         #: where batches would end that were told, and passed over: because they lie behind the log's end, and because
         #: an entry before them is missing
         self._behind = self._unfollowed = 0
@@ -172,6 +199,9 @@ class _Replay:
                 self._touched.add(segment.base_offset)
             self._segments.append(segment)
         self._drop_what_left()
+        self._remove_begun_inside(
+            [(segment.base_offset, segment.next_offset()) for segment in self._segments if segment.queue.count]
+        )
         self._end = self._stable = 0
         self._find_end()
 
@@ -190,22 +220,19 @@ class _Replay:
                 break
             self._remove(self._segments[:1])
 
-    def fill(self, told: Iterable[Entry], claim: Claim) -> None:
+    def fill(self, told: Callable[[], Iterable[Entry]], claim: Claim) -> None:
         """Before anything is told: gives the queues what they lack of what was told before the checkpoint."""
-        log = self._log
         alive, self._begun_at = _alive(told)
-        batches = sorted((each for each in alive if each.last_offset >= claim.log_start_offset), key=_base_offset)
+        # Below the log's start, what a segment holds is wanted nevertheless: a queue has no holes.
+        least = min([claim.log_start_offset, *(segment.base_offset for segment in self._segments[:1])])
+        batches = sorted((each for each in alive if each.last_offset >= least), key=_base_offset)
         stable = []
-        first = _base_offset(batches[0]) if batches else 0
-        self._remove_begun_inside(batches)
-        if self._segments and (claim.began_at is None or first >= self._segments[0].base_offset):
-            # Where nobody knows that the log began before, retention may have taken what came before.
-            pass
-        elif batches:
-            self._begin_mending()
-            disk = log.directory.disk
-            segment = QueueSegment.create(disk, log.path, first, log.config, self._now_ms, self._store)
-            self._segments.insert(0, segment)
+        began = self._segments[:1]
+        self._remove_begun_inside([(_base_offset(each), each.last_offset + 1) for each in batches])
+        # Otherwise retention may have taken what came before.
+        is_known_to_begin_before = claim.began_at is not None or self._segments[:1] != began
+        if not self._segments or is_known_to_begin_before:
+            self._complete_beginning(batches, claim)
         for segment, after in zip_longest(self._segments, self._segments[1:]):
             end = after.base_offset if after is not None else None
             lacking = [
@@ -221,6 +248,19 @@ class _Replay:
             self._stable = 0
             self._touched.update(segment.base_offset for segment in self._segments)
 
+    def _complete_beginning(self, batches: list[Queued], claim: Claim) -> None:
+        """Puts an empty segment before the others where the log begins before them."""
+        # What is told past the checkpoint may begin before them, too.
+        self._wanted_from = claim.began_at
+        if batches and (not self._segments or _base_offset(batches[0]) < self._segments[0].base_offset):
+            self._begin_before(_base_offset(batches[0]))
+
+    def _begin_before(self, offset: int) -> None:
+        self._begin_mending()
+        log = self._log
+        segment = QueueSegment.create(log.directory.disk, log.path, offset, log.config, self._now_ms, self._store)
+        self._segments.insert(0, segment)
+
     def _begin_mending(self) -> None:
         """A queue is about to be made anew. Should the power go meanwhile, the next start must look at all of this
         again: what points before the checkpoint is trusted otherwise. `end_mending` is called when all of it is
@@ -231,12 +271,12 @@ class _Replay:
             directory.disk.open(f"{path}/{MENDING}", create=True)
             directory.disk.sync_dir(path)
 
-    def _remove_begun_inside(self, batches: list[Queued]) -> None:
-        """Empty segments that would begin inside of a batch: they were begun when the log went on in another way."""
-        bases = [_base_offset(each) for each in batches]
-        for segment in self._segments[1:]:
-            at = bisect_left(bases, segment.base_offset) - 1
-            if not segment.queue.count and at >= 0 and batches[at].last_offset >= segment.base_offset:
+    def _remove_begun_inside(self, ranges: list[tuple[int, int]]) -> None:
+        """Empty segments that would begin inside of what stands before them, as first and next offsets in rising order:
+        they were begun when the log went on in another way."""
+        for segment in list(self._segments):
+            at = bisect_left(ranges, (segment.base_offset,)) - 1
+            if not segment.queue.count and at >= 0 and ranges[at][1] > segment.base_offset:
                 self._remove([segment])
 
     def _fill_segment(self, segment: QueueSegment, batches: list[Queued]) -> list[int]:
@@ -276,12 +316,15 @@ class _Replay:
         if not segments:
             # A log always has one.
             return True
-        vouched = max(claim.recovery_point, claim.high_watermark)
+        vouched = max(claim.recovery_point, claim.high_watermark, *self._log.snapshots.offsets[-1:])
         ends_early = self._end < vouched and (claim.clean or self._store.last < 0)
         return ends_early or (claim.began_at is not None and segments[0].base_offset > claim.began_at)
 
     def abandon(self) -> None:
         """It is tried again with what the files then hold: nothing of this is written any more."""
+        if self._is_beginning_guessed:
+            # There was none before.
+            self._remove(list(self._segments))
         for segment in self._segments:
             segment.park_all()
 
@@ -304,12 +347,25 @@ class _Replay:
         self._is_told, self._unfollowed = True, 0
         if entry.kind is EntryKind.START:
             self._begun_at, self._behind = entry.base_offset, 0
+            self._is_beginning_guessed = False
             self._start(entry.base_offset)
         elif entry.kind is EntryKind.CUT:
-            self._behind = min(self._behind, entry.base_offset)
-            self._cut(entry.base_offset)
+            self._tell_cut(entry.base_offset)
         else:
             self._add(entry)
+
+    def _tell_cut(self, offset: int) -> None:
+        if offset > self._end:
+            # Nobody tells of a cut behind the log's end: there was more, before the checkpoint.
+            self._behind, self._is_told = offset, False
+        elif self._is_beginning_guessed and offset < self._segments[0].base_offset:
+            # A log that begins behind it would have been begun anew.
+            self._behind = 0
+            self._remove(list(self._segments))
+            self._begin(offset)
+        else:
+            self._behind = min(self._behind, offset)
+            self._cut(offset)
 
     def _start(self, offset: int) -> None:
         self._log.leader_epochs.clear()
@@ -345,9 +401,15 @@ class _Replay:
     def _add(self, entry: Entry) -> None:
         base_offset = entry.base_offset
         if not self._segments:
+            self._is_beginning_guessed = True
             self._begin(base_offset)
         if base_offset < self._segments[0].base_offset:
-            return
+            if self._wanted_from is None or entry.last_offset < self._wanted_from:
+                self._is_told = False
+                return
+            # The segments that are there came later.
+            self._begin_before(base_offset)
+            self._end, self._stable = base_offset, 0
         if base_offset > self._end and self._dense:
             self._behind = max(self._behind, entry.last_offset + 1)
             self._is_told = False
@@ -388,6 +450,7 @@ class _Replay:
 
     def ended(self, claim: Claim) -> Recovered:
         self._remove([segment for segment in self._segments[1:] if segment.base_offset > self._end])
+        self._take_beginning_back()
         losses = self._losses(claim)
         # Of a marker at the log's end that has got lost, the transaction index may know nevertheless.
         known = {segment.base_offset for segment in self._segments[-1:] if segment.txn_index.size_bytes}
@@ -398,6 +461,13 @@ class _Replay:
         end_offset = self._end if self._segments else None
         mended = [segment.base_offset for segment in self._segments] if self._is_mending else []
         return Recovered([*self._segments], [*touched], losses, after_holes, [], mended, self._stable, end_offset)
+
+    def _take_beginning_back(self) -> None:
+        """Where nothing is left, and offsets before the log's beginning are missing."""
+        first = max(self._wanted_from or 0, self._begun_at or 0)
+        if self._wanted_from is not None and self._segments and self._end == self._segments[0].base_offset > first:
+            self._remove(list(self._segments))
+            self._begin(first)
 
     def _restore_epochs(self, log_start_offset: int) -> None:
         """Of the segments that changed, and those after them; of all, where the file does not know those before, or

@@ -147,8 +147,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         log.leader_epochs.clear()
         segments.clear()
     if not segments:
-        # Offsets below the recovery point were given away once; they are not given away again.
-        log_end_offset = max(claim.log_start_offset, claim.recovery_point)
+        # Somebody removed the files: offsets below the recovery point were given away once, and are not given away
+        # again. Unless it was us: the log was to be begun anew, perhaps before them, and the power went meanwhile.
+        log_end_offset = max(claim.log_start_offset, 0 if retired else claim.recovery_point)
         if log.store is not None:
             log.store.tell_start(log_end_offset)
         segments.append(log.new_segment(log_end_offset, now_ms))
@@ -156,7 +157,9 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     log.segments.active.roll_jitter_ms = roll_jitter_ms(config, log.name, log.segments.active.base_offset)
     log.log_end_offset = log_end_offset
     log.log_start_offset = max(claim.log_start_offset, segments[0].base_offset)
-    log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, log_end_offset)
+    # After a crash nothing vouches for the segment that grew: it may have been cut and have gone on since.
+    vouched_to = log.segments.active.base_offset
+    log.recovery_point = log_end_offset if claim.clean else min(claim.recovery_point, vouched_to)
     if claim.clean:
         # What was mended is not on the device yet.
         log.recovery_point = min([log.recovery_point, *recovery.mended])
@@ -194,8 +197,9 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
     if log.store is None:
         return recover_files(log, sizes, retired, claim, now_ms)
     log.snapshots.leaves_word = True
-    if any(base < min((int(name[:20]) for name in queues), default=0) for base in retired):
-        # Where the log began when that was last written down, it does not begin any more.
+    first = min((int(name[:20]) for name in queues), default=0)
+    if not claim.stopped and any(base < first and base <= (claim.began_at or 0) for base in retired):
+        # The segment with which the log began when that was last written down was retired since, by retention.
         claim = claim._replace(began_at=None)
     return recover_queues(log, log.store, sizes, claim, now_ms)
 

@@ -10,8 +10,9 @@
     size            int32   bytes that follow the head
     last offset     int32   how far it lies behind the base offset
     base offset     int64
-    previous        int64   where the partition's entry before this one stands; -1 where its author knew of none; -2 in
-                            a copy that belongs to a log of the partition that was set aside
+    previous        int64   where the partition's entry before this one stands; where its author knew of none past the
+                            checkpoint, the byte before that, which is -1 at first; in a copy -1, or -2 if it belongs
+                            to a log of the partition that was set aside
     check           uint32  CRC-32C of what the batches' own CRCs leave out: see below
     (zero)          4 bytes
 

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from tidelog.log.checkpoints import MalformedCheckpoint, format_lines, parse_lines
 from tidelog.log.disk import NO_ROOM, Disk, File, read_file, replace_file
 from tidelog.log.errors import CorruptMessage
-from tidelog.log.segment import DELETED, offset_name
+from tidelog.log.segment import offset_name
 from tidelog.log.shared.commit_entry import (
     HEAD_SIZE,
     Entry,
@@ -149,9 +149,6 @@ class CommitLog:
         self._segment_bytes = segment_bytes
         disk.mkdir(self.path)
         entries = disk.list(self.path)
-        for entry in entries:
-            if entry.name.endswith(DELETED):
-                disk.remove(f"{self.path}/{entry.name}")
         found = [(int(e.name[:20]), e.size_bytes) for e in entries if e.name.endswith(COMMIT)]
         self._files = [_CommitFile(disk, self.path, base, size) for base, size in sorted(found)]
         self._bases = [file.base for file in self._files]
@@ -465,12 +462,12 @@ class CommitLog:
 
     def drop_dead(self, alive: Collection[int], checkpoint: int) -> list[str]:
         """Takes out the files that end at or before the checkpoint, but for those with these bases, and never the last;
-        returns their new paths."""
+        returns their paths."""
         dead = [file for file in self._files[:-1] if file.base not in alive and file.base + file.size <= checkpoint]
         return self._drop(dead)
 
     def drop_below(self, position: int) -> list[str]:
-        """Takes out the files that end at or before `position`, but never the last; returns their new paths."""
+        """Takes out the files that end at or before `position`, but never the last; returns their paths."""
         keep = max(min(bisect_right(self._bases, position) - 1, len(self._files) - 1), 0)
         return self._drop(self._files[:keep])
 
@@ -480,8 +477,7 @@ class CommitLog:
         for file in dropped:
             file.park()
             self._unsynced.pop(file.base, None)
-            self._disk.rename(file.path, file.path + DELETED)
-        return [file.path + DELETED for file in dropped]
+        return [file.path for file in dropped]
 
     def close(self) -> None:
         """Gives descriptors back, and room that was reserved and not used."""

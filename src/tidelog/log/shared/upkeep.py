@@ -72,9 +72,12 @@ def checkpoint_in_slices(directory: LogDir, logs: Logs) -> Slices:
             if at % _SLICE == 0:
                 yield None
         renewals = commit.renewals
+        # By these a start misses a first segment.
+        directory.checkpoint_start_offsets()
         # The volume, because there may be thousands of queues.
         yield partial(directory.disk.sync_all, directory.path)
         commit.renewals_synced = renewals
+        commit.synced = max(commit.synced, position)
         yield partial(commit.move_checkpoint, position)
     except OSError:
         commit.dirty.update(segments)
@@ -114,7 +117,9 @@ def _untold(logs: Iterable[Log]) -> list[QueueStore]:
 def _tell_ends(logs: Iterable[Log]) -> None:
     for log in logs:
         if log.store is not None and not log.store.is_told:
-            log.store.append(EntryKind.CUT, log.log_end_offset, log.log_end_offset)
+            # Of an empty log nothing may come back, not even what would lie before it.
+            kind = EntryKind.CUT if log.size_bytes else EntryKind.START
+            log.store.append(kind, log.log_end_offset, log.log_end_offset)
 
 
 def _write_snapshot(log: Log) -> None:
@@ -124,26 +129,25 @@ def _write_snapshot(log: Log) -> None:
         log.snapshots.write(end_offset, log.producers.snapshot())
 
 
-def release_files(directory: LogDir, logs: Iterable[Log]) -> list[str]:
+def release_files(directory: LogDir, logs: Iterable[Log]) -> None:
     """Gives up the files of the commit log into which no queue of `logs`, which are all that are there, points.
 
-    Returns their new paths. Where a queue is damaged, nobody knows where it points: then all files stay. May raise
-    OSError.
+    Where a queue is damaged, nobody knows where it points: then all files stay. May raise OSError.
     """
     commit = directory.commit
     # Of partitions that could not be opened nobody knows what they need.
     if commit is None or not commit.has_let_go or directory.unopened or directory.is_pinned:
-        return []
+        return
     if commit.renewals != commit.renewals_synced:
         # After a crash a queue may still have the places of before.
-        return []
+        return
     commit.has_let_go = False
     try:
         needed = _least_place(commit, [*logs, *directory.look_after_strays()])
     except CorruptMessage as error:
         directory.pin(error)
-        return []
-    return commit.drop_below(needed)
+    else:
+        directory.delete_at_once(commit.drop_below(needed), commit)
 
 
 def _least_place(commit: CommitLog, logs: Iterable[Log]) -> int:

@@ -1,0 +1,59 @@
+"""Truncations and crashes, in both layouts: what was truncated vouches for nothing, and offsets do not jump."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from logkit import KEY, NOW_MS, append
+
+from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.memory_disk import MemoryDisk
+
+
+def opened(disk: MemoryDisk, commit_bytes: int | None) -> LogDirs:
+    dirs = LogDirs(["/data"], disk, lambda topic: LogConfig(), lambda: bytes(15) + b"\1", commit_bytes)
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    return dirs
+
+
+def stopped(commit_bytes: int | None, batches: int, records: int) -> MemoryDisk:
+    """After a clean stop, which says that everything is on the device."""
+    disk = MemoryDisk()
+    dirs = opened(disk, commit_bytes)
+    log = dirs.create(KEY, NOW_MS, bytes(range(16)))  # type: ignore[arg-type]
+    for _ in range(batches):
+        append(log, records)
+    log.advance_log_start_offset(1)
+    dirs.close()
+    return disk
+
+
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_what_took_the_place_of_flushed_records_is_not_taken_for_flushed_after_a_crash(
+    commit_bytes: int | None,
+) -> None:
+    disk = stopped(commit_bytes, 4, 1)
+    log = opened(disk, commit_bytes).logs[KEY]  # type: ignore[index]
+    log.truncate_to(2, NOW_MS)
+    append(log, value=b"other")
+    append(log, value=b"other")
+    disk.outlive()
+    log = opened(disk, commit_bytes).logs[KEY]  # type: ignore[index]
+    assert log.log_end_offset == 4
+    assert log.flush_work(), "nothing would be synced"
+
+
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_a_truncation_inside_the_first_batch_and_a_loss_of_power_leave_all_or_nothing(
+    commit_bytes: int | None,
+) -> None:
+    for seed in range(40):
+        disk = stopped(commit_bytes, 3, 4)
+        log = opened(disk, commit_bytes).logs[KEY]  # type: ignore[index]
+        log.truncate_to(2, NOW_MS)
+        assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+        disk.crash(Random(seed))
+        log = opened(disk, commit_bytes).logs[KEY]  # type: ignore[index]
+        assert (log.log_start_offset, log.log_end_offset) in ((1, 1), (1, 12))

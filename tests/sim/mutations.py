@@ -24,6 +24,7 @@ from tidelog.group.offset_store import OffsetStore
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
 from tidelog.log.producer_snapshot import encode_snapshot
 from tidelog.log.producers import Producer, Producers
 from tidelog.node.assignments import Assignments
@@ -279,6 +280,10 @@ def the_last_end_of_a_half_message_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HalfSchedule, "found_half", found)
 
 
+def what_follows_the_checkpoint_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogDir, "told", lambda self, owner: ())
+
+
 MUTATIONS: tuple[Mutate, ...] = (
     high_watermark_from_the_leader_alone,
     high_watermark_of_a_majority,
@@ -313,6 +318,7 @@ MUTATIONS: tuple[Mutate, ...] = (
     cancellations_are_forgotten,
     delays_are_over_too_soon,
     the_last_end_of_a_half_message_counts,
+    what_follows_the_checkpoint_is_not_told,
 )
 
 #: a run for messages that wait
@@ -328,6 +334,7 @@ HUNTS: dict[str, dict[str, Any]] = {
     "former_registrations_count": {"kinds": ("power loss within the session",)},
     "what_was_decided_of_a_former_life_counts": {"brokers": 3, "length_ms": 3_000, "faults": (BLINK,)},
     "sequences_are_not_snapshotted": {"kinds": ("stop", "broken connections")},
+    "what_follows_the_checkpoint_is_not_told": {"kinds": ("black-out",), "shared_brokers": 4},
     "zombies_are_not_fenced": {"transactors": 3, "most_faults": 0},
     "damage_is_copied": {
         "kinds": ("bit flip", "bit flip", "kill"),

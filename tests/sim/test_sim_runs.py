@@ -57,11 +57,19 @@ def test_fresh_seeds_break_no_promise() -> None:
         assert outcome.operations["produce: NONE"] and outcome.operations["fetch: NONE"]
 
 
+@pytest.mark.parametrize("shared_brokers", [1, 4], ids=["mixed", "all"])
+def test_fresh_seeds_break_no_promise_in_the_shared_layout(shared_brokers: int) -> None:
+    for seed in FRESH:
+        outcome = simulate(seed, replace(ROUGH, shared_brokers=shared_brokers))
+        assert outcome.is_well, f"seed {seed}: {outcome.violation}\n{outcome.trace}"
+        assert outcome.operations["produce: NONE"] and outcome.operations["fetch: NONE"]
+
+
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     program = (
         "from tidelog.sim.simulation import simulate\n"
         "from tidelog.sim.terms import Terms\n"
-        "outcome = simulate(5, Terms(length_ms=3_000, most_faults=12))\n"
+        "outcome = simulate(5, Terms(length_ms=3_000, most_faults=12, shared_brokers=1))\n"
         "print(outcome.trace, sorted(outcome.operations.items()), outcome.steps)"
     )
     told = {

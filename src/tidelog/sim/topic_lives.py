@@ -175,15 +175,17 @@ class TopicLives(SimulatedClient):
             lambda: self._look(self._write),
         )
 
-    def _read(self) -> None:
+    def _read(self, before: bytes = b"") -> None:
+        """`before` is what was read already: a fetch brings what one segment has."""
         topic_id, leader = self.topic_id, self.leader(self._place)
         assert topic_id is not None
         if leader is None:
             self._look(self._read)
             return
+        offset = max((header.next_offset for _, header in iter_headers(before)), default=0)
         request = messages.FetchRequest
         wanted = request.FetchPartition(
-            partition=0, current_leader_epoch=-1, fetch_offset=0, partition_max_bytes=MAX_BYTES
+            partition=0, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=MAX_BYTES
         )
         topics = [request.FetchTopic(topic=self.topic, topic_id=topic_id, partitions=[wanted])]
 
@@ -193,7 +195,11 @@ class TopicLives(SimulatedClient):
                 # A new leader that does not know yet how far everybody is.
                 self._look(self._read)
                 return
-            records = bytes(data.records or b"")
+            records = before + bytes(data.records or b"")
+            reached = max((header.next_offset for _, header in iter_headers(records)), default=0)
+            if offset < reached < data.high_watermark:
+                self._read(records)
+                return
             if all(crc_matches(records, at, header) for at, header in iter_headers(records)):
                 self._check(topic_id, records)
             self._then(0, 1_500, self._delete)

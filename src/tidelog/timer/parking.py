@@ -32,6 +32,11 @@ OnExpire = Callable[[], object]
 ErrorHook = Callable[["Parked", Exception], None]
 
 
+def _has_left() -> bool:
+    """Nobody calls it: what has left is not asked."""
+    return False
+
+
 class Parked:
     """One waiting request. `waiting` until it completed, expired or was cancelled."""
 
@@ -56,9 +61,10 @@ class Parked:
         return True
 
     def _expire(self) -> None:
+        on_expire = self._on_expire
         self._parking._leave(self)
         self._parking.expired += 1
-        self._on_expire()
+        on_expire()
 
 
 class Parking:
@@ -161,5 +167,8 @@ class Parking:
                 if not there:
                     del watched[key]
         parked._keys = ()
+        # Whoever waited holds this, and would be held by it: only the cyclic collector could free the two, and it stops
+        # the broker for as long as it takes to look at tens of thousands of them.
+        parked._try_complete = parked._on_expire = _has_left
         if parked._task is not None:
             parked._task.cancel()

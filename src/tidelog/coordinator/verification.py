@@ -56,20 +56,24 @@ class TransactionVerifier:
         The producer may have begun its next transaction while the markers of the last one are still being written. What
         is to be added is then asked for again, for a short time: its client would have to wait far longer.
         """
+        if addition.verify_only:
+            self._ask(addition, told)
+            return
         values = self._cluster.config.values
         most_ms = min(values.add_partitions_to_txn_retry_backoff_max_ms, values.request_timeout_ms)
-        clock = self._host.clock
-        deadline_ms = clock.monotonic_ms() + most_ms
+        self._ask_until(self._host.clock.monotonic_ms() + most_ms, addition, told)
 
+    def _ask_until(self, deadline_ms: int, addition: Addition, told: Told) -> None:
         def answered(results: Results) -> None:
-            now_ms = clock.monotonic_ms()
+            now_ms = self._host.clock.monotonic_ms()
             if now_ms >= deadline_ms or ErrorCode.CONCURRENT_TRANSACTIONS not in results.values():
                 told(results)
             else:
-                again_ms = now_ms + values.add_partitions_to_txn_retry_backoff_ms
-                self._host.timer.add(again_ms, lambda: self._ask(addition, answered))
+                again_ms = now_ms + self._cluster.config.values.add_partitions_to_txn_retry_backoff_ms
+                # Not by its own name: a closure that knows itself is left to the cyclic collector.
+                self._host.timer.add(again_ms, lambda: self._ask_until(deadline_ms, addition, told))
 
-        self._ask(addition, told if addition.verify_only else answered)
+        self._ask(addition, answered)
 
     def _ask(self, addition: Addition, told: Told) -> None:
         coordinator = self._cluster.leader_of(TRANSACTIONS_TOPIC, self._partition_for(addition.transactional_id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from logkit import KEY, NOW_MS, append
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
-from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.memory_disk import MemoryDisk, MemoryFile
 
 
 def opened(disk: MemoryDisk, commit_bytes: int | None) -> LogDirs:
@@ -57,3 +58,23 @@ def test_a_truncation_inside_the_first_batch_and_a_loss_of_power_leave_all_or_no
         disk.crash(Random(seed))
         log = opened(disk, commit_bytes).logs[KEY]  # type: ignore[index]
         assert (log.log_start_offset, log.log_end_offset) in ((1, 1), (1, 12))
+
+
+def test_a_log_that_finds_no_room_to_be_repaired_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = stopped(None, 1, 1)
+    append(opened(disk, None).logs[KEY])  # type: ignore[index]
+    disk.outlive()
+    opening = MemoryDisk.open
+
+    def find_no_room(self: MemoryDisk, path: str, create: bool = False, empty: bool = False) -> MemoryFile:
+        if path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return opening(self, path, create, empty)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDisk, "open", find_no_room)
+        dirs = opened(disk, None)
+    (told,) = [notice for notice in dirs.take_notices() if "is offline" in notice]
+    assert "partition 0 of topic t" in told and told.endswith("Make room, and start the broker again")
+    disk.outlive()
+    assert opened(disk, None).logs[KEY].log_end_offset == 2  # type: ignore[index]

@@ -109,8 +109,8 @@ class Injector:
                 site.disk.fail(operation, None)
             site.clock.wall_error_ms = 0
             site.go_on()
-            if site.has_failed_directory:
-                site.kill()  # its directory is mended, and is looked at when it starts
+            if site.has_failed_directory or site.has_unopened_log:
+                site.kill()  # its disk is mended, and is looked at when it starts
             if site.process is None and site.is_held_down:
                 site.start()
 

@@ -196,6 +196,11 @@ class SimulatedBroker:
         return self.broker is not None and any(each.failure is not None for each in self.broker.data.logs.dirs)
 
     @property
+    def has_unopened_log(self) -> bool:
+        """Of which it could make nothing when it started, for want of room or by an error of the disk."""
+        return self.broker is not None and any(each.unopened for each in self.broker.data.logs.dirs)
+
+    @property
     def is_running(self) -> bool:
         return self.process is not None and not self.process.is_paused
 

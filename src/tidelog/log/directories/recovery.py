@@ -111,7 +111,10 @@ def open_if_possible(
         if directory.commit is not None:
             directory.commit.forget_queues(path)
     directory.unopened[key] = str(why)
-    directory.tell(f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}")
+    remedy = ". Make room, and start the broker again" if isinstance(why, OSError) and why.errno in NO_ROOM else ""
+    directory.tell(
+        f"partition {key[1]} of topic {key[0]} is offline, its files in {path} cannot be opened: {why}{remedy}"
+    )
     return None
 
 

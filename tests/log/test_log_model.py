@@ -553,9 +553,7 @@ class SharedLogMachine(LogMachine):
                 ]
 
 
-# With other seeds it finds, about once in a thousand runs, records that a truncation had removed (docs/storage.md,
-# "Known faults").
-SharedLogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+SharedLogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)
 test_the_log_agrees_with_a_list_in_the_shared_layout = SharedLogMachine.TestCase
 LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)
 test_the_log_agrees_with_a_list_through_every_fault = LogMachine.TestCase

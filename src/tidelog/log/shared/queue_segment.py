@@ -503,15 +503,32 @@ class QueueSegment:
         return self._least_place
 
     def points_at(self, last_offset: int, place: int) -> bool:
-        """Whether the batch with this last offset is the one that stands at a place."""
-        n = self.queue.first_with(last_offset)
-        if n == self.queue.count and n:
-            self.queue.entry(n - 1)
-        return n < self.queue.count and self.queue.follower(n).place == place
+        """Whether the batch with this last offset is the one that stands at a place; not where the segment has left."""
+        if self._has_left:
+            return False
+        try:
+            n = self.queue.first_with(last_offset)
+            if n == self.queue.count and n:
+                self.queue.entry(n - 1)
+            return n < self.queue.count and self.queue.follower(n).place == place
+        except FileNotFoundError:
+            self.leave_if_removed()
+            return False
 
-    def renewal(self, places: dict[int, int]) -> QueueRenewal:
-        """The queue with new places for old ones."""
-        return QueueRenewal(self, self._disk, places)
+    def held(self) -> Iterator[Queued]:
+        """The entries of the queue; none where the segment has left. Raises CorruptMessage where one is damaged."""
+        try:
+            yield from () if self._has_left else self.entries(0)
+        except FileNotFoundError:
+            self.leave_if_removed()
+
+    def renewal(self, places: dict[int, int]) -> QueueRenewal | None:
+        """The queue with new places for old ones; None where the segment has left."""
+        try:
+            return None if self._has_left else QueueRenewal(self, self._disk, places)
+        except FileNotFoundError:
+            self.leave_if_removed()
+            return None
 
     def renewed(self, content: bytearray) -> None:
         self.queue.renewed(content)
@@ -548,9 +565,14 @@ class QueueRenewal:
 
     def put_in_place(self) -> bool:
         """False where the segment was cut meanwhile; what was added to it meanwhile follows."""
-        segment = self._segment
-        if segment.has_left:
+        try:
+            return self._segment.has_left or self._put_in_place()
+        except FileNotFoundError:
+            self._segment.leave_if_removed()
             return True
+
+    def _put_in_place(self) -> bool:
+        segment = self._segment
         if segment.cuts != self._cuts:
             self._disk.remove(segment.log_path + BESIDE)
             return False

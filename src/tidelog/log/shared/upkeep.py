@@ -123,10 +123,16 @@ def _tell_ends(logs: Iterable[Log]) -> None:
 
 
 def _write_snapshot(log: Log) -> None:
-    end_offset = log.log_end_offset
+    active, end_offset = log.segments.active, log.log_end_offset
+    if not isinstance(active, QueueSegment) or active.has_left:
+        # It may have been deleted since the others were looked at.
+        return
     known = len(log.producers) or log.snapshots.had_any
-    if log.store is not None and known and end_offset not in log.snapshots.offsets:
-        log.snapshots.write(end_offset, log.producers.snapshot())
+    if known and end_offset not in log.snapshots.offsets:
+        try:
+            log.snapshots.write(end_offset, log.producers.snapshot())
+        except FileNotFoundError:
+            active.leave_if_removed()
 
 
 def release_files(directory: LogDir, logs: Iterable[Log]) -> None:

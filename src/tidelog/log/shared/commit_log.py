@@ -129,6 +129,7 @@ class CommitLog:
         "_put_off",
         "_put_off_bytes",
         "_segment_bytes",
+        "_sync_failure",
         "_unsynced",
         "checkpoint",
         "damages",
@@ -159,6 +160,8 @@ class CommitLog:
         #: files that were made since the directory was synced, as counts
         self._names_given = 1
         self._names_synced = 0
+        #: what a sync should have written may be dropped, and the next one succeed all the same
+        self._sync_failure: OSError | None = None
         #: files that hold what is not on the device, by their bases
         self._unsynced: dict[int, _CommitFile] = {file.base: file for file in self._files}
         #: segments whose queues are not on the device as they are
@@ -288,7 +291,7 @@ class CommitLog:
     def sync_work(self) -> Callable[[], None]:
         """What puts everything that was appended so far on the device; to be called on any thread.
 
-        Of several that wait, the first one to run does the work of all. May raise OSError.
+        Of several that wait, the first one to run does the work of all. May raise OSError; then all later ones do.
         """
         self.write_out()
         end, names = self.end, self._names_given
@@ -303,14 +306,23 @@ class CommitLog:
                 return
             # With what was appended since this was asked for: whoever waits for that has nothing left to do.
             covered = last.base + last.written
-            for sync_file in syncs:
-                sync_file()
-            if self._names_synced < names:
-                self._disk.sync_dir(self.path)
-                self._names_synced = names
-            self.synced = max(self.synced, covered)
+            try:
+                for sync_file in syncs:
+                    sync_file()
+                if self._names_synced < names:
+                    self._disk.sync_dir(self.path)
+            except OSError as error:
+                self._sync_failure = error
+            self.note_synced(covered)
+            self._names_synced = max(self._names_synced, names)
 
         return sync
+
+    def note_synced(self, position: int) -> None:
+        """A sync of what lies before `position` has succeeded. Raises OSError where one has failed before."""
+        if self._sync_failure is not None:
+            raise self._sync_failure
+        self.synced = max(self.synced, position)
 
     def move_checkpoint(self, position: int) -> None:
         """All queues know what lies before `position` and, like it, are on the device."""

@@ -76,8 +76,8 @@ def checkpoint_in_slices(directory: LogDir, logs: Logs) -> Slices:
         directory.checkpoint_start_offsets()
         # The volume, because there may be thousands of queues.
         yield partial(directory.disk.sync_all, directory.path)
+        commit.note_synced(position)
         commit.renewals_synced = renewals
-        commit.synced = max(commit.synced, position)
         yield partial(commit.move_checkpoint, position)
     except OSError:
         commit.dirty.update(segments)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 
 import pytest
-from logkit import append
-from shared_kit import checkpointed, commit_of, created, opened
+from logkit import append, values
+from shared_kit import checkpointed, commit_of, created, killed, opened
 
-from tidelog.log.errors import StorageError
+from tidelog.log.config import LogConfig
+from tidelog.log.errors import StorageError, WriteRefused
 from tidelog.log.flush import run_all
+from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared import commit_log
 
 
 @pytest.fixture
@@ -61,3 +64,62 @@ def test_a_sync_that_fails_before_files_go_is_not_forgotten(disk: MemoryDisk, is
     with pytest.raises(StorageError):
         log.flush()
     assert dirs.dirs[0].failure is not None
+
+
+def refused(log: Log, value: bytes) -> bool:
+    try:
+        append(log, value=value)
+    except WriteRefused:
+        return True
+    return False
+
+
+def test_an_append_that_is_refused_because_too_much_was_put_off_is_not_written_later(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "_MOST_PUT_OFF_BYTES", 1000)
+    dirs = opened(disk, puts_off=True)
+    log = created(dirs)
+    disk.fail("write", errno.ENOMEM)
+    outcomes = [refused(log, b"%d" % number) for number in range(30)]
+    assert outcomes.count(True) == 1 and dirs.dirs[0].failure is None
+    commit_of(dirs).write_out()
+    expected = values(log)
+    again = killed(disk)
+    assert values(again.logs[log.key]) == expected and again.take_notices() == []
+
+
+def test_a_cut_that_is_refused_is_not_told_later(disk: MemoryDisk) -> None:
+    dirs = opened(disk, puts_off=True)
+    log = created(dirs)
+    for number in range(10):
+        append(log, value=b"%d" % number)
+    commit_of(dirs).write_out()
+    for cut in (lambda: log.truncate_to(4), lambda: log.truncate_fully_and_start_at(20)):
+        disk.fail("write", errno.ENOMEM)
+        with pytest.raises(WriteRefused):
+            cut()
+        append(log, value=b"more")
+    commit_of(dirs).write_out()
+    expected = values(log)
+    again = killed(disk)
+    assert len(expected) == 12
+    assert values(again.logs[log.key]) == expected and again.take_notices() == []
+
+
+def test_where_there_is_no_room_for_another_file_the_last_one_does_not_count_on_room_that_it_gave_back(
+    disk: MemoryDisk,
+) -> None:
+    dirs = opened(disk, 3000, LogConfig(segment_bytes=1 << 20), puts_off=True)
+    log = created(dirs)
+    while commit_of(dirs).end < 2500:
+        append(log)
+    disk.fail("open", errno.ENOSPC)
+    assert refused(log, bytes(500))
+    disk.fail_writes_after(0)
+    assert refused(log, b"small")
+    commit_of(dirs).write_out()
+    disk.fail_writes_after(1000)
+    assert not refused(log, b"small")
+    commit_of(dirs).write_out()
+    assert values(killed(disk).logs[log.key]) == values(log)

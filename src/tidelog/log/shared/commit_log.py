@@ -211,8 +211,13 @@ class CommitLog:
         last_offset: int,
         previous: int,
         records: bytes | memoryview,
+        *,
+        at_once: bool = False,
     ) -> int:
-        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended."""
+        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended.
+
+        What is appended `at_once` is not put off.
+        """
         size_bytes = HEAD_SIZE + len(records)
         last = self._files[-1] if self._files else None
         if last is None or (last.size and last.size + size_bytes > self._segment_bytes):
@@ -220,15 +225,15 @@ class CommitLog:
         position = last.base + last.size
         head = pack_head(owner, kind, position, base_offset, last_offset, previous, records)
         entry = b"".join((head, records))
-        if self.on_put_off is None or not self._has_room(last, last.size + size_bytes):
+        if at_once or self.on_put_off is None or not self._has_room(last, last.size + size_bytes):
             self._write_now(last, entry)
         else:
+            if self._put_off_bytes + size_bytes > _MOST_PUT_OFF_BYTES:
+                self.write_out()
             self._put_off.append(entry)
             self._put_off_bytes += size_bytes
             last.size += size_bytes
             self._unsynced[last.base] = last
-            if self._put_off_bytes >= _MOST_PUT_OFF_BYTES:
-                self.write_out()
             self.on_put_off()
         return position + HEAD_SIZE
 
@@ -238,6 +243,7 @@ class CommitLog:
         try:
             file.write(entry, last.size)
         except OSError:
+            last.reserved = 0
             file.truncate(last.size)
             raise
         last.size += len(entry)
@@ -277,7 +283,8 @@ class CommitLog:
     def _roll(self) -> _CommitFile:
         self.write_out()
         if self._files and self._files[-1].reserved:
-            # What was reserved and not used.
+            # What was reserved and not used. Should there be no room for another file, this one may go on.
+            self._files[-1].reserved = 0
             self._files[-1].file.truncate(self._files[-1].size)
         file = _CommitFile(self._disk, self.path, self.end, 0)
         self._disk.open(file.path, create=True, empty=True)

@@ -419,6 +419,14 @@ class QueueSegment:
         except CorruptMessage:
             return False
 
+    def epochs(self) -> Iterator[Queued]:
+        """The entries with which another leader epoch begins. Raises CorruptMessage where one is damaged."""
+        n = 0
+        while n < self.queue.count:
+            queued = self.queue.follower(n)
+            yield queued
+            n = self.queue.first_past_epoch(queued.leader_epoch, n)
+
     def entries(self, position: int) -> Iterator[Queued]:
         """Of the queue, from a boundary on. Raises CorruptMessage where one is damaged."""
         for n in range(self.queue.at_position(position), self.queue.count):

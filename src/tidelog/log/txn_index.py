@@ -145,6 +145,9 @@ class TxnIndex:
         for version, *entry in ENTRY.iter_unpack(data[:whole]):
             if version != VERSION:
                 raise CorruptIndex(f"entry version {version} is unknown")
+            if entry[1] >= entry[2]:
+                # A marker follows what it ends. A loss of power may leave an entry of zeros, which says otherwise.
+                raise CorruptIndex(f"a transaction from {entry[1]} to {entry[2]} has no records")
             if entry[2] <= last:
                 raise CorruptIndex(f"the marker at {entry[2]} does not follow {last}")
             last = entry[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from random import Random
 
 import pytest
 from logkit import NOW_MS, append, values
@@ -99,3 +100,20 @@ def test_a_partition_may_leave_at_any_step_of_a_checkpoint(leave: Callable[[LogD
         assert dirs.unqueued_bytes == 0
         at += 1
     assert at > 5
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_partition_that_comes_back_has_nothing_of_what_it_had_although_the_power_goes(seed: int) -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    log = created(dirs)
+    checkpointed(dirs)
+    for _ in range(10):
+        append(log)
+    log.flush()
+    dirs.delete(log.key)
+    created(dirs)
+    # As the flush of another one does.
+    disk.sync_dir("/data")
+    disk.crash(Random(seed))
+    assert opened(disk).logs[log.key].log_end_offset == 0

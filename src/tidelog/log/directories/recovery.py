@@ -52,22 +52,29 @@ def create_log(
     now_ms: int,
     topic_id: bytes | None = None,
     name: str | None = None,
+    is_back: bool = False,
 ) -> Log:
-    """A new, empty log in a directory of that name. Its files are on the device after its first flush."""
+    """A new, empty log in a directory of that name. Its files are on the device after its first flush.
+
+    `is_back`: there was another one of the partition, of which a commit log may tell.
+    """
     topic, partition = key
     path = f"{directory.path}/{name or name_of(key)}"
     log = Log(directory, path, topic, partition, config)
     was_there = directory.disk.exists(path)
     try:
+        log.store = directory.store_for(key, config, topic_id)
+        if log.store is not None:
+            log.snapshots.leaves_word = True
+            log.store.tell_start(0)
+            if is_back:
+                # Before the new one has a name: with the start lost, a start would give it what the other one had.
+                log.store.commit.sync_work()()
         directory.disk.mkdir(path)
         if topic_id is not None:
             log.topic_id = topic_id
             data = format_partition_metadata(topic_id)
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
-        log.store = directory.store_for(key, config, topic_id)
-        if log.store is not None:
-            log.snapshots.leaves_word = True
-            log.store.tell_start(0)
         log.segments = Segments([log.new_segment(0, now_ms)])
     except OSError as error:
         if not was_there:

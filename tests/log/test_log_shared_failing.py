@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from logkit import append, values
+from logkit import NOW_MS, append, produced, values
 from shared_kit import checkpointed, commit_of, created, killed, opened
 
 from tidelog.log.config import LogConfig
@@ -123,3 +123,28 @@ def test_where_there_is_no_room_for_another_file_the_last_one_does_not_count_on_
     assert not refused(log, b"small")
     commit_of(dirs).write_out()
     assert values(killed(disk).logs[log.key]) == values(log)
+
+
+@pytest.mark.parametrize("operation", ["open", "map", "truncate"])
+def test_a_truncation_that_was_refused_on_the_way_can_be_tried_again(disk: MemoryDisk, operation: str) -> None:
+    for after in range(1, 8):
+        disk = MemoryDisk()
+        disk.maps.limit = 1
+        dirs = opened(disk)
+        log, other = created(dirs, 0), created(dirs, 1)
+        for number in range(10):
+            log.append_as_leader(produced(3, value=b"%d" % number), 0, NOW_MS)
+            append(other)
+        checkpointed(dirs)
+        # The mapping goes to the other one.
+        assert len(values(log)) == 30 and len(values(other)) == 10
+        disk.fail(operation, errno.ENOMEM, after=after)
+        try:
+            log.truncate_to(16)
+        except WriteRefused:
+            log.truncate_to(16)
+        disk.fail(operation, None)
+        append(log, value=b"next")
+        expected = [(offset, b"%d" % (offset // 3)) for offset in range(15)] + [(15, b"next")]
+        assert values(log) == expected
+        assert values(killed(disk).logs[log.key]) == expected

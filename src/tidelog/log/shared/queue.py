@@ -196,8 +196,11 @@ class Queue(Entries):
         content[n * ENTRY_SIZE : (n + 1) * ENTRY_SIZE] = packed + _CRC.pack(crc32c(packed))
 
     def cut(self, count: int) -> None:
-        """Forgets all entries but the first `count`, in the file too: none may come back behind new ones."""
-        written = self._written
-        self._cut(count)
-        if count < written:
+        """Forgets all entries but the first `count`, in the file too: none may come back behind new ones.
+
+        If it raises OSError, all of them are still there.
+        """
+        if count < self._written:
+            self.park()
             self._disk.open(self.path).truncate(count * ENTRY_SIZE)
+        self._cut(count)

@@ -439,20 +439,21 @@ class QueueSegment:
     # --- cutting
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
+        # What may fail comes first: who tries again must find the batch that holds the offset.
+        self.txn_index.read()
         offset = self.cut_queue(offset, now_ms)
         self.txn_index.truncate_to(offset)
         return offset
 
     def cut_queue(self, offset: int, now_ms: int) -> int:
-        """As `truncate_to`, but for the transaction index, which a start writes anew."""
+        """As `truncate_to`, but for the transaction index, which a start writes anew. If it raises, nothing is cut."""
         n = self.queue.first_with(offset)
         if n < self.queue.count:
             queued = self.queue.entry(n)
-            offset = min(offset, queued.base_offset)
+            newest = self.queue.entry(n - 1).newest if n else self._newest
             self.queue.cut(n)
-            self.size = queued.position
-            if n:
-                self._newest = self.queue.entry(n - 1).newest
+            offset = min(offset, queued.base_offset)
+            self.size, self._newest = queued.position, newest
         if self.size == 0:
             self.created_ms = now_ms
             self._first_timestamp = None

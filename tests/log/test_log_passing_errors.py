@@ -6,7 +6,7 @@ import errno
 from random import Random
 
 import pytest
-from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
+from logkit import KEY, NOW_MS, append, fetched, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
@@ -181,3 +181,17 @@ def test_a_partition_that_could_not_be_made_for_want_of_room_is_made_later() -> 
     new = dirs.create(("new", 0), NOW_MS, bytes(15) + b"2")
     append(new)
     assert values(new) == [(0, b"value")]
+
+
+def test_leader_epochs_of_what_a_follower_could_not_write_are_not_known() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    for offset, epoch in enumerate([0, 0, 1, 1]):
+        log.append_as_follower(fetched(offset, epoch, produced()), NOW_MS)
+    sent = bytes(fetched(4, 1, produced())) + bytes(fetched(5, 2, produced()))
+    disk.fail("write", errno.ENOSPC)
+    with pytest.raises(WriteRefused):
+        log.append_as_follower(memoryview(bytearray(sent)), NOW_MS)
+    assert log.leader_epochs.entries() == [(0, 0), (1, 2)]
+    log.append_as_follower(memoryview(bytearray(sent)), NOW_MS)
+    assert log.leader_epochs.entries() == [(0, 0), (1, 2), (2, 5)]

@@ -274,13 +274,15 @@ class Log:
     def _append_run(self, records: memoryview, headers: list[BatchHeader], info: AppendInfo, now_ms: int) -> None:
         spans = []
         for header in headers:
-            if header.leader_epoch >= 0 and header.leader_epoch != self.leader_epochs.latest:
-                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
             info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
             spans.append((header.last_offset, header.max_timestamp, header.size_bytes))
         assert self.log_end_offset <= headers[0].base_offset, f"{self.name} would be written over"
         info.last_offset = headers[-1].last_offset
         self._write(records, headers[0].base_offset, info, now_ms, spans)
+        # Of what is refused nothing is known: an epoch that seems to have begun already would end the one before it.
+        for header in headers:
+            if header.leader_epoch >= 0 and header.leader_epoch != self.leader_epochs.latest:
+                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
 
     def _write(
         self,

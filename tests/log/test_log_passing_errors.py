@@ -195,3 +195,26 @@ def test_leader_epochs_of_what_a_follower_could_not_write_are_not_known() -> Non
     assert log.leader_epochs.entries() == [(0, 0), (1, 2)]
     log.append_as_follower(memoryview(bytearray(sent)), NOW_MS)
     assert log.leader_epochs.entries() == [(0, 0), (1, 2), (2, 5)]
+
+
+def test_a_truncation_that_is_tried_again_forgets_the_producers_of_what_was_cut() -> None:
+    for operation in ("open", "pread", "map", "rename", "remove"):
+        for after in range(1, 12):
+            disk = MemoryDisk()
+            log = new_log(disk, "/data")
+            for producer_id in range(6):
+                log.append_as_leader(_numbered(producer_id), 0, NOW_MS)
+            disk.fail(operation, errno.EMFILE, after=after)
+            for _ in range(2):
+                try:
+                    log.truncate_to(3)
+                except WriteRefused:
+                    continue
+            disk.fail(operation, None)
+            assert sorted(producer.producer_id for producer in log.producers) == [0, 1, 2], (operation, after)
+            assert not log.append_as_leader(_numbered(4), 0, NOW_MS).duplicate
+
+
+def _numbered(producer_id: int) -> memoryview:
+    batch = build_batch([(1000, None, b"value", None)], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    return memoryview(batch)

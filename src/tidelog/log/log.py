@@ -417,6 +417,9 @@ class Log:
         if offset >= self.log_end_offset:
             # An epoch may have begun at the log's end and nothing been written in it; another leader's is right.
             self.leader_epochs.truncate_from_end(self.log_end_offset)
+            if self.producers.end_offset != self.log_end_offset:
+                # It was cut before, and then something failed.
+                self._cut_producers(now_ms)
             return False
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
@@ -435,7 +438,12 @@ class Log:
         self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        if len(self.producers):
+        self._cut_producers(now_ms)
+        return True
+
+    def _cut_producers(self, now_ms: int) -> None:
+        """The log was cut: its producers have sent what is left of it."""
+        if len(self.producers) or self.producers.end_offset < self.log_end_offset:
             # Whoever sent a batch that stays may not have had its answer, and sends it again.
             known = self.producers.batches_below(self.log_end_offset)
             rebuild_producers(
@@ -445,7 +453,6 @@ class Log:
         else:
             self.snapshots.drop_above(self.log_end_offset)
             self.producers.end_offset = self.log_end_offset
-        return True
 
     def _first_of_batch(self, offset: int) -> int:
         """The base offset of the batch that holds `offset`; the offset itself where none does."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from logkit import KEY, NOW_MS, append
+from logkit import KEY, NOW_MS, append, new_log, reopened
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.wire.records import build_batch
 
 
 def opened(disk: MemoryDisk, commit_bytes: int | None) -> LogDirs:
@@ -57,3 +58,18 @@ def test_a_truncation_inside_the_first_batch_and_a_loss_of_power_leave_all_or_no
         disk.crash(Random(seed))
         log = opened(disk, commit_bytes).logs[KEY]  # type: ignore[index]
         assert (log.log_start_offset, log.log_end_offset) in ((1, 1), (1, 12))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_log_that_is_begun_anew_knows_no_producer_though_the_power_goes(seed: int) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+    log.roll(NOW_MS)
+    log.flush()
+    log.truncate_fully_and_start_at(9)
+    disk.crash(Random(seed))
+    again = reopened(log)
+    assert again.log_end_offset in (0, 1, 9)
+    assert len(again.producers) == (again.log_end_offset == 1)

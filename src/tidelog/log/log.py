@@ -470,12 +470,13 @@ class Log:
         """Drops everything; the log is empty and begins at `offset`."""
         if self.store is not None:
             self.store.tell_start(offset)
+        # First: what they tell must not be found beside segments that begin anew.
+        self.snapshots.drop_above(-1)
         self._discard(list(self.segments)[::-1])
         self.segments = Segments([self.new_segment(offset, now_ms)])
         self._ends_at(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()
-        self.snapshots.drop_above(-1)
         self.producers.reset(offset)
 
     def _ends_at(self, offset: int) -> None:

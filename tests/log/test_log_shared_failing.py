@@ -6,7 +6,7 @@ import errno
 
 import pytest
 from logkit import NOW_MS, append, produced, values
-from shared_kit import checkpointed, commit_of, created, killed, opened
+from shared_kit import checkpointed, commit_files, commit_of, created, killed, opened
 
 from tidelog.log.config import LogConfig
 from tidelog.log.errors import StorageError, WriteRefused
@@ -148,3 +148,25 @@ def test_a_truncation_that_was_refused_on_the_way_can_be_tried_again(disk: Memor
         expected = [(offset, b"%d" % (offset // 3)) for offset in range(15)] + [(15, b"next")]
         assert values(log) == expected
         assert values(killed(disk).logs[log.key]) == expected
+
+
+def test_files_that_could_not_be_given_up_for_a_moment_go_the_next_time() -> None:
+    for operation in ("open", "map", "write"):
+        disk = MemoryDisk()
+        disk.files.limit = disk.maps.limit = 1
+        dirs = opened(disk, 1000, puts_off=True)
+        log, other = created(dirs, 0), created(dirs, 1)
+        for _ in range(20):
+            append(log, value=bytes(200))
+        append(other)
+        checkpointed(dirs)
+        log.advance_log_start_offset(log.log_end_offset)
+        delete_old_segments(log, 0, log.log_end_offset)
+        append(other)
+        disk.fail(operation, errno.EMFILE)
+        for _ in range(2):
+            for deletion in dirs.take_deletions():
+                deletion()
+            disk.fail(operation, None)
+        assert dirs.dirs[0].failure is None
+        assert len(commit_files(disk)) <= 3, operation

@@ -84,7 +84,7 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
                 kept.add(base)
         # What queues have let go of must not come back with the power.
         yield partial(directory.disk.sync_all, directory.path)
-        directory.delete_at_once(commit.drop_dead(kept, checkpoint), commit)
+        directory.delete_at_once(commit.dead(kept, checkpoint), commit)
     if _room(directory) >= needed:
         return True
     directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")

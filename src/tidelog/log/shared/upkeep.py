@@ -147,13 +147,13 @@ def release_files(directory: LogDir, logs: Iterable[Log]) -> None:
     if commit.renewals != commit.renewals_synced:
         # After a crash a queue may still have the places of before.
         return
-    commit.has_let_go = False
     try:
         needed = _least_place(commit, [*logs, *directory.look_after_strays()])
     except CorruptMessage as error:
         directory.pin(error)
     else:
-        directory.delete_at_once(commit.drop_below(needed), commit)
+        directory.delete_at_once(commit.below(needed), commit)
+    commit.has_let_go = False
 
 
 def _least_place(commit: CommitLog, logs: Iterable[Log]) -> int:

@@ -170,3 +170,17 @@ def test_files_that_could_not_be_given_up_for_a_moment_go_the_next_time() -> Non
             disk.fail(operation, None)
         assert dirs.dirs[0].failure is None
         assert len(commit_files(disk)) <= 3, operation
+
+
+def test_a_segment_that_could_not_be_begun_leaves_nothing_behind(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    append(log)
+    disk.fail("remove", errno.ENOMEM)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        log.roll(NOW_MS)
+    log.truncate_fully_and_start_at(5)
+    checkpointed(dirs)
+    append(log)
+    again = killed(disk).logs[log.key]
+    assert [segment.base_offset for segment in again.segments] == [5] and values(again) == [(5, b"value")]

@@ -110,8 +110,9 @@ class QueueSegment:
     ) -> QueueSegment:
         """A new, empty segment. The names must be free, or what stands under them is lost."""
         segment = cls(disk, f"{directory}/{offset_name(base_offset)}", base_offset, config, store)
-        disk.open(segment.log_path, create=True, empty=True)
+        # The queue at last: should something fail, there is no segment.
         disk.remove(segment._stem + TXN_INDEX)
+        disk.open(segment.log_path, create=True, empty=True)
         segment.created_ms = now_ms
         return segment
 

@@ -433,7 +433,7 @@ class Log:
         if self.store is not None:
             self.store.tell_cut(first_offset)
         # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
-        self._discard(self.segments.drop_from(offset)[::-1])
+        self._cut_off(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
         self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
@@ -472,12 +472,24 @@ class Log:
             self.store.tell_start(offset)
         # First: what they tell must not be found beside segments that begin anew.
         self.snapshots.drop_above(-1)
-        self._discard(list(self.segments)[::-1])
-        self.segments = Segments([self.new_segment(offset, now_ms)])
+        self._cut_off(list(self.segments)[::-1], offset, now_ms)
         self._ends_at(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()
         self.producers.reset(offset)
+
+    def _cut_off(self, segments: list[Segment], begins_at: int | None = None, now_ms: int = 0) -> None:
+        """Discards segments, and begins anew where that is said.
+
+        Whatever fails takes the directory offline, a full disk too: half of the log is gone, and nothing may be added
+        to the rest. The next start finds what is there, as after a crash.
+        """
+        try:
+            self._discard(segments)
+            if begins_at is not None:
+                self.segments = Segments([self.new_segment(begins_at, now_ms)])
+        except OSError as error:
+            raise self.directory.fail(error) from error
 
     def _ends_at(self, offset: int) -> None:
         """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""

@@ -12,6 +12,7 @@ from logkit import NOW_MS, append, values
 from shared_kit import CONFIG, checkpointed, commit_files, created, deleted, killed, opened
 
 from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.errors import StorageError
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
@@ -117,3 +118,27 @@ def test_a_partition_that_comes_back_has_nothing_of_what_it_had_although_the_pow
     disk.sync_dir("/data")
     disk.crash(Random(seed))
     assert opened(disk).logs[log.key].log_end_offset == 0
+
+
+def test_what_is_set_aside_on_a_full_disk_keeps_what_it_points_at() -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk, COMMIT_BYTES)
+    log, other = created(dirs, 0), created(dirs, 1)
+    for _ in range(10):
+        append(log)
+    disk.fail_writes_after(0)
+    with pytest.raises(StorageError):
+        dirs.mark_stray(log.key)
+    disk.room_bytes = None
+    for _ in range(60):
+        append(other, value=bytes(200))
+    checkpointed(dirs)
+    other.config = replace(CONFIG, retention_bytes=0)
+    delete_old_segments(other, NOW_MS, other.log_end_offset)
+    deleted(dirs)
+    for work in dirs.reclaim():
+        if work is not None:
+            work()
+    deleted(dirs)
+    (stray,) = killed(disk, COMMIT_BYTES).dirs[0].strays
+    assert len(values(stray)) == 10

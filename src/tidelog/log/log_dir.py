@@ -163,9 +163,9 @@ class LogDir:
     def set_aside(self, log: Log) -> None:
         """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
         self.flushes.discard(log)
+        self.strays.append(log)
         for segment in log.segments:
             segment.seal()
-        self.strays.append(log)
 
     def look_after_strays(self) -> list[Log]:
         """Those that nobody has removed meanwhile."""

@@ -9,6 +9,7 @@ Every loss is reported in one line (`losses.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from tidelog.log.append_rules import roll_jitter_ms
@@ -200,7 +201,7 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
     elif directory.commit is not None and log.topic_id is not None and queues:
         log.store = QueueStore(directory.commit, Owner(log.topic_id, log.partition))
     elif not any(name.endswith(LOG) for name in sizes):
-        log.store = directory.store_for(log.key, log.config, log.topic_id)
+        log.store = directory.store_for(log.key, log.config, log.topic_id) or _store_of_before(log)
     if log.store is None:
         return recover_files(log, sizes, retired, claim, now_ms)
     log.snapshots.leaves_word = True
@@ -209,6 +210,18 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         # The segment with which the log began when that was last written down was retired since, by retention.
         claim = claim._replace(began_at=None)
     return recover_queues(log, log.store, sizes, claim, now_ms)
+
+
+def _store_of_before(log: Log) -> QueueStore | None:
+    """Where a topic is compacted now, and has no files: it stays in the commit log until it gets some. A start that
+    makes its queues anew may have been interrupted, or somebody has removed them for that."""
+    directory, topic_id = log.directory, log.topic_id
+    is_a_copy = log.path != f"{directory.path}/{name_of(log.key)}"
+    if directory.commit is None or topic_id is None or is_a_copy or log.notes.succeeds or log.topic.startswith("__"):
+        return None
+    owner = Owner(topic_id, log.partition)
+    is_told_of = any(True for _ in chain(directory.told(owner), directory.told_before(owner)))
+    return QueueStore(directory.commit, owner) if is_told_of else None
 
 
 def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:

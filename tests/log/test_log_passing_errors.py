@@ -218,3 +218,28 @@ def test_a_truncation_that_is_tried_again_forgets_the_producers_of_what_was_cut(
 def _numbered(producer_id: int) -> memoryview:
     batch = build_batch([(1000, None, b"value", None)], producer_id=producer_id, producer_epoch=0, base_sequence=0)
     return memoryview(batch)
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+@pytest.mark.parametrize("operation", ["open", "remove", "truncate", "rename", "write"])
+def test_a_segment_that_could_not_be_begun_costs_nothing_that_is_written_without_it(
+    operation: str, preallocate: bool
+) -> None:
+    for after in range(1, 12):
+        disk = MemoryDisk()
+        log = new_log(disk, "/data", LogConfig(segment_bytes=1000, preallocate=preallocate))
+        while log.size_bytes < 700:
+            append(log)
+        disk.fail(operation, errno.ENOSPC, after=after)
+        try:
+            append(log, value=bytes(400))
+        except WriteRefused:
+            pass
+        disk.fail(operation, None)
+        # There is room for it in the segment before.
+        append(log, value=b"small")
+        log.flush()
+        expected = values(log)
+        disk.outlive()
+        again = reopened(log)
+        assert values(again) == expected and again.directory.notices == [], after

@@ -6,7 +6,7 @@ import errno
 from random import Random
 
 import pytest
-from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
+from logkit import KEY, NOW_MS, append, fetched, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
@@ -181,3 +181,65 @@ def test_a_partition_that_could_not_be_made_for_want_of_room_is_made_later() -> 
     new = dirs.create(("new", 0), NOW_MS, bytes(15) + b"2")
     append(new)
     assert values(new) == [(0, b"value")]
+
+
+def test_leader_epochs_of_what_a_follower_could_not_write_are_not_known() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    for offset, epoch in enumerate([0, 0, 1, 1]):
+        log.append_as_follower(fetched(offset, epoch, produced()), NOW_MS)
+    sent = bytes(fetched(4, 1, produced())) + bytes(fetched(5, 2, produced()))
+    disk.fail("write", errno.ENOSPC)
+    with pytest.raises(WriteRefused):
+        log.append_as_follower(memoryview(bytearray(sent)), NOW_MS)
+    assert log.leader_epochs.entries() == [(0, 0), (1, 2)]
+    log.append_as_follower(memoryview(bytearray(sent)), NOW_MS)
+    assert log.leader_epochs.entries() == [(0, 0), (1, 2), (2, 5)]
+
+
+def test_a_truncation_that_is_tried_again_forgets_the_producers_of_what_was_cut() -> None:
+    for operation in ("open", "pread", "map", "rename", "remove"):
+        for after in range(1, 12):
+            disk = MemoryDisk()
+            log = new_log(disk, "/data")
+            for producer_id in range(6):
+                log.append_as_leader(_numbered(producer_id), 0, NOW_MS)
+            disk.fail(operation, errno.EMFILE, after=after)
+            for _ in range(2):
+                try:
+                    log.truncate_to(3)
+                except WriteRefused:
+                    continue
+            disk.fail(operation, None)
+            assert sorted(producer.producer_id for producer in log.producers) == [0, 1, 2], (operation, after)
+            assert not log.append_as_leader(_numbered(4), 0, NOW_MS).duplicate
+
+
+def _numbered(producer_id: int) -> memoryview:
+    batch = build_batch([(1000, None, b"value", None)], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    return memoryview(batch)
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+@pytest.mark.parametrize("operation", ["open", "remove", "truncate", "rename", "write"])
+def test_a_segment_that_could_not_be_begun_costs_nothing_that_is_written_without_it(
+    operation: str, preallocate: bool
+) -> None:
+    for after in range(1, 12):
+        disk = MemoryDisk()
+        log = new_log(disk, "/data", LogConfig(segment_bytes=1000, preallocate=preallocate))
+        while log.size_bytes < 700:
+            append(log)
+        disk.fail(operation, errno.ENOSPC, after=after)
+        try:
+            append(log, value=bytes(400))
+        except WriteRefused:
+            pass
+        disk.fail(operation, None)
+        # There is room for it in the segment before.
+        append(log, value=b"small")
+        log.flush()
+        expected = values(log)
+        disk.outlive()
+        again = reopened(log)
+        assert values(again) == expected and again.directory.notices == [], after

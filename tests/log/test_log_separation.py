@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from logkit import NOW_MS, append, values
-from shared_kit import CONFIG, commit_of, created, deleted, opened
+from shared_kit import CONFIG, checkpointed, commit_of, created, deleted, opened
 
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.file_segment import FileSegment
@@ -124,3 +124,28 @@ def test_a_copy_that_was_not_finished_is_never_taken_for_the_partition(disk: Mem
     while not resumed.step(NOW_MS):
         pass
     assert kinds(again.finish_move(log.key)) == {FileSegment}
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_is_still_in_the_commit_log_is_not_given_up_because_its_queues_are_missing(
+    disk: MemoryDisk, is_checkpointed: bool
+) -> None:
+    """As where a start that made them anew was interrupted."""
+    dirs = opened(disk)
+    log = filled(dirs)
+    expected = values(log)
+    if is_checkpointed:
+        checkpointed(dirs)
+    for path in disk.paths(".queue"):
+        disk.remove(path)
+    disk.outlive()
+    dirs = opened(disk, config=COMPACTED)
+    log = dirs.logs[log.key]
+    assert kinds(log) == {QueueSegment} and values(log) == expected and dirs.take_notices() == []
+    log = separated(dirs, log)
+    assert values(log) == expected
+    for path in disk.paths(".log"):
+        disk.remove(path)
+    disk.outlive()
+    # What the commit log still has is of before.
+    assert kinds(opened(disk, config=COMPACTED).logs[log.key]) == {FileSegment}

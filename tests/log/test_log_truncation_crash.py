@@ -6,15 +6,17 @@ import errno
 from random import Random
 
 import pytest
-from logkit import KEY, NOW_MS, append
+from logkit import KEY, NOW_MS, append, new_log, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.errors import StorageError
 from tidelog.log.memory_disk import MemoryDisk, MemoryFile
+from tidelog.wire.records import build_batch
 
 
-def opened(disk: MemoryDisk, commit_bytes: int | None) -> LogDirs:
-    dirs = LogDirs(["/data"], disk, lambda topic: LogConfig(), lambda: bytes(15) + b"\1", commit_bytes)
+def opened(disk: MemoryDisk, commit_bytes: int | None, config: LogConfig = LogConfig()) -> LogDirs:  # noqa: B008
+    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
     dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
     return dirs
 
@@ -78,3 +80,58 @@ def test_a_log_that_finds_no_room_to_be_repaired_says_what_to_do(monkeypatch: py
     assert "partition 0 of topic t" in told and told.endswith("Make room, and start the broker again")
     disk.outlive()
     assert opened(disk, None).logs[KEY].log_end_offset == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_log_that_is_begun_anew_knows_no_producer_though_the_power_goes(seed: int) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+    log.roll(NOW_MS)
+    log.flush()
+    log.truncate_fully_and_start_at(9)
+    disk.crash(Random(seed))
+    again = reopened(log)
+    assert again.log_end_offset in (0, 1, 9)
+    assert len(again.producers) == (again.log_end_offset == 1)
+
+
+@pytest.mark.parametrize("operation", ["rename", "open"])
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("commit_bytes", [None, 10_000])
+def test_nothing_is_added_to_a_log_that_could_be_cut_only_in_part(
+    commit_bytes: int | None, is_full: bool, operation: str
+) -> None:
+    """Or else the rest of what was cut would be found among it by a start."""
+    failed = 0
+    for after in range(1, 12):
+        disk = MemoryDisk()
+        dirs = opened(disk, commit_bytes, LogConfig(segment_bytes=400))
+        log = dirs.create(KEY, NOW_MS, bytes(range(16)))  # type: ignore[arg-type]
+        for number in range(20):
+            append(log, value=b"%d" % number)
+        disk.fail(operation, errno.ENOSPC, after=after)
+        cut_at = 30 if is_full else 2
+        for _ in range(2):
+            try:
+                log.truncate_fully_and_start_at(30) if is_full else log.truncate_to(2)
+                break
+            except StorageError:
+                continue
+        disk.fail(operation, None)
+        if log.directory.failure is not None:
+            failed += 1
+            with pytest.raises(StorageError):
+                append(log)
+            continue
+        for _ in range(25):
+            append(log, value=b"next")
+        for work in dirs.checkpoint_queues():
+            if work is not None:
+                work()
+        disk.outlive()
+        again = opened(disk, commit_bytes, LogConfig(segment_bytes=400)).logs[log.key]
+        assert [offset for offset, value in values(again) if value == b"next"] == list(range(cut_at, cut_at + 25))
+        assert again.log_end_offset == cut_at + 25
+    assert failed or operation == "open"

@@ -148,3 +148,9 @@ def test_a_good_index_passes_the_check() -> None:
     index, _ = filled(SOME, start=9)
     index.check()
     assert index.entries() == SOME
+
+
+def test_an_entry_of_zeros_that_a_loss_of_power_left_is_no_transaction() -> None:
+    index = TxnIndex(MemoryFile(bytes(34)), 0, 34)
+    with pytest.raises(CorruptIndex):
+        index.collect(0, 10)

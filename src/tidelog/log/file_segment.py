@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from tidelog.log.config import LogConfig
@@ -121,13 +122,21 @@ class FileSegment:
         """A new, empty segment. The names must be free, or what stands under them is lost."""
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
-        segment.use(disk.open(stem + LOG, create=True, empty=True))
-        if config.preallocate:
-            segment.file.truncate(config.segment_bytes)
-            segment.dirty = True
-        disk.open(stem + INDEX, create=True, empty=True)
-        disk.open(stem + TIME_INDEX, create=True, empty=True)
-        disk.remove(stem + TXN_INDEX)
+        try:
+            segment.use(disk.open(stem + LOG, create=True, empty=True))
+            if config.preallocate:
+                segment.file.truncate(config.segment_bytes)
+                segment.dirty = True
+            disk.open(stem + INDEX, create=True, empty=True)
+            disk.open(stem + TIME_INDEX, create=True, empty=True)
+            disk.remove(stem + TXN_INDEX)
+        except OSError:
+            # The log goes on without it: a start must not take what follows for the next segment's.
+            segment.park()
+            with suppress(OSError):
+                for suffix in (LOG, INDEX, TIME_INDEX):
+                    disk.remove(stem + suffix)
+            raise
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
         segment.created_ms = now_ms

@@ -274,13 +274,15 @@ class Log:
     def _append_run(self, records: memoryview, headers: list[BatchHeader], info: AppendInfo, now_ms: int) -> None:
         spans = []
         for header in headers:
-            if header.leader_epoch >= 0 and header.leader_epoch != self.leader_epochs.latest:
-                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
             info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
             spans.append((header.last_offset, header.max_timestamp, header.size_bytes))
         assert self.log_end_offset <= headers[0].base_offset, f"{self.name} would be written over"
         info.last_offset = headers[-1].last_offset
         self._write(records, headers[0].base_offset, info, now_ms, spans)
+        # Of what is refused nothing is known: an epoch that seems to have begun already would end the one before it.
+        for header in headers:
+            if header.leader_epoch >= 0 and header.leader_epoch != self.leader_epochs.latest:
+                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
 
     def _write(
         self,
@@ -415,6 +417,9 @@ class Log:
         if offset >= self.log_end_offset:
             # An epoch may have begun at the log's end and nothing been written in it; another leader's is right.
             self.leader_epochs.truncate_from_end(self.log_end_offset)
+            if self.producers.end_offset != self.log_end_offset:
+                # It was cut before, and then something failed.
+                self._cut_producers(now_ms)
             return False
         if offset < self.segments.first_base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
@@ -428,12 +433,17 @@ class Log:
         if self.store is not None:
             self.store.tell_cut(first_offset)
         # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
-        self._discard(self.segments.drop_from(offset)[::-1])
+        self._cut_off(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
         self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
-        if len(self.producers):
+        self._cut_producers(now_ms)
+        return True
+
+    def _cut_producers(self, now_ms: int) -> None:
+        """The log was cut: its producers have sent what is left of it."""
+        if len(self.producers) or self.producers.end_offset < self.log_end_offset:
             # Whoever sent a batch that stays may not have had its answer, and sends it again.
             known = self.producers.batches_below(self.log_end_offset)
             rebuild_producers(
@@ -443,7 +453,6 @@ class Log:
         else:
             self.snapshots.drop_above(self.log_end_offset)
             self.producers.end_offset = self.log_end_offset
-        return True
 
     def _first_of_batch(self, offset: int) -> int:
         """The base offset of the batch that holds `offset`; the offset itself where none does."""
@@ -461,13 +470,26 @@ class Log:
         """Drops everything; the log is empty and begins at `offset`."""
         if self.store is not None:
             self.store.tell_start(offset)
-        self._discard(list(self.segments)[::-1])
-        self.segments = Segments([self.new_segment(offset, now_ms)])
+        # First: what they tell must not be found beside segments that begin anew.
+        self.snapshots.drop_above(-1)
+        self._cut_off(list(self.segments)[::-1], offset, now_ms)
         self._ends_at(offset)
         self.log_start_offset = offset
         self.leader_epochs.clear()
-        self.snapshots.drop_above(-1)
         self.producers.reset(offset)
+
+    def _cut_off(self, segments: list[Segment], begins_at: int | None = None, now_ms: int = 0) -> None:
+        """Discards segments, and begins anew where that is said.
+
+        Whatever fails takes the directory offline, a full disk too: half of the log is gone, and nothing may be added
+        to the rest. The next start finds what is there, as after a crash.
+        """
+        try:
+            self._discard(segments)
+            if begins_at is not None:
+                self.segments = Segments([self.new_segment(begins_at, now_ms)])
+        except OSError as error:
+            raise self.directory.fail(error) from error
 
     def _ends_at(self, offset: int) -> None:
         """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""

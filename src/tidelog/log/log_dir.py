@@ -23,7 +23,7 @@ from tidelog.log.checkpoints import (
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
 from tidelog.log.shared.commit_entry import Entry, Owner
-from tidelog.log.shared.commit_log import CommitLog, Tail
+from tidelog.log.shared.commit_log import CommitFile, CommitLog, Tail
 from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
@@ -163,9 +163,9 @@ class LogDir:
     def set_aside(self, log: Log) -> None:
         """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
         self.flushes.discard(log)
+        self.strays.append(log)
         for segment in log.segments:
             segment.seal()
-        self.strays.append(log)
 
     def look_after_strays(self) -> list[Log]:
         """Those that nobody has removed meanwhile."""
@@ -190,14 +190,15 @@ class LogDir:
             return None
         return QueueStore(self.commit, Owner(topic_id, key[1]))
 
-    def delete_at_once(self, paths: list[str], commit: CommitLog) -> None:
-        """Files of a commit log that were given up. No delay: a slice that is still being sent holds its file.
+    def delete_at_once(self, files: list[CommitFile], commit: CommitLog) -> None:
+        """Files that a commit log is to give up. No delay: a slice that is still being sent holds its file.
 
         They may be dead because a log was cut or begun anew. Should the power take that, they are wanted again: so what
-        tells of it is on the device before they go.
+        tells of it is on the device before they go. If it raises OSError, nothing was given up.
         """
-        if paths:
-            self.deletions.append(PendingDeletion(self.disk, paths, 0, before=commit.sync_work()))
+        if files:
+            before = commit.sync_work()
+            self.deletions.append(PendingDeletion(self.disk, commit.drop(files), 0, before=before))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:

@@ -52,7 +52,7 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """The index of one segment; the file is read on first use, and its entries are kept as four columns."""
 
-    __slots__ = ("_columns", "_file", "_file_bytes", "_start_offset", "_waiting")
+    __slots__ = ("_columns", "_file", "_file_bytes", "_is_longer", "_start_offset", "_waiting")
 
     def __init__(self, file: IndexFile, start_offset: int, file_bytes: int = 0) -> None:
         self._file = file
@@ -61,6 +61,8 @@ class TxnIndex:
         self._file_bytes = file_bytes
         #: how many of the last entries are not in the file yet
         self._waiting = 0
+        #: the file has entries that were cut
+        self._is_longer = False
         self._columns: tuple[array[int], array[int], array[int], array[int]] | None = None
 
     def append(self, txn: AbortedTxn) -> None:
@@ -78,6 +80,7 @@ class TxnIndex:
 
     def spill(self) -> None:
         """Writes what waits in memory."""
+        self._shorten()
         if not self._waiting:
             return
         entries = self.entries()
@@ -110,20 +113,35 @@ class TxnIndex:
     def entries(self) -> list[AbortedTxn]:
         return [AbortedTxn(*entry) for entry in zip(*self._entries(), strict=True)]
 
+    def read(self) -> None:
+        """Reads the file, if that was not done yet. May raise OSError, CorruptIndex."""
+        self._entries()
+
     def truncate_to(self, offset: int) -> None:
         """Forgets the transactions whose markers lie at or past `offset`."""
         columns = self._entries()
         keep = bisect_left(columns[2], offset)
         if keep < len(columns[2]):
             self._waiting = max(self._waiting - (len(columns[2]) - keep), 0)
-            self._file.truncate((keep - self._waiting) * ENTRY.size)
             for column in columns:
                 del column[keep:]
+            self._is_longer = True
+            try:
+                self._shorten()
+            except OSError as error:
+                if error.errno not in PASSING:
+                    raise
+
+    def _shorten(self) -> None:
+        """Cuts off what the file has beyond what is to be in it."""
+        if self._is_longer:
+            self._file.truncate((len(self._entries()[2]) - self._waiting) * ENTRY.size)
+            self._is_longer = False
 
     def reset(self) -> None:
         """Empties the index, whatever the file holds, so that recovery can fill it anew."""
         self._file.truncate(0)
-        self._waiting = 0
+        self._waiting, self._is_longer = 0, False
         self._columns = (array("q"), array("q"), array("q"), array("q"))
 
     def check(self) -> None:
@@ -145,6 +163,9 @@ class TxnIndex:
         for version, *entry in ENTRY.iter_unpack(data[:whole]):
             if version != VERSION:
                 raise CorruptIndex(f"entry version {version} is unknown")
+            if entry[1] >= entry[2]:
+                # A marker follows what it ends. A loss of power may leave an entry of zeros, which says otherwise.
+                raise CorruptIndex(f"a transaction from {entry[1]} to {entry[2]} has no records")
             if entry[2] <= last:
                 raise CorruptIndex(f"the marker at {entry[2]} does not follow {last}")
             last = entry[2]

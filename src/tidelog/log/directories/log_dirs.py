@@ -210,20 +210,22 @@ class LogDirs:
         if key in self.offline:
             raise StorageError(f"{name_of(key)} is offline: its log directory is missing")
         directory = self._dir_for(path)
-        self._forget(key)
-        log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id)
+        is_back = self._forget(key)
+        log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id, is_back=is_back)
         self._inventory.add(log)
         return log
 
-    def _forget(self, key: TopicPartition) -> None:
-        """Another one of that name begins: what is known of the one before must not bind it."""
+    def _forget(self, key: TopicPartition) -> bool:
+        """Another one of that name begins: what is known of the one before must not bind it. Whether there was one."""
         self.high_watermarks.pop(key, None)
+        was_here = any(key in directory.departed for directory in self.dirs)
         for directory in self.dirs:
             if directory.failure is None:
                 try:
                     directory.forget(key)
                 except OSError as error:
                     raise directory.refuse(error, f"the new partition {name_of(key)}") from error
+        return was_here
 
     def directory(self, path: str) -> LogDir:
         """A directory of this broker by its path; raises where there is none, and where it has failed."""

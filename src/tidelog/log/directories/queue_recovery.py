@@ -455,7 +455,7 @@ class _Replay:
         # Of a marker at the log's end that has got lost, the transaction index may know nevertheless.
         known = {segment.base_offset for segment in self._segments[-1:] if segment.txn_index.size_bytes}
         touched = [segment for segment in self._segments if segment.base_offset in self._touched | known]
-        self._restore_epochs(claim.log_start_offset)
+        self._restore_epochs(claim)
         after_holes = [loss.end_offset or 0 for loss in losses]
         self._store.is_told = claim.clean or self._is_told
         end_offset = self._end if self._segments else None
@@ -469,21 +469,21 @@ class _Replay:
             self._remove(list(self._segments))
             self._begin(first)
 
-    def _restore_epochs(self, log_start_offset: int) -> None:
-        """Of the segments that changed, and those after them; of all, where the file does not know those before, or
-        tells of a log that began later: the power may take where the log begins, and leave the epochs."""
+    def _restore_epochs(self, claim: Claim) -> None:
+        """From the queues, as far as they reach back. The file is believed only after a clean stop, of segments that
+        did not change: it is written by flushes, and neither goes with a checkpoint nor with what is told past it."""
         epochs = self._log.leader_epochs
-        begins = max(log_start_offset, self._segments[0].base_offset if self._segments else self._end)
+        first = self._segments[0].base_offset if self._segments else self._end
+        begins = max(claim.log_start_offset, first)
         is_forgetful = any(start > begins for _, start in epochs.entries()[:1]) and begins < self._end
-        first = min(self._touched, default=self._end)
-        before = [segment for segment in self._segments if segment.base_offset < first and segment.queue.count]
+        filled = [segment for segment in self._segments if segment.queue.count]
+        latest = filled[-1].queue.glance(filled[-1].queue.count - 1).leader_epoch if filled else -1
+        if claim.clean and not self._touched and not is_forgetful and latest <= epochs.latest:
+            return
         epochs.truncate_from_end(first)
-        if is_forgetful or (before and before[-1].queue.entry(before[-1].queue.count - 1).leader_epoch > epochs.latest):
+        if filled and filled[0].queue.entry(0).leader_epoch < epochs.latest:
             epochs.clear()
-            first = 0
-        for segment in self._segments:
-            if segment.base_offset < first:
-                continue
-            for queued in segment.entries(0):
+        for segment in filled:
+            for queued in segment.epochs():
                 if queued.leader_epoch > epochs.latest:
                     epochs.assign(queued.leader_epoch, queued.base_offset)

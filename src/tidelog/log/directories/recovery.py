@@ -9,6 +9,7 @@ Every loss is reported in one line (`losses.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from tidelog.log.append_rules import roll_jitter_ms
@@ -52,22 +53,29 @@ def create_log(
     now_ms: int,
     topic_id: bytes | None = None,
     name: str | None = None,
+    is_back: bool = False,
 ) -> Log:
-    """A new, empty log in a directory of that name. Its files are on the device after its first flush."""
+    """A new, empty log in a directory of that name. Its files are on the device after its first flush.
+
+    `is_back`: there was another one of the partition, of which a commit log may tell.
+    """
     topic, partition = key
     path = f"{directory.path}/{name or name_of(key)}"
     log = Log(directory, path, topic, partition, config)
     was_there = directory.disk.exists(path)
     try:
+        log.store = directory.store_for(key, config, topic_id)
+        if log.store is not None:
+            log.snapshots.leaves_word = True
+            log.store.tell_start(0)
+            if is_back:
+                # Before the new one has a name: with the start lost, a start would give it what the other one had.
+                log.store.commit.sync_work()()
         directory.disk.mkdir(path)
         if topic_id is not None:
             log.topic_id = topic_id
             data = format_partition_metadata(topic_id)
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
-        log.store = directory.store_for(key, config, topic_id)
-        if log.store is not None:
-            log.snapshots.leaves_word = True
-            log.store.tell_start(0)
         log.segments = Segments([log.new_segment(0, now_ms)])
     except OSError as error:
         if not was_there:
@@ -196,7 +204,7 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
     elif directory.commit is not None and log.topic_id is not None and queues:
         log.store = QueueStore(directory.commit, Owner(log.topic_id, log.partition))
     elif not any(name.endswith(LOG) for name in sizes):
-        log.store = directory.store_for(log.key, log.config, log.topic_id)
+        log.store = directory.store_for(log.key, log.config, log.topic_id) or _store_of_before(log)
     if log.store is None:
         return recover_files(log, sizes, retired, claim, now_ms)
     log.snapshots.leaves_word = True
@@ -205,6 +213,18 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         # The segment with which the log began when that was last written down was retired since, by retention.
         claim = claim._replace(began_at=None)
     return recover_queues(log, log.store, sizes, claim, now_ms)
+
+
+def _store_of_before(log: Log) -> QueueStore | None:
+    """Where a topic is compacted now, and has no files: it stays in the commit log until it gets some. A start that
+    makes its queues anew may have been interrupted, or somebody has removed them for that."""
+    directory, topic_id = log.directory, log.topic_id
+    is_a_copy = log.path != f"{directory.path}/{name_of(log.key)}"
+    if directory.commit is None or topic_id is None or is_a_copy or log.notes.succeeds or log.topic.startswith("__"):
+        return None
+    owner = Owner(topic_id, log.partition)
+    is_told_of = any(True for _ in chain(directory.told(owner), directory.told_before(owner)))
+    return QueueStore(directory.commit, owner) if is_told_of else None
 
 
 def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:

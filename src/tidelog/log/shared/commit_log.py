@@ -47,7 +47,7 @@ _MOST_PUT_OFF_BYTES: Final = 1 << 20
 _RESERVED_BYTES: Final = 8 << 20
 
 
-class _CommitFile:
+class CommitFile:
     """One file of a commit log. Only the last one grows."""
 
     __slots__ = ("_disk", "_file", "base", "path", "reserved", "size", "written")
@@ -129,6 +129,7 @@ class CommitLog:
         "_put_off",
         "_put_off_bytes",
         "_segment_bytes",
+        "_sync_failure",
         "_unsynced",
         "checkpoint",
         "damages",
@@ -150,7 +151,7 @@ class CommitLog:
         disk.mkdir(self.path)
         entries = disk.list(self.path)
         found = [(int(e.name[:20]), e.size_bytes) for e in entries if e.name.endswith(COMMIT)]
-        self._files = [_CommitFile(disk, self.path, base, size) for base, size in sorted(found)]
+        self._files = [CommitFile(disk, self.path, base, size) for base, size in sorted(found)]
         self._bases = [file.base for file in self._files]
         #: up to where a start need not read
         self.checkpoint = self._read_checkpoint() or self.first
@@ -159,8 +160,10 @@ class CommitLog:
         #: files that were made since the directory was synced, as counts
         self._names_given = 1
         self._names_synced = 0
+        #: what a sync should have written may be dropped, and the next one succeed all the same
+        self._sync_failure: OSError | None = None
         #: files that hold what is not on the device, by their bases
-        self._unsynced: dict[int, _CommitFile] = {file.base: file for file in self._files}
+        self._unsynced: dict[int, CommitFile] = {file.base: file for file in self._files}
         #: segments whose queues are not on the device as they are
         self.dirty: set[Queueing] = set()
         #: the base of the last file that was reclaimed
@@ -208,8 +211,13 @@ class CommitLog:
         last_offset: int,
         previous: int,
         records: bytes | memoryview,
+        *,
+        at_once: bool = False,
     ) -> int:
-        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended."""
+        """Adds one entry; returns the position of what it carries. If it raises, nothing was appended.
+
+        What is appended `at_once` is not put off.
+        """
         size_bytes = HEAD_SIZE + len(records)
         last = self._files[-1] if self._files else None
         if last is None or (last.size and last.size + size_bytes > self._segment_bytes):
@@ -217,31 +225,32 @@ class CommitLog:
         position = last.base + last.size
         head = pack_head(owner, kind, position, base_offset, last_offset, previous, records)
         entry = b"".join((head, records))
-        if self.on_put_off is None or not self._has_room(last, last.size + size_bytes):
+        if at_once or self.on_put_off is None or not self._has_room(last, last.size + size_bytes):
             self._write_now(last, entry)
         else:
+            if self._put_off_bytes + size_bytes > _MOST_PUT_OFF_BYTES:
+                self.write_out()
             self._put_off.append(entry)
             self._put_off_bytes += size_bytes
             last.size += size_bytes
             self._unsynced[last.base] = last
-            if self._put_off_bytes >= _MOST_PUT_OFF_BYTES:
-                self.write_out()
             self.on_put_off()
         return position + HEAD_SIZE
 
-    def _write_now(self, last: _CommitFile, entry: bytes) -> None:
+    def _write_now(self, last: CommitFile, entry: bytes) -> None:
         self.write_out()
         file = last.file
         try:
             file.write(entry, last.size)
         except OSError:
+            last.reserved = 0
             file.truncate(last.size)
             raise
         last.size += len(entry)
         last.written = last.size
         self._unsynced[last.base] = last
 
-    def _has_room(self, last: _CommitFile, size_bytes: int) -> bool:
+    def _has_room(self, last: CommitFile, size_bytes: int) -> bool:
         """Whether a put-off write cannot fail for want of room. Raises OSError where there is none."""
         if size_bytes <= last.reserved:
             return True
@@ -271,12 +280,13 @@ class CommitLog:
             self._put_off.clear()
             self._put_off_bytes = 0
 
-    def _roll(self) -> _CommitFile:
+    def _roll(self) -> CommitFile:
         self.write_out()
         if self._files and self._files[-1].reserved:
-            # What was reserved and not used.
+            # What was reserved and not used. Should there be no room for another file, this one may go on.
+            self._files[-1].reserved = 0
             self._files[-1].file.truncate(self._files[-1].size)
-        file = _CommitFile(self._disk, self.path, self.end, 0)
+        file = CommitFile(self._disk, self.path, self.end, 0)
         self._disk.open(file.path, create=True, empty=True)
         self._names_given += 1
         self._files.append(file)
@@ -288,7 +298,7 @@ class CommitLog:
     def sync_work(self) -> Callable[[], None]:
         """What puts everything that was appended so far on the device; to be called on any thread.
 
-        Of several that wait, the first one to run does the work of all. May raise OSError.
+        Of several that wait, the first one to run does the work of all. May raise OSError; then all later ones do.
         """
         self.write_out()
         end, names = self.end, self._names_given
@@ -303,14 +313,23 @@ class CommitLog:
                 return
             # With what was appended since this was asked for: whoever waits for that has nothing left to do.
             covered = last.base + last.written
-            for sync_file in syncs:
-                sync_file()
-            if self._names_synced < names:
-                self._disk.sync_dir(self.path)
-                self._names_synced = names
-            self.synced = max(self.synced, covered)
+            try:
+                for sync_file in syncs:
+                    sync_file()
+                if self._names_synced < names:
+                    self._disk.sync_dir(self.path)
+            except OSError as error:
+                self._sync_failure = error
+            self.note_synced(covered)
+            self._names_synced = max(self._names_synced, names)
 
         return sync
+
+    def note_synced(self, position: int) -> None:
+        """A sync of what lies before `position` has succeeded. Raises OSError where one has failed before."""
+        if self._sync_failure is not None:
+            raise self._sync_failure
+        self.synced = max(self.synced, position)
 
     def move_checkpoint(self, position: int) -> None:
         """All queues know what lies before `position` and, like it, are on the device."""
@@ -405,7 +424,7 @@ class CommitLog:
                 found.add(entry, size_bytes)
         return found
 
-    def _entries(self, file: _CommitFile, at: int) -> Iterator[tuple[Entry, int]]:
+    def _entries(self, file: CommitFile, at: int) -> Iterator[tuple[Entry, int]]:
         """The whole entries of a file from a byte on, and their sizes; between them there may be damage."""
         chunk, chunk_at = b"", at
         # Held meanwhile: it may leave the commit log before the last entry was asked for.
@@ -460,18 +479,16 @@ class CommitLog:
 
     # --- leaving
 
-    def drop_dead(self, alive: Collection[int], checkpoint: int) -> list[str]:
-        """Takes out the files that end at or before the checkpoint, but for those with these bases, and never the last;
-        returns their paths."""
-        dead = [file for file in self._files[:-1] if file.base not in alive and file.base + file.size <= checkpoint]
-        return self._drop(dead)
+    def dead(self, alive: Collection[int], checkpoint: int) -> list[CommitFile]:
+        """The files that end at or before the checkpoint, but for those with these bases, and never the last."""
+        return [file for file in self._files[:-1] if file.base not in alive and file.base + file.size <= checkpoint]
 
-    def drop_below(self, position: int) -> list[str]:
-        """Takes out the files that end at or before `position`, but never the last; returns their paths."""
-        keep = max(min(bisect_right(self._bases, position) - 1, len(self._files) - 1), 0)
-        return self._drop(self._files[:keep])
+    def below(self, position: int) -> list[CommitFile]:
+        """The files that end at or before `position`, but never the last."""
+        return self._files[: max(min(bisect_right(self._bases, position) - 1, len(self._files) - 1), 0)]
 
-    def _drop(self, dropped: list[_CommitFile]) -> list[str]:
+    def drop(self, dropped: list[CommitFile]) -> list[str]:
+        """Takes files out; returns their paths."""
         self._files = [file for file in self._files if file not in dropped]
         self._bases = [file.base for file in self._files]
         for file in dropped:

@@ -22,6 +22,7 @@ from the commit log.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk
@@ -178,6 +179,13 @@ class Queue(Entries):
         """Of the batch that begins at `position`; `count` where all begin before it."""
         return self._count_up_to(position - 1, _INT64, _POSITION_AT)
 
+    def first_past_epoch(self, leader_epoch: int, after: int) -> int:
+        """Of the first batch behind entry `after` that is of a later leader epoch; `count` where none is."""
+        if self.glance(self.count - 1).leader_epoch <= leader_epoch:
+            # Nearly always.
+            return self.count
+        return bisect_right(range(self.count), leader_epoch, after + 1, key=lambda n: self.glance(n).leader_epoch)
+
     @staticmethod
     def move_in(content: bytearray, n: int, place: int) -> None:
         """Gives an entry of what `content` gave another place."""
@@ -188,8 +196,11 @@ class Queue(Entries):
         content[n * ENTRY_SIZE : (n + 1) * ENTRY_SIZE] = packed + _CRC.pack(crc32c(packed))
 
     def cut(self, count: int) -> None:
-        """Forgets all entries but the first `count`, in the file too: none may come back behind new ones."""
-        written = self._written
-        self._cut(count)
-        if count < written:
+        """Forgets all entries but the first `count`, in the file too: none may come back behind new ones.
+
+        If it raises OSError, all of them are still there.
+        """
+        if count < self._written:
+            self.park()
             self._disk.open(self.path).truncate(count * ENTRY_SIZE)
+        self._cut(count)

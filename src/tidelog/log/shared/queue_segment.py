@@ -110,8 +110,9 @@ class QueueSegment:
     ) -> QueueSegment:
         """A new, empty segment. The names must be free, or what stands under them is lost."""
         segment = cls(disk, f"{directory}/{offset_name(base_offset)}", base_offset, config, store)
-        disk.open(segment.log_path, create=True, empty=True)
+        # The queue at last: should something fail, there is no segment.
         disk.remove(segment._stem + TXN_INDEX)
+        disk.open(segment.log_path, create=True, empty=True)
         segment.created_ms = now_ms
         return segment
 
@@ -419,6 +420,14 @@ class QueueSegment:
         except CorruptMessage:
             return False
 
+    def epochs(self) -> Iterator[Queued]:
+        """The entries with which another leader epoch begins. Raises CorruptMessage where one is damaged."""
+        n = 0
+        while n < self.queue.count:
+            queued = self.queue.follower(n)
+            yield queued
+            n = self.queue.first_past_epoch(queued.leader_epoch, n)
+
     def entries(self, position: int) -> Iterator[Queued]:
         """Of the queue, from a boundary on. Raises CorruptMessage where one is damaged."""
         for n in range(self.queue.at_position(position), self.queue.count):
@@ -431,20 +440,21 @@ class QueueSegment:
     # --- cutting
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
+        # What may fail comes first: who tries again must find the batch that holds the offset.
+        self.txn_index.read()
         offset = self.cut_queue(offset, now_ms)
         self.txn_index.truncate_to(offset)
         return offset
 
     def cut_queue(self, offset: int, now_ms: int) -> int:
-        """As `truncate_to`, but for the transaction index, which a start writes anew."""
+        """As `truncate_to`, but for the transaction index, which a start writes anew. If it raises, nothing is cut."""
         n = self.queue.first_with(offset)
         if n < self.queue.count:
             queued = self.queue.entry(n)
-            offset = min(offset, queued.base_offset)
+            newest = self.queue.entry(n - 1).newest if n else self._newest
             self.queue.cut(n)
-            self.size = queued.position
-            if n:
-                self._newest = self.queue.entry(n - 1).newest
+            offset = min(offset, queued.base_offset)
+            self.size, self._newest = queued.position, newest
         if self.size == 0:
             self.created_ms = now_ms
             self._first_timestamp = None
@@ -503,15 +513,32 @@ class QueueSegment:
         return self._least_place
 
     def points_at(self, last_offset: int, place: int) -> bool:
-        """Whether the batch with this last offset is the one that stands at a place."""
-        n = self.queue.first_with(last_offset)
-        if n == self.queue.count and n:
-            self.queue.entry(n - 1)
-        return n < self.queue.count and self.queue.follower(n).place == place
+        """Whether the batch with this last offset is the one that stands at a place; not where the segment has left."""
+        if self._has_left:
+            return False
+        try:
+            n = self.queue.first_with(last_offset)
+            if n == self.queue.count and n:
+                self.queue.entry(n - 1)
+            return n < self.queue.count and self.queue.follower(n).place == place
+        except FileNotFoundError:
+            self.leave_if_removed()
+            return False
 
-    def renewal(self, places: dict[int, int]) -> QueueRenewal:
-        """The queue with new places for old ones."""
-        return QueueRenewal(self, self._disk, places)
+    def held(self) -> Iterator[Queued]:
+        """The entries of the queue; none where the segment has left. Raises CorruptMessage where one is damaged."""
+        try:
+            yield from () if self._has_left else self.entries(0)
+        except FileNotFoundError:
+            self.leave_if_removed()
+
+    def renewal(self, places: dict[int, int]) -> QueueRenewal | None:
+        """The queue with new places for old ones; None where the segment has left."""
+        try:
+            return None if self._has_left else QueueRenewal(self, self._disk, places)
+        except FileNotFoundError:
+            self.leave_if_removed()
+            return None
 
     def renewed(self, content: bytearray) -> None:
         self.queue.renewed(content)
@@ -548,9 +575,14 @@ class QueueRenewal:
 
     def put_in_place(self) -> bool:
         """False where the segment was cut meanwhile; what was added to it meanwhile follows."""
-        segment = self._segment
-        if segment.has_left:
+        try:
+            return self._segment.has_left or self._put_in_place()
+        except FileNotFoundError:
+            self._segment.leave_if_removed()
             return True
+
+    def _put_in_place(self) -> bool:
+        segment = self._segment
         if segment.cuts != self._cuts:
             self._disk.remove(segment.log_path + BESIDE)
             return False

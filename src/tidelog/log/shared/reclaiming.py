@@ -84,7 +84,7 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
                 kept.add(base)
         # What queues have let go of must not come back with the power.
         yield partial(directory.disk.sync_all, directory.path)
-        directory.delete_at_once(commit.drop_dead(kept, checkpoint), commit)
+        directory.delete_at_once(commit.dead(kept, checkpoint), commit)
     if _room(directory) >= needed:
         return True
     directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
@@ -112,13 +112,10 @@ def _room(directory: LogDir) -> int:
 def _count_alive(commit: CommitLog, segment: QueueSegment, alive: Counter[int]) -> int:
     """Adds what a segment has in each file, by their bases; returns what the copies of that in the oldest one take."""
     end, in_first = commit.end_of_first, 0
-    try:
-        for queued in [] if segment.has_left else segment.entries(0):
-            alive[commit.base_of(queued.place)] += queued.size_bytes
-            if queued.place < end:
-                in_first += queued.size_bytes + HEAD_SIZE
-    except FileNotFoundError:
-        segment.leave_if_removed()
+    for queued in segment.held():
+        alive[commit.base_of(queued.place)] += queued.size_bytes
+        if queued.place < end:
+            in_first += queued.size_bytes + HEAD_SIZE
     return in_first
 
 
@@ -146,6 +143,8 @@ def reclaim_in_slices(directory: LogDir, logs: Logs, pace: Pace) -> Slices:
     yield from checkpoint_in_slices(directory, logs)
     for segment, places in moves.made.items():
         renewal = segment.renewal(places)
+        if renewal is None:
+            continue
         yield renewal.write
         commit.renewals += 1
         if not renewal.put_in_place():
@@ -188,7 +187,7 @@ class _Moves:
             for segment in log.segments:
                 if isinstance(segment, QueueSegment):
                     made = self.made[segment]
-                    for queued in segment.entries(0):
+                    for queued in segment.held():
                         if first <= queued.place < end and queued.place not in made:
                             offsets = queued.base_offset, queued.last_offset
                             self._move(log, segment, queued.place, queued.size_bytes, *offsets)

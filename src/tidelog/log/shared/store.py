@@ -19,20 +19,26 @@ class QueueStore:
         #: what the commit log tells, from its first entry on, ends where the log does; see `upkeep.tell_ends`
         self.is_told = True
 
-    def append(self, kind: EntryKind, base_offset: int, last_offset: int, records: bytes | memoryview = b"") -> int:
+    def append(
+        self,
+        kind: EntryKind,
+        base_offset: int,
+        last_offset: int,
+        records: bytes | memoryview = b"",
+        *,
+        at_once: bool = False,
+    ) -> int:
         """Adds one entry; returns the position of what it carries. If it raises, nothing was appended."""
         previous = self.last if self.last >= 0 else self._before
-        place = self.commit.append(self.owner, kind, base_offset, last_offset, previous, records)
+        place = self.commit.append(self.owner, kind, base_offset, last_offset, previous, records, at_once=at_once)
         self.last = place - HEAD_SIZE
         self.is_told = True
         return place
 
     def tell_cut(self, offset: int) -> None:
         """The log is about to be cut: a start that reads what was appended before must know. May raise OSError."""
-        self.append(EntryKind.CUT, offset, offset)
-        self.commit.write_out()
+        self.append(EntryKind.CUT, offset, offset, at_once=True)
 
     def tell_start(self, offset: int) -> None:
         """The log begins, and what was there before, if anything, is about to go. May raise OSError."""
-        self.append(EntryKind.START, offset, offset)
-        self.commit.write_out()
+        self.append(EntryKind.START, offset, offset, at_once=True)

@@ -76,8 +76,8 @@ def checkpoint_in_slices(directory: LogDir, logs: Logs) -> Slices:
         directory.checkpoint_start_offsets()
         # The volume, because there may be thousands of queues.
         yield partial(directory.disk.sync_all, directory.path)
+        commit.note_synced(position)
         commit.renewals_synced = renewals
-        commit.synced = max(commit.synced, position)
         yield partial(commit.move_checkpoint, position)
     except OSError:
         commit.dirty.update(segments)
@@ -123,10 +123,16 @@ def _tell_ends(logs: Iterable[Log]) -> None:
 
 
 def _write_snapshot(log: Log) -> None:
-    end_offset = log.log_end_offset
+    active, end_offset = log.segments.active, log.log_end_offset
+    if not isinstance(active, QueueSegment) or active.has_left:
+        # It may have been deleted since the others were looked at.
+        return
     known = len(log.producers) or log.snapshots.had_any
-    if log.store is not None and known and end_offset not in log.snapshots.offsets:
-        log.snapshots.write(end_offset, log.producers.snapshot())
+    if known and end_offset not in log.snapshots.offsets:
+        try:
+            log.snapshots.write(end_offset, log.producers.snapshot())
+        except FileNotFoundError:
+            active.leave_if_removed()
 
 
 def release_files(directory: LogDir, logs: Iterable[Log]) -> None:
@@ -141,13 +147,13 @@ def release_files(directory: LogDir, logs: Iterable[Log]) -> None:
     if commit.renewals != commit.renewals_synced:
         # After a crash a queue may still have the places of before.
         return
-    commit.has_let_go = False
     try:
         needed = _least_place(commit, [*logs, *directory.look_after_strays()])
     except CorruptMessage as error:
         directory.pin(error)
     else:
-        directory.delete_at_once(commit.drop_below(needed), commit)
+        directory.delete_at_once(commit.below(needed), commit)
+    commit.has_let_go = False
 
 
 def _least_place(commit: CommitLog, logs: Iterable[Log]) -> int:

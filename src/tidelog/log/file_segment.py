@@ -118,16 +118,19 @@ class FileSegment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> FileSegment:
-        """A new, empty segment. The names must be free, or what stands under them is lost."""
+        """A new, empty segment. The names must be free, or what stands under them is lost.
+
+        Its index files are made with the first append, or by a seal: making a file is what a new partition costs.
+        """
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
         segment.use(disk.open(stem + LOG, create=True, empty=True))
         if config.preallocate:
             segment.file.truncate(config.segment_bytes)
-            segment.dirty = True
-        disk.open(stem + INDEX, create=True, empty=True)
-        disk.open(stem + TIME_INDEX, create=True, empty=True)
-        disk.remove(stem + TXN_INDEX)
+        for path in segment.index_paths:
+            disk.remove(path)
+        # A stop makes them: Apache Kafka would miss them.
+        segment.dirty = True
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
         segment.created_ms = now_ms
@@ -213,6 +216,8 @@ class FileSegment:
         position = self.size
         file = self._file or self.file
         try:
+            if position == 0:
+                self._make_indexes()
             file.write(records, position)
             size_bytes = len(records)
             self.size = position + size_bytes
@@ -228,6 +233,16 @@ class FileSegment:
             file.truncate(position)
             raise
         return position
+
+    def _make_indexes(self) -> None:
+        """Before the first batch is there: should the log file be lost one day, they tell that there was one."""
+        try:
+            self._disk.open(self.offset_index.path, create=True)
+            self._disk.open(self.time_index.path, create=True)
+        except OSError as error:
+            # As their entries, they can wait.
+            if error.errno not in PASSING:
+                raise
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Keeps indexes and the largest timestamp up with a batch that was just written."""

@@ -117,8 +117,11 @@ class FileSegment:
         self.roll_jitter_ms = 0
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> FileSegment:
-        """A new, empty segment. The names must be free, or what stands under them is lost.
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int, is_first: bool = False
+    ) -> FileSegment:
+        """A new, empty segment. The names must be free, or what stands under them is lost; nothing can stand there
+        where the segment `is_first` in a directory that has just been made.
 
         Its index files are made with the first append, or by a seal: making a file is what a new partition costs.
         """
@@ -127,8 +130,9 @@ class FileSegment:
         segment.use(disk.open(stem + LOG, create=True, empty=True))
         if config.preallocate:
             segment.file.truncate(config.segment_bytes)
-        for path in segment.index_paths:
-            disk.remove(path)
+        if not is_first:
+            for path in segment.index_paths:
+                disk.remove(path)
         # A stop makes them: Apache Kafka would miss them.
         segment.dirty = True
         segment._max = TimestampOffset(-1, base_offset)

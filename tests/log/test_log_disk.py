@@ -24,7 +24,7 @@ def root(disk: SystemDisk | MemoryDisk, tmp_path: Path) -> str:
 def test_both_disks_do_the_same(kind: type[SystemDisk] | type[MemoryDisk], tmp_path: Path) -> None:
     disk = kind()
     path = root(disk, tmp_path)
-    disk.mkdir(path)
+    assert not disk.mkdir(path)
     with pytest.raises(FileNotFoundError):
         disk.open(f"{path}/a")
     file = disk.open(f"{path}/a", create=True)
@@ -41,7 +41,7 @@ def test_both_disks_do_the_same(kind: type[SystemDisk] | type[MemoryDisk], tmp_p
     assert file.size() == 10
     disk.rename(f"{path}/a", f"{path}/b")
     assert file.pread(2, 0) == b"xy" and not disk.exists(f"{path}/a")
-    disk.mkdir(f"{path}/d")
+    assert disk.mkdir(f"{path}/d")
     assert sorted(disk.list(path)) == [("b", False, 10), ("d", True, 0)]
     assert disk.open(f"{path}/b", create=True, empty=True).size() == 0
     disk.remove(f"{path}/b")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from logkit import NOW_MS, append, produced, reopened, system_log
+from logkit import NOW_MS, append, new_log, produced, reopened, system_log, values
 
 from tidelog.log.append_rules import roll_jitter_ms
 from tidelog.log.config import LogConfig
+from tidelog.log.log import Log
+from tidelog.log.memory_disk import MemoryDisk
 
 HOUR_MS = 3_600_000
 
@@ -94,3 +96,35 @@ def test_a_preallocated_segment_is_cut_to_its_batches_when_it_is_sealed(tmp_path
     assert path.stat().st_size == size
     append(log, 1)
     assert reopened(log).log_end_offset == 4
+
+
+def _files(log: Log, disk: MemoryDisk) -> list[str]:
+    return sorted(entry.name[20:] for entry in disk.list(log.path) if entry.name[:20].isdigit())
+
+
+@pytest.mark.files
+def test_index_files_are_made_with_the_first_batch_and_what_lay_there_is_gone() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    assert _files(log, disk) == [".log"]
+    append(log, 2)
+    assert _files(log, disk) == [".index", ".log", ".timeindex"]
+    for ending in (".index", ".timeindex", ".txnindex"):
+        disk.open(f"{log.path}/{2:020d}{ending}", create=True).write(b"of another", 0)
+    log.roll(NOW_MS)
+    append(log, 2)
+    log.close()
+    left = [disk.content(path) for path in disk.paths(".index") + disk.paths(".txnindex")]
+    assert not any(b"of another" in content for content in left) and len(left) == 2
+    assert values(reopened(log, clean=True, recovery_point=4)) == [(n, b"value") for n in range(4)]
+
+
+@pytest.mark.files
+def test_a_clean_stop_leaves_index_files_even_of_an_empty_log_and_on_the_device() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, "/data")
+    log.flush()
+    assert _files(log, disk) == [".log"]
+    log.close()
+    assert _files(log, disk) == [".index", ".log", ".timeindex"]
+    assert log.path not in disk.unsynced_dirs

@@ -104,8 +104,8 @@ class Disk(Protocol):
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
-    def mkdir(self, path: str) -> None:
-        """Makes the directory and its parents; one that exists already is fine."""
+    def mkdir(self, path: str) -> bool:
+        """Makes the directory and its parents; False where it exists already, which is fine."""
         ...
 
     def rename(self, path: str, new_path: str) -> None: ...
@@ -247,14 +247,16 @@ class SystemDisk:
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str) -> bool:
         try:
             os.mkdir(path)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
+            return False
         except FileNotFoundError:
             os.makedirs(path, exist_ok=True)
+        return True
 
     def rename(self, path: str, new_path: str) -> None:
         os.rename(path, new_path)

@@ -118,25 +118,31 @@ class FileSegment:
         self.roll_jitter_ms = 0
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> FileSegment:
-        """A new, empty segment. The names must be free, or what stands under them is lost."""
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int, is_first: bool = False
+    ) -> FileSegment:
+        """A new, empty segment. The names must be free, or what stands under them is lost; nothing can stand there
+        where the segment `is_first` in a directory that has just been made.
+
+        Its index files are made with the first append, or by a seal: making a file is what a new partition costs.
+        """
         stem = f"{directory}/{offset_name(base_offset)}"
         segment = cls(disk, stem, base_offset, config, 0, 0, 0)
         try:
             segment.use(disk.open(stem + LOG, create=True, empty=True))
             if config.preallocate:
                 segment.file.truncate(config.segment_bytes)
-                segment.dirty = True
-            disk.open(stem + INDEX, create=True, empty=True)
-            disk.open(stem + TIME_INDEX, create=True, empty=True)
-            disk.remove(stem + TXN_INDEX)
+            if not is_first:
+                for path in segment.index_paths:
+                    disk.remove(path)
         except OSError:
             # The log goes on without it: a start must not take what follows for the next segment's.
             segment.park()
             with suppress(OSError):
-                for suffix in (LOG, INDEX, TIME_INDEX):
-                    disk.remove(stem + suffix)
+                disk.remove(stem + LOG)
             raise
+        # A stop makes them: Apache Kafka would miss them.
+        segment.dirty = True
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True
         segment.created_ms = now_ms
@@ -222,6 +228,8 @@ class FileSegment:
         position = self.size
         file = self._file or self.file
         try:
+            if position == 0:
+                self._make_indexes()
             file.write(records, position)
             size_bytes = len(records)
             self.size = position + size_bytes
@@ -237,6 +245,16 @@ class FileSegment:
             file.truncate(position)
             raise
         return position
+
+    def _make_indexes(self) -> None:
+        """Before the first batch is there: should the log file be lost one day, they tell that there was one."""
+        try:
+            self._disk.open(self.offset_index.path, create=True)
+            self._disk.open(self.time_index.path, create=True)
+        except OSError as error:
+            # As their entries, they can wait.
+            if error.errno not in PASSING:
+                raise
 
     def _note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Keeps indexes and the largest timestamp up with a batch that was just written."""

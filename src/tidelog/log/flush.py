@@ -147,6 +147,7 @@ def collect_for_stop(log: Log) -> FlushWork:
     if sealed:
         work.add(active.sync_work())
         work.add_files(*active.index_paths)
+        work.add_directory(log.path)
     if snapshot:
         work.add_files(snapshots.file_path(end_offset))
     return work

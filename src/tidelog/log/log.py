@@ -341,11 +341,12 @@ class Log:
         self.producers.end_offset = base_offset
         return segment
 
-    def new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """An empty one, which is to become the last of this log. May raise OSError."""
+    def new_segment(self, base_offset: int, now_ms: int, is_first: bool = False) -> Segment:
+        """An empty one, which is to become the last of this log; `is_first` where its directory has just been made.
+        May raise OSError."""
         if self.store is not None:
             return QueueSegment.create(self._disk, self.path, base_offset, self.config, now_ms, self.store)
-        return FileSegment.create(self._disk, self.path, base_offset, self.config, now_ms)
+        return FileSegment.create(self._disk, self.path, base_offset, self.config, now_ms, is_first)
 
     # --- reading
 

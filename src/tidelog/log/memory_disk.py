@@ -299,11 +299,13 @@ class MemoryDisk:
         if inode is not None:
             inode.modified_ms = modified_ms
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str) -> bool:
         self.count("mkdir", path)
         parts = path.split("/")
         parents = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
-        self._change({parent: None for parent in parents if parent not in self._names})
+        made = {parent: None for parent in parents if parent not in self._names}
+        self._change(made)
+        return bool(made)
 
     def rename(self, path: str, new_path: str) -> None:
         self.count("rename", path)

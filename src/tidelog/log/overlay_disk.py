@@ -143,9 +143,11 @@ class OverlayDisk:
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         return
 
-    def mkdir(self, path: str) -> None:
-        if not self.exists(path):
-            self._names[path] = None
+    def mkdir(self, path: str) -> bool:
+        if self.exists(path):
+            return False
+        self._names[path] = None
+        return True
 
     def rename(self, path: str, new_path: str) -> None:
         if not self.exists(path):

@@ -62,7 +62,7 @@ def create_log(
     topic, partition = key
     path = f"{directory.path}/{name or name_of(key)}"
     log = Log(directory, path, topic, partition, config)
-    was_there = directory.disk.exists(path)
+    is_new = False
     try:
         log.store = directory.store_for(key, config, topic_id)
         if log.store is not None:
@@ -71,14 +71,14 @@ def create_log(
             if is_back:
                 # Before the new one has a name: with the start lost, a start would give it what the other one had.
                 log.store.commit.sync_work()()
-        directory.disk.mkdir(path)
+        is_new = directory.disk.mkdir(path)
         if topic_id is not None:
             log.topic_id = topic_id
             data = format_partition_metadata(topic_id)
             directory.disk.open(f"{path}/{PARTITION_METADATA}", create=True).write(data, 0)
-        log.segments = Segments([log.new_segment(0, now_ms)])
+        log.segments = Segments([log.new_segment(0, now_ms, is_new)])
     except OSError as error:
-        if not was_there:
+        if is_new:
             _forget_half_made(directory.disk, path)
         raise directory.refuse(error, f"the new partition {log.name}") from error
     log.named_anew()

@@ -141,7 +141,7 @@ class FileSegment:
             with suppress(OSError):
                 disk.remove(stem + LOG)
             raise
-        # A stop makes them: Apache Kafka would miss them.
+        # So that a stop makes the index files: Apache Kafka would miss them.
         segment.dirty = True
         segment._max = TimestampOffset(-1, base_offset)
         segment._checked = True

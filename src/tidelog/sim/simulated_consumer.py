@@ -85,5 +85,9 @@ class SimulatedConsumer(SimulatedMember):
             if each.topic_id in self.topic_names
             for index in each.partitions
         }
+        if any(each.topic_id not in self.topic_names for each in assignment.topic_partitions):
+            # It was not told the name of the topic yet, and is to be told once more what it may read.
+            self._must_tell_all = True
+            self.refresh(self._topic, lambda: None)
         if self._assign(given):
             self._is_changed = True

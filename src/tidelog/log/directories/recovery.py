@@ -65,12 +65,16 @@ def create_log(
     was_there = directory.disk.exists(path)
     try:
         log.store = directory.store_for(key, config, topic_id)
-        if log.store is not None:
-            log.snapshots.leaves_word = True
-            log.store.tell_start(0)
+        log.snapshots.leaves_word = log.store is not None
+        store = log.store
+        if is_back and directory.commit is not None and topic_id is not None:
+            # One that has files of its own now may have been there.
+            store = store or QueueStore(directory.commit, Owner(topic_id, key[1]))
+        if store is not None:
+            store.tell_start(0)
             if is_back:
                 # Before the new one has a name: with the start lost, a start would give it what the other one had.
-                log.store.commit.sync_work()()
+                store.commit.sync_work()()
         directory.disk.mkdir(path)
         if topic_id is not None:
             log.topic_id = topic_id

@@ -243,3 +243,29 @@ def test_a_segment_that_could_not_be_begun_costs_nothing_that_is_written_without
         disk.outlive()
         again = reopened(log)
         assert values(again) == expected and again.directory.notices == [], after
+
+
+@pytest.mark.parametrize("operation", ["open", "pread", "map", "truncate"])
+def test_a_truncation_that_is_tried_again_leaves_no_gap_and_no_index_entry(operation: str) -> None:
+    for after in range(1, 20):
+        disk = MemoryDisk()
+        log = new_log(disk, "/data", LogConfig(index_interval_bytes=100))
+        for number in range(20):
+            log.append_as_leader(produced(3, 1000 + number, value=b"%d" % number), 0, NOW_MS)
+        disk.fail(operation, errno.EMFILE, after=after)
+        for _ in range(2):
+            try:
+                log.truncate_to(16)
+                break
+            except WriteRefused:
+                continue
+        disk.fail(operation, None)
+        assert log.log_end_offset == 15 and log.directory.failure is None, after
+        append(log, timestamp=5000, value=b"next")
+        expected = [(offset, b"%d" % (offset // 3)) for offset in range(15)] + [(15, b"next")]
+        assert values(log) == expected
+        found = log.offset_for_timestamp(1010)
+        assert found is not None and found.offset == 15
+        disk.outlive()
+        again = reopened(log)
+        assert values(again) == expected and again.directory.notices == []

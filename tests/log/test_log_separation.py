@@ -149,3 +149,19 @@ def test_what_is_still_in_the_commit_log_is_not_given_up_because_its_queues_are_
     disk.outlive()
     # What the commit log still has is of before.
     assert kinds(opened(disk, config=COMPACTED).logs[log.key]) == {FileSegment}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_that_comes_back_with_files_of_its_own_gets_nothing_that_the_commit_log_tells_of(
+    disk: MemoryDisk, seed: int
+) -> None:
+    configs = [CONFIG]
+    dirs = LogDirs(["/data"], disk, lambda topic: configs[-1], lambda: bytes(15) + b"\1", 1 << 20)
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    log = filled(dirs)
+    dirs.delete(log.key)
+    configs.append(COMPACTED)
+    assert kinds(created(dirs)) == {FileSegment}
+    disk.crash(Random(seed))
+    again = opened(disk, config=COMPACTED).logs.get(log.key)
+    assert again is None or again.log_end_offset == 0

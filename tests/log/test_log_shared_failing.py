@@ -184,3 +184,28 @@ def test_a_segment_that_could_not_be_begun_leaves_nothing_behind(disk: MemoryDis
     append(log)
     again = killed(disk).logs[log.key]
     assert [segment.base_offset for segment in again.segments] == [5] and values(again) == [(5, b"value")]
+
+
+def test_too_few_descriptors_for_a_sync_are_no_failed_sync(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 600)
+    log = created(dirs)
+    for _ in range(5):
+        append(log, value=bytes(100))
+    sync = commit_of(dirs).sync_work()
+    disk.fail("sync_dir", errno.EMFILE)
+    with pytest.raises(OSError, match="Too many open files"):
+        sync()
+    sync()
+    checkpointed(dirs)
+    assert commit_of(dirs).checkpoint == commit_of(dirs).end
+
+
+def test_after_a_sync_that_failed_for_want_of_room_the_directory_does_not_go_on(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    append(created(dirs))
+    sync = commit_of(dirs).sync_work()
+    disk.fail("sync", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        sync()
+    checkpointed(dirs)
+    assert dirs.dirs[0].failure is not None

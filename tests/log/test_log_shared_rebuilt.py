@@ -478,3 +478,20 @@ def test_an_empty_log_that_begins_inside_of_a_batch_stays_empty_when_its_queue_i
     assert (log.log_start_offset, log.log_end_offset, values(log)) == (2, 2, [])
     log = without_queues(disk, dirs, log).logs[log.key]
     assert (log.log_start_offset, log.log_end_offset, values(log)) == (2, 2, [])
+
+
+def test_after_a_crash_a_producer_may_repeat_more_than_its_last_batch(disk: MemoryDisk) -> None:
+    dirs = opened(disk)
+    log = created(dirs)
+    for _ in range(3):
+        send(log)
+    log.roll(NOW_MS)
+    for _ in range(3):
+        send(log)
+        append(log)
+    checkpointed(dirs)
+    log = killed(disk).logs[log.key]
+    for sequence, offset in ((1, 1), (2, 2), (3, 3), (4, 5), (5, 7)):
+        batch = build_batch([(1000, None, b"sent", None)], producer_id=1, producer_epoch=0, base_sequence=sequence)
+        repeated = log.append_as_leader(memoryview(batch), 0, NOW_MS, guard=NOT_REQUIRED)
+        assert repeated.duplicate and repeated.first_offset == offset

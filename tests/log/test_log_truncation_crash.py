@@ -6,7 +6,8 @@ import errno
 from random import Random
 
 import pytest
-from logkit import KEY, NOW_MS, append, new_log, reopened, values
+from compaction_kit import FragileDisk, PowerLoss
+from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
@@ -135,3 +136,28 @@ def test_nothing_is_added_to_a_log_that_could_be_cut_only_in_part(
         assert [offset for offset, value in values(again) if value == b"next"] == list(range(cut_at, cut_at + 25))
         assert again.log_end_offset == cut_at + 25
     assert failed or operation == "open"
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_what_a_start_drops_behind_damage_does_not_come_back_though_the_power_goes(policy: str) -> None:
+    """Of a compacted log nobody would see the hole."""
+    config = LogConfig(segment_bytes=400, cleanup_policy=(policy,))
+    for at in range(1, 200):
+        disk = FragileDisk()
+        log = opened(disk, None, config).create(KEY, NOW_MS, bytes(range(16)))  # type: ignore[arg-type]
+        for number in range(20):
+            log.append_as_leader(produced(key=b"%d" % number), 0, NOW_MS)
+        first = log.segments.first_base_offset
+        disk.sync_all("/data")
+        disk.flip(f"/data/t-0/{first:020d}.log", 100, 0)
+        disk.outlive()
+        disk.operations_left = at
+        try:
+            opened(disk, None, config)
+            break
+        except PowerLoss:
+            pass
+        disk.operations_left = None
+        disk.crash(Random(at))
+        assert values(opened(disk, None, config).logs[log.key]) == [(0, b"value")], at
+    assert at > 30

@@ -28,6 +28,8 @@ _KEEP_SIZE: Final = 1
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 #: whatever passes by itself: it refuses what was asked, and takes nothing offline
 PASSING: Final = NO_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+#: nothing could be opened, and nothing was done
+TOO_MANY_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
 #: something is wrong with one file, not with the disk that it lies on
 OF_ONE_FILE: Final = frozenset((errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST))
 

@@ -515,9 +515,11 @@ class FileSegment:
             offset = min(offset, span.base_offset)
             self.file.truncate(span.position)
             self.size = span.position
-            self.offset_index.truncate_to(span.base_offset)
-            self.time_index.truncate_to(span.base_offset)
-            self.txn_index.truncate_to(span.base_offset)
+        # Where there is no span it may have been cut before, and something have failed then.
+        cut_from = offset if span is None else span.base_offset
+        self.offset_index.truncate_to(cut_from)
+        self.time_index.truncate_to(cut_from)
+        self.txn_index.truncate_to(cut_from)
         if self.size == 0:
             self.created_ms = now_ms
             self.first_timestamp = None

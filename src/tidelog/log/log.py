@@ -436,6 +436,9 @@ class Log:
         # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
         self._cut_off(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
+        if not self.notes.gaps and not self.config.compact:
+            # It may have been cut before, and something have failed then: a batch that held the offset is gone.
+            end_offset = min(end_offset, self.segments.active.next_offset())
         self._ends_at(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.leader_epochs.truncate_from_end(self.log_end_offset)

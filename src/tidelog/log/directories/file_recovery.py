@@ -20,6 +20,7 @@ compaction that was about to replace its originals) take their place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -151,12 +152,15 @@ def _recover(log: Log, found: _Found, claim: Claim) -> Recovered:
         last = at == len(segments) - 1
         bound = None if last else segments[at + 1].base_offset
         dense = _is_dense(log)
-        end = recover_segment(segment, log.leader_epochs, bound, dense)
+        later = _Later(log, segments[at + 1 :])
+        end = recover_segment(segment, log.leader_epochs, bound, dense, later.drop)
         loss = end.loss(segment, bound, dense)
         if loss is not None:
             losses.append(loss)
         if end.is_short(bound, dense) and not last:
-            losses[-1:] = [_drop(log, segments, at + 1, end, losses[-1:])]
+            later.drop()
+            del segments[at + 1 :]
+            losses[-1:] = [later.loss(segment, end, losses[-1:])]
             break
         if not last:
             segment.seal()
@@ -189,17 +193,29 @@ def _ends_at(log: Log, segment: FileSegment, bound: int, losses: list[Loss]) -> 
     return not _is_dense(log) or end >= bound or any(loss.first_offset == end for loss in losses)
 
 
-def _drop(log: Log, segments: list[FileSegment], first: int, end: _SegmentEnd, known: list[Loss]) -> Loss:
-    """Removes the segments that have lost their footing; the loss that this comes to."""
-    dropped = segments[first:]
-    end_offset = max(dropped[-1].base_offset, dropped[-1].next_offset())
-    loss = known[0] if known else Loss(end.offset, None, segments[first - 1].log_path, "ends before the next begins")
-    for later in dropped:
-        for deleted in later.rename_deleted():
-            log.directory.disk.remove(deleted)
-    del segments[first:]
-    also = f"{loss.what}; {len(dropped)} later segments, from {dropped[0].log_path} on, are dropped as well"
-    return loss._replace(what=also).reaching(end_offset)
+class _Later:
+    """The segments behind one that is recovered. Where that is short they have lost their footing."""
+
+    def __init__(self, log: Log, segments: list[FileSegment]) -> None:
+        self._disk = log.directory.disk
+        self._segments = segments
+        #: up to where they reached; None before they were dropped
+        self._end_offset: int | None = None
+
+    def drop(self) -> None:
+        """Newest first: should the power go meanwhile, none comes back behind a hole."""
+        if self._end_offset is None and self._segments:
+            self._end_offset = max(self._segments[-1].base_offset, self._segments[-1].next_offset())
+            for segment in reversed(self._segments):
+                for deleted in segment.rename_deleted():
+                    self._disk.remove(deleted)
+
+    def loss(self, before: FileSegment, end: _SegmentEnd, known: list[Loss]) -> Loss:
+        """What it comes to that they were dropped."""
+        loss = known[0] if known else Loss(end.offset, None, before.log_path, "ends before the next begins")
+        first = self._segments[0].log_path
+        also = f"{loss.what}; {len(self._segments)} later segments, from {first} on, are dropped as well"
+        return loss._replace(what=also).reaching(self._end_offset or 0)
 
 
 def _holes(log: Log, segments: list[FileSegment], hints: set[int]) -> list[Loss]:
@@ -313,10 +329,17 @@ class _SegmentEnd(NamedTuple):
         return Loss(self.offset, end_offset, segment.log_path, what)
 
 
-def recover_segment(segment: FileSegment, epochs: LeaderEpochs, bound: int | None, dense: bool) -> _SegmentEnd:
+def recover_segment(
+    segment: FileSegment,
+    epochs: LeaderEpochs,
+    bound: int | None,
+    dense: bool,
+    before_cut: Callable[[], None] = lambda: None,
+) -> _SegmentEnd:
     """Keeps the longest run of good batches and writes the indexes anew.
 
     `bound` is the base offset of the next segment, None for the last one. `dense` logs were never compacted.
+    `before_cut` is called where something is cut off: afterwards nobody sees that there was more.
     """
     segment.reset_indexes()
     epochs.truncate_from_end(segment.base_offset)
@@ -360,5 +383,7 @@ def recover_segment(segment: FileSegment, epochs: LeaderEpochs, bound: int | Non
         if header.base_offset < seen_offset or (dense and header.base_offset != seen_offset):
             break
         seen_offset = header.next_offset
+    if end < file_bytes:
+        before_cut()
     segment.cut_at(end, file_bytes)
     return _SegmentEnd(end_offset, end, file_bytes - end, seen_offset)

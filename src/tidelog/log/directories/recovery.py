@@ -9,7 +9,7 @@ Every loss is reported in one line (`losses.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from tidelog.log.append_rules import roll_jitter_ms
@@ -28,22 +28,28 @@ from tidelog.log.directories.file_recovery import recover_files, settle
 from tidelog.log.directories.losses import lost_at_the_end
 from tidelog.log.directories.queue_recovery import end_mending, recover_queues, recover_stray_queues
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
+from tidelog.log.errors import CorruptMessage
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.producer_recovery import load_newest, rebuild_txn_index, replay_segments
+from tidelog.log.producers import RETAINED_BATCHES
 from tidelog.log.segment import LOG, SNAPSHOT, Segment
 from tidelog.log.segments import Segments
 from tidelog.log.shared.commit_entry import Owner
 from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
 from tidelog.log.snapshots import HAD_PRODUCERS, Snapshots
 from tidelog.log.txn_index import CorruptIndex
+from tidelog.wire.batch import CONTROL_FLAG
 from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
 
 MAX_OFFSET: Final = (1 << 63) - 1
+#: of the last batches of a log, so many are looked at after a crash
+_MOST_RECALLED: Final = 50
 
 
 def create_log(
@@ -65,12 +71,16 @@ def create_log(
     is_new = False
     try:
         log.store = directory.store_for(key, config, topic_id)
-        if log.store is not None:
-            log.snapshots.leaves_word = True
-            log.store.tell_start(0)
+        log.snapshots.leaves_word = log.store is not None
+        store = log.store
+        if is_back and directory.commit is not None and topic_id is not None:
+            # One that has files of its own now may have been there.
+            store = store or QueueStore(directory.commit, Owner(topic_id, key[1]))
+        if store is not None:
+            store.tell_start(0)
             if is_back:
                 # Before the new one has a name: with the start lost, a start would give it what the other one had.
-                log.store.commit.sync_work()()
+                store.commit.sync_work()()
         is_new = directory.disk.mkdir(path)
         if topic_id is not None:
             log.topic_id = topic_id
@@ -184,6 +194,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         _restore_producers(log, claim, read, recovery.after_holes, now_ms)
     else:
         _restore_producers_since(log, recovery.stable_offset, read, now_ms)
+        if not claim.clean:
+            _recall_last_batches(log)
         if recovery.mended:
             end_mending(log)
     for segment in recovery.unindexed:
@@ -320,6 +332,31 @@ def _restore_producers_since(log: Log, stable_offset: int, changed: list[Segment
         rebuild_txn_index(log.segments, snapshots, segment, now_ms)
     producers.on_log_start_offset(log.log_start_offset)
     snapshots.prune({segment.base_offset for segment in log.segments})
+
+
+def _recall_last_batches(log: Log) -> None:
+    """In the shared layout a start need not read what its snapshots cover, and these tell only the last batch of each
+    producer. But whoever was not answered before the crash sends the others again."""
+    lacking = {each.producer_id for each in log.producers if len(each.batches) < RETAINED_BATCHES}
+    left = _MOST_RECALLED
+    try:
+        for segment in reversed(list(log.segments)):
+            if not isinstance(segment, QueueSegment):
+                return
+            for n in reversed(range(segment.queue.count)):
+                if not lacking or not left:
+                    return
+                left -= 1
+                for _, header in islice(segment.headers(segment.queue.entry(n).position), 1):
+                    producer = log.producers.get(header.producer_id)
+                    if producer is None or header.attributes & CONTROL_FLAG:
+                        continue
+                    log.producers.recall(header)
+                    if header.base_sequence == 0 or len(producer.batches) == RETAINED_BATCHES:
+                        lacking.discard(header.producer_id)
+    except CorruptMessage:
+        # Readers are told.
+        return
 
 
 def _write_snapshot(log: Log, offset: int, sync: bool) -> None:

@@ -16,13 +16,14 @@ partitions to say (`directories.queue_recovery`). A file goes when no queue poin
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, Protocol
 
 from tidelog.log.checkpoints import MalformedCheckpoint, format_lines, parse_lines
-from tidelog.log.disk import NO_ROOM, Disk, File, read_file, replace_file
+from tidelog.log.disk import NO_ROOM, TOO_MANY_FILES, Disk, File, read_file, replace_file
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.segment import offset_name
 from tidelog.log.shared.commit_entry import (
@@ -319,7 +320,9 @@ class CommitLog:
                 if self._names_synced < names:
                     self._disk.sync_dir(self.path)
             except OSError as error:
-                self._sync_failure = error
+                if error.errno not in TOO_MANY_FILES:
+                    self._sync_failure = error
+                raise
             self.note_synced(covered)
             self._names_synced = max(self._names_synced, names)
 
@@ -327,8 +330,9 @@ class CommitLog:
 
     def note_synced(self, position: int) -> None:
         """A sync of what lies before `position` has succeeded. Raises OSError where one has failed before."""
-        if self._sync_failure is not None:
-            raise self._sync_failure
+        failure = self._sync_failure
+        if failure is not None:
+            raise OSError(errno.EIO, f"a sync has failed ({failure.strerror})", self.path) from failure
         self.synced = max(self.synced, position)
 
     def move_checkpoint(self, position: int) -> None:

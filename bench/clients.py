@@ -13,7 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from bench.systems.java import QUIET, run_tool
@@ -91,6 +91,19 @@ def end_offsets(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> int
         {TopicPartition(topic, partition): latest for partition in range(partitions)}, request_timeout=60
     )
     return sum(each.result(60).offset for each in asked.values())
+
+
+def wait_for_partitions(bootstrap: str, topic: str, partitions: int, timeout_s: float) -> None:
+    """Until each of thousands of partitions answers: their leaders are known before these have made them all."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            end_offsets(bootstrap, topic, partitions)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
 
 
 def librdkafka_produce(

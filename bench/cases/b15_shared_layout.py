@@ -37,6 +37,7 @@ def measure(broker: BrokerProcess, scale: Scale, directory: Path, goal: float, *
     for layouts, one in brokers(broker, directory):
         with one:
             topic = clients.new_topic(one.bootstrap, partitions, timeout_s=CREATION_S, **config)
+            clients.wait_for_partitions(one.bootstrap, topic, partitions, CREATION_S)
             written = 0
             for name, values, unit, worth in VARIANTS:
                 os.sync()

@@ -42,6 +42,7 @@ def measured(
 ) -> Iterator[tuple[str, float, str, str, float | None]]:
     with broker:
         topic = clients.new_topic(broker.bootstrap, partitions, timeout_s=CREATION_S)
+        clients.wait_for_partitions(broker.bootstrap, topic, partitions, CREATION_S)
         batch = raw.record_batch(VALUES, int(time.time() * 1000))
         load = SpreadLoad(broker, topic, partitions, batch)
         load.start()

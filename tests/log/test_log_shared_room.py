@@ -76,3 +76,17 @@ def test_on_a_full_disk_less_than_half_of_the_commit_log_is_worth_reclaiming(dis
     assert len(commit_files(disk)) < len(kept) - 2 and values(long) == expected
     disk.room_bytes = None
     assert values(killed(disk, 2000).logs[long.key]) == expected
+
+
+def test_reclaiming_ends_although_the_batches_are_smaller_than_the_heads_of_their_copies(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    log = created(dirs, 0)
+    for _ in range(60):
+        append(log, value=b"")
+    checkpointed(dirs)
+    expected = values(log)
+    for steps, work in enumerate(dirs.reclaim()):
+        assert steps < 1000
+        if work is not None:
+            work()
+    assert values(log) == expected

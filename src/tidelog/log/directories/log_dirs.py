@@ -398,7 +398,9 @@ class LogDirs:
                     directory.keep_old_checkpoints(error)
 
     def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace) -> Slices:
-        while directory.failure is None and is_worth_it(directory, self._all_in(directory)):
+        # Once round and no further: where batches are smaller than the heads of their copies, it would never end.
+        end = commit.end
+        while directory.failure is None and commit.first < end and is_worth_it(directory, self._all_in(directory)):
             if not (yield from make_room_in_slices(directory, self._all_in(directory))) or not commit.can_reclaim:
                 return
             oldest = commit.first

@@ -152,6 +152,7 @@ class Opening:
                     self._inventory.lose(directory, error)
             if directory.failure is None:
                 directory.try_to_checkpoint_start_offsets()
+                directory.keep_room_back()
         if all(directory.failure for directory in dirs):
             raise dirs[0].offline()
 
@@ -200,6 +201,9 @@ class Opening:
         interrupted = disk.exists(f"{path}/{MENDING}")
         if self._commit_bytes is not None:
             directory.open_commit_log(self._commit_bytes)
+        if directory.commit is not None:
+            # A start may have to write on a full disk. Nobody appends meanwhile.
+            directory.commit.reserve.give()
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.

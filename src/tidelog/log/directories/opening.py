@@ -36,6 +36,7 @@ from tidelog.log.directories.directory_set import (
     listed,
     read_directory_set,
 )
+from tidelog.log.directories.holes import tell_holes
 from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.layout import PARTITIONED, SHARED, check_layout
 from tidelog.log.directories.recovery import open_if_possible, open_stray, read_notes, read_topic_id
@@ -243,6 +244,7 @@ class Opening:
         directory.tail = directory.past = None
         futures = [log for log in self._inventory.futures.values() if log.directory is directory]
         tell_ends(directory, [*directory.logs.values(), *futures])
+        tell_holes(directory, directory.logs.values())
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:

@@ -316,9 +316,9 @@ class CommitLog:
         return self._saving
 
     def begin_saving(self, is_everything_needed: bool) -> None:
-        """Room is scarce, and somebody is about to make some: gives up what is kept back for that and, where that is not
-        enough, what is reserved ahead. Until `end_saving` batches that need more than is reserved are refused, so that
-        they cannot take it. May raise OSError."""
+        """Room is scarce, and somebody is about to make some: gives up what is kept back for that and, where that is
+        not enough, what is reserved ahead. Until `end_saving` batches that need more than is reserved are refused, so
+        that they cannot take it. May raise OSError."""
         if is_everything_needed or not self.reserve.size_bytes:
             self.give_back_ahead()
         self.reserve.give()
@@ -464,6 +464,24 @@ class CommitLog:
         ends = [0, *(file.base + file.size for file in self._files)]
         gaps = [(max(end, self.checkpoint), base) for end, base in zip(ends, self._bases, strict=False)]
         return [(end, base) for end, base in gaps if end < base]
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Where there is no file between two others, or one of them is short, before the checkpoint."""
+        ends = (file.base + file.size for file in self._files)
+        return [
+            (end, base)
+            for end, base in zip(ends, self._bases[1:], strict=False)
+            if end < base and end < self.checkpoint
+        ]
+
+    def ends_whole(self, position: int) -> bool:
+        """Whether the file that ends at a position ends with a whole entry. May raise OSError."""
+        end = -1
+        for file in self._files:
+            if file.base + file.size == position:
+                for entry, size_bytes in self._entries(file, 0):
+                    end = entry.position + size_bytes
+        return end == position
 
     def past(self) -> Tail:
         """The entries before the checkpoint, as far as they are still there and whole. May raise OSError."""

@@ -23,7 +23,7 @@ from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.moves import Move
 from tidelog.log.directories.opening import Opening
 from tidelog.log.directories.recovery import create_log
-from tidelog.log.disk import Disk, Lock, Usage, replace_file
+from tidelog.log.disk import NO_ROOM, Disk, Lock, Usage, replace_file
 from tidelog.log.errors import CorruptMessage, LogDirCordoned, LogDirNotFound, LogError, StorageError
 from tidelog.log.flush import MANY, run_together
 from tidelog.log.log import Log
@@ -501,6 +501,8 @@ class LogDirs:
                 try:
                     self._close(directory, broker_epoch, high_watermarks)
                 except (OSError, StorageError) as error:
+                    if isinstance(error, OSError) and error.errno in NO_ROOM:
+                        directory.no_room = error
                     why = error.strerror if isinstance(error, OSError) else error
                     self._inventory.notices.append(
                         f"log directory {directory.path} could not be shut down cleanly ({why}): "

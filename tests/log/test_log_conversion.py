@@ -241,6 +241,23 @@ def test_too_little_space_is_told_before_anything_is_written() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("room_bytes", range(0, 6000, 400))
+def test_want_of_space_is_told_where_a_broker_was_killed_on_a_full_disk(layout: str, room_bytes: int) -> None:
+    disk = MemoryDisk()
+    dirs = written(disk, layout)
+    for directory in dirs.dirs:
+        if directory.commit is not None:
+            directory.commit.reserve.give()
+    disk.outlive()
+    disk.room_bytes = room_bytes
+    with pytest.raises(CannotConvert, match=r"[Nn]o space left|free some space"):
+        converted(disk, other_than(layout))
+    disk.room_bytes = None
+    disk.outlive()
+    assert converted(disk, other_than(layout)).done == "converted"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_disk_that_becomes_full_costs_nothing(layout: str) -> None:
     disk = MemoryDisk()
     stopped(disk, layout)

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 from logkit import NOW_MS, append, values
-from shared_kit import CONFIG, checkpointed, commit_files, created, deleted, killed, long_and_short, opened, reclaimed
+from shared_kit import (
+    CONFIG,
+    checkpointed,
+    commit_files,
+    commit_of,
+    created,
+    deleted,
+    killed,
+    long_and_short,
+    opened,
+    reclaimed,
+)
 
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
@@ -48,6 +59,8 @@ def test_on_a_full_disk_files_in_which_nothing_is_alive_go_wherever_they_stand(d
     delete_old_segments(short, NOW_MS, short.log_end_offset)
     deleted(dirs)
     expected, kept = values(long), len(commit_files(disk))
+    # Nothing is kept back.
+    commit_of(dirs).reserve.give()
     disk.fail_writes_after(100)
     reclaimed(dirs)
     deleted(dirs)
@@ -76,3 +89,17 @@ def test_on_a_full_disk_less_than_half_of_the_commit_log_is_worth_reclaiming(dis
     assert len(commit_files(disk)) < len(kept) - 2 and values(long) == expected
     disk.room_bytes = None
     assert values(killed(disk, 2000).logs[long.key]) == expected
+
+
+def test_reclaiming_ends_although_the_batches_are_smaller_than_the_heads_of_their_copies(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    log = created(dirs, 0)
+    for _ in range(60):
+        append(log, value=b"")
+    checkpointed(dirs)
+    expected = values(log)
+    for steps, work in enumerate(dirs.reclaim()):
+        assert steps < 1000
+        if work is not None:
+            work()
+    assert values(log) == expected

@@ -24,6 +24,7 @@ from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
 from tidelog.log.shared.commit_entry import Entry, Owner
 from tidelog.log.shared.commit_log import CommitFile, CommitLog, Tail
+from tidelog.log.shared.commit_reserve import wanted_bytes
 from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
@@ -90,6 +91,7 @@ class LogDir:
         "departed",
         "directory_id",
         "disk",
+        "dropped",
         "failure",
         "flushes",
         "high_watermarks",
@@ -115,6 +117,8 @@ class LogDir:
         #: logs that rolled, or whose flush interval is over
         self.flushes: set[Log] = set()
         self.deletions: list[PendingDeletion] = []
+        #: the same for files of the commit log, which go without delay
+        self.dropped: list[PendingDeletion] = []
         #: partitions that are not here any more: checkpoints, or names that were not synced, may still tell of them
         self.departed: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
@@ -198,7 +202,7 @@ class LogDir:
         """
         if files:
             before = commit.sync_work()
-            self.deletions.append(PendingDeletion(self.disk, commit.drop(files), 0, before=before))
+            self.dropped.append(PendingDeletion(self.disk, commit.drop(files), 0, before=before))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:
@@ -250,6 +254,23 @@ class LogDir:
         finally:
             _remove_if_possible(self.disk, path)
         return True
+
+    def keep_room_back(self) -> None:
+        """In the shared layout: as much as there should be, where there is room for it (`shared.commit_reserve`)."""
+        if self.commit is not None and not self.commit.is_saving:
+            try:
+                total_bytes = self.disk.usage(self.path).total_bytes
+            except OSError:
+                return
+            self.commit.reserve.fill(wanted_bytes(len(self.logs), total_bytes))
+
+    def give_kept_room(self) -> None:
+        """Where nobody appends any more, and room is scarce: what is written next may have it. May raise OSError."""
+        if self.commit is not None:
+            usage = self.disk.usage(self.path)
+            if self.commit.lacked_room or usage.usable_bytes < wanted_bytes(len(self.logs), usage.total_bytes):
+                self.commit.give_back_ahead()
+                self.commit.reserve.give()
 
     # --- checkpoints
 

@@ -131,16 +131,45 @@ def _also_in(disk: Disk, other: str, logs: LogDirs) -> Iterator[TopicPartition]:
             yield log.key
 
 
+class _Damage(NamedTuple):
+    first_offset: int
+    last_offset: int
+    path: str
+    #: where the first batch begins, and the last one
+    first: int
+    last: int
+
+    @property
+    def where(self) -> str:
+        return (
+            f"at byte {self.first}" if self.first == self.last else f"in batches from byte {self.first} to {self.last}"
+        )
+
+
+def _damaged_ranges(segment: QueueSegment) -> Iterator[_Damage]:
+    found: _Damage | None = None
+    for queued, path, at in segment.damaged():
+        if found is not None and (found.path, found.last_offset + 1) == (path, queued.base_offset):
+            found = found._replace(last_offset=queued.last_offset, last=at)
+            continue
+        if found is not None:
+            yield found
+        found = _Damage(queued.base_offset, queued.last_offset, path, at, at)
+    if found is not None:
+        yield found
+
+
 def damaged_batches(log: Log) -> Iterator[str]:
-    """One line for each segment in which a batch is not as it was written; in the shared layout for each such batch."""
+    """One line for each segment in which a batch is not as it was written; in the shared layout for each such batch, or
+    for neighbours in one file together."""
     for segment in log.segments:
         if isinstance(segment, QueueSegment):
             for n in range(segment.queue.count):
                 if not segment.queue.is_sound(n):
                     yield f"entry {n + 1} of {segment.log_path} is damaged"
-            for queued, path, at in segment.damaged():
-                offsets = f"offsets {queued.base_offset} to {queued.last_offset} of partition {log.partition}"
-                yield f"{offsets} of topic {log.topic} are damaged: {path} at byte {at}"
+            for damage in _damaged_ranges(segment):
+                offsets = f"offsets {damage.first_offset} to {damage.last_offset} of partition {log.partition}"
+                yield f"{offsets} of topic {log.topic} are damaged: {damage.path} {damage.where}"
             continue
         position, offset = 0, segment.base_offset
         for position, header, data in segment.batches(0):

@@ -243,6 +243,7 @@ class Housekeeping:
             self._full[path] = now_ms
         elif now_ms - self._full.get(path, now_ms) >= ROOM_QUIET_MS and directory.has_room():
             del self._full[path]
+            directory.keep_room_back()
             self._host.notice(f"log directory {path} has space again: writes are accepted")
             # Sealed segments whose flush was refused.
             behind = (log for log in directory.logs.values() if log.recovery_point < log.segments.active.base_offset)

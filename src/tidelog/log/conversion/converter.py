@@ -109,6 +109,11 @@ def _recover(disk: Disk, path: str, now_ms: int) -> tuple[str, ...]:
     logs.close()
     for (topic, partition), why in unopened.items():
         raise CannotConvert(f"partition {partition} of topic {topic} cannot be opened: {why}")
+    if logs.dirs[0].no_room is not None and not disk.exists(f"{path}/{CLEAN_SHUTDOWN}"):
+        raise CannotConvert(
+            f"{path} was not shut down cleanly, and there is no space left to do what its next start would: "
+            "free some, and run the command again"
+        )
     return tuple(logs.take_notices())
 
 

@@ -23,7 +23,7 @@ from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.moves import Move
 from tidelog.log.directories.opening import Opening
 from tidelog.log.directories.recovery import create_log
-from tidelog.log.disk import Disk, Lock, Usage, replace_file
+from tidelog.log.disk import NO_ROOM, Disk, Lock, Usage, replace_file
 from tidelog.log.errors import CorruptMessage, LogDirCordoned, LogDirNotFound, LogError, StorageError
 from tidelog.log.flush import MANY, run_together
 from tidelog.log.log import Log
@@ -31,7 +31,7 @@ from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.reclaiming import Pace, is_worth_it, make_room_in_slices, reclaim_in_slices
-from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices, release_files
+from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices, release_files, remove_dropped, saving
 from tidelog.log.shared.upkeep import checkpoint as checkpoint_queues
 from tidelog.wire.partitions import TopicPartition
 
@@ -359,10 +359,12 @@ class LogDirs:
         for directory in self.dirs:
             if directory.failure is None:
                 self._release_files(directory)
-            if directory.deletions and directory.failure is None:
+            due = [*directory.deletions, *directory.dropped]
+            if due and directory.failure is None:
                 directory.try_to_checkpoint_start_offsets()
-            taken += directory.deletions
+            taken += due
             directory.deletions.clear()
+            directory.dropped.clear()
         return taken
 
     def _release_files(self, directory: LogDir) -> None:
@@ -398,12 +400,17 @@ class LogDirs:
                     directory.keep_old_checkpoints(error)
 
     def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace) -> Slices:
-        while directory.failure is None and is_worth_it(directory, self._all_in(directory)):
-            if not (yield from make_room_in_slices(directory, self._all_in(directory))) or not commit.can_reclaim:
-                return
-            oldest = commit.first
-            yield from reclaim_in_slices(directory, partial(self._all_in, directory), pace)
-            self._release_files(directory)
+        # Once round and no further: where batches are smaller than the heads of their copies, it would never end.
+        end = commit.end
+        while directory.failure is None and commit.first < end and is_worth_it(directory, self._all_in(directory)):
+            with saving(directory):
+                if not (yield from make_room_in_slices(directory, self._all_in(directory))) or not commit.can_reclaim:
+                    return
+                oldest = commit.first
+                yield from reclaim_in_slices(directory, partial(self._all_in, directory), pace)
+                self._release_files(directory)
+                if commit.is_saving:
+                    yield from remove_dropped(directory)
             if commit.first == oldest:
                 return
 
@@ -494,6 +501,8 @@ class LogDirs:
                 try:
                     self._close(directory, broker_epoch, high_watermarks)
                 except (OSError, StorageError) as error:
+                    if isinstance(error, OSError) and error.errno in NO_ROOM:
+                        directory.no_room = error
                     why = error.strerror if isinstance(error, OSError) else error
                     self._inventory.notices.append(
                         f"log directory {directory.path} could not be shut down cleanly ({why}): "
@@ -504,6 +513,8 @@ class LogDirs:
     def _close(
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
+        # The next start keeps room back again.
+        directory.give_kept_room()
         checkpoint_queues(directory, partial(self._all_in, directory))
         works = [(log, log.close_work()) for log in self._all_in(directory)]
         pending = [work for _, work in works if work]

@@ -36,6 +36,7 @@ from tidelog.log.directories.directory_set import (
     listed,
     read_directory_set,
 )
+from tidelog.log.directories.holes import tell_holes
 from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.layout import PARTITIONED, SHARED, check_layout
 from tidelog.log.directories.recovery import open_if_possible, open_stray, read_notes, read_topic_id
@@ -152,6 +153,7 @@ class Opening:
                     self._inventory.lose(directory, error)
             if directory.failure is None:
                 directory.try_to_checkpoint_start_offsets()
+                directory.keep_room_back()
         if all(directory.failure for directory in dirs):
             raise dirs[0].offline()
 
@@ -200,6 +202,9 @@ class Opening:
         interrupted = disk.exists(f"{path}/{MENDING}")
         if self._commit_bytes is not None:
             directory.open_commit_log(self._commit_bytes)
+        if directory.commit is not None:
+            # A start may have to write on a full disk. Nobody appends meanwhile.
+            directory.commit.reserve.give()
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         directory.start_offsets = start_offsets
         # Whoever else wrote this directory has left no word of which logs were compacted.
@@ -239,6 +244,7 @@ class Opening:
         directory.tail = directory.past = None
         futures = [log for log in self._inventory.futures.values() if log.directory is directory]
         tell_ends(directory, [*directory.logs.values(), *futures])
+        tell_holes(directory, directory.logs.values())
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:

@@ -2,6 +2,7 @@
 
     tidelog-commit/<20 digits>.commit   entries (`commit_entry.py`); the name is the position of the first byte
     tidelog-commit/checkpoint           a position: all queues know what lies before it, and are on the device
+    tidelog-commit/reserve              room that is kept back (`commit_reserve.py`)
 
 Positions count the bytes ever appended, and only grow. Appends go to the end of the last file, each with a write; or,
 where somebody sees to it (`on_put_off`), all of a while with one. Room for what is put off is reserved before: when it
@@ -17,6 +18,7 @@ partitions to say (`directories.queue_recovery`). A file goes when no queue poin
 from __future__ import annotations
 
 import errno
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
@@ -37,6 +39,7 @@ from tidelog.log.shared.commit_entry import (
     pack_head,
     read_entry,
 )
+from tidelog.log.shared.commit_reserve import CommitReserve
 
 DIRECTORY: Final = "tidelog-commit"
 COMMIT: Final = ".commit"
@@ -129,6 +132,7 @@ class CommitLog:
         "_names_synced",
         "_put_off",
         "_put_off_bytes",
+        "_saving",
         "_segment_bytes",
         "_sync_failure",
         "_unsynced",
@@ -136,11 +140,13 @@ class CommitLog:
         "damages",
         "dirty",
         "has_let_go",
+        "lacked_room",
         "on_put_off",
         "path",
         "reclaimed",
         "renewals",
         "renewals_synced",
+        "reserve",
         "synced",
     )
 
@@ -175,6 +181,12 @@ class CommitLog:
         self.has_let_go = True
         #: what `tail` has found damaged, for people
         self.damages: list[str] = []
+        #: kept back for checkpoints and for reclaiming
+        self.reserve = CommitReserve(disk, self.path)
+        #: somebody is at work with what was given up for it
+        self._saving = False
+        #: the last of them has found no room nevertheless
+        self.lacked_room = False
         #: where it is set, appends are put off: it is told of each, and calls `write_out` soon
         self.on_put_off: Callable[[], None] | None = None
         self._put_off: list[bytes] = []
@@ -222,7 +234,11 @@ class CommitLog:
         size_bytes = HEAD_SIZE + len(records)
         last = self._files[-1] if self._files else None
         if last is None or (last.size and last.size + size_bytes > self._segment_bytes):
+            if self._saving:
+                self._refuse(kind)
             last = self._roll()
+        elif self._saving and last.size + size_bytes > last.reserved:
+            self._refuse(kind)
         position = last.base + last.size
         head = pack_head(owner, kind, position, base_offset, last_offset, previous, records)
         entry = b"".join((head, records))
@@ -256,6 +272,8 @@ class CommitLog:
         if size_bytes <= last.reserved:
             return True
         ahead = min(size_bytes + _RESERVED_BYTES, max(self._segment_bytes, size_bytes))
+        if self._saving:
+            ahead = size_bytes
         try:
             reserved = last.file.reserve(ahead)
         except OSError as error:
@@ -282,17 +300,46 @@ class CommitLog:
             self._put_off_bytes = 0
 
     def _roll(self) -> CommitFile:
-        self.write_out()
-        if self._files and self._files[-1].reserved:
-            # What was reserved and not used. Should there be no room for another file, this one may go on.
-            self._files[-1].reserved = 0
-            self._files[-1].file.truncate(self._files[-1].size)
+        # Should there be no room for another file, this one may go on.
+        self.give_back_ahead()
         file = CommitFile(self._disk, self.path, self.end, 0)
         self._disk.open(file.path, create=True, empty=True)
         self._names_given += 1
         self._files.append(file)
         self._bases.append(file.base)
         return file
+
+    # --- saving room
+
+    @property
+    def is_saving(self) -> bool:
+        return self._saving
+
+    def begin_saving(self, is_everything_needed: bool) -> None:
+        """Room is scarce, and somebody is about to make some: gives up what is kept back for that and, where that is
+        not enough, what is reserved ahead. Until `end_saving` batches that need more than is reserved are refused, so
+        that they cannot take it. May raise OSError."""
+        if is_everything_needed or not self.reserve.size_bytes:
+            self.give_back_ahead()
+        self.reserve.give()
+        self._saving = True
+
+    def end_saving(self, wanted: int) -> None:
+        """Before anybody else can take it, what is left is kept back again, up to so many bytes."""
+        self._saving = False
+        self.reserve.fill(wanted)
+
+    @staticmethod
+    def _refuse(kind: EntryKind) -> None:
+        if kind is EntryKind.BATCHES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def give_back_ahead(self) -> None:
+        """Gives back what was reserved and is not used. May raise OSError."""
+        self.write_out()
+        if self._files and self._files[-1].reserved:
+            self._files[-1].reserved = 0
+            self._files[-1].file.truncate(self._files[-1].size)
 
     # --- syncing
 
@@ -417,6 +464,24 @@ class CommitLog:
         ends = [0, *(file.base + file.size for file in self._files)]
         gaps = [(max(end, self.checkpoint), base) for end, base in zip(ends, self._bases, strict=False)]
         return [(end, base) for end, base in gaps if end < base]
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Where there is no file between two others, or one of them is short, before the checkpoint."""
+        ends = (file.base + file.size for file in self._files)
+        return [
+            (end, base)
+            for end, base in zip(ends, self._bases[1:], strict=False)
+            if end < base and end < self.checkpoint
+        ]
+
+    def ends_whole(self, position: int) -> bool:
+        """Whether the file that ends at a position ends with a whole entry. May raise OSError."""
+        end = -1
+        for file in self._files:
+            if file.base + file.size == position:
+                for entry, size_bytes in self._entries(file, 0):
+                    end = entry.position + size_bytes
+        return end == position
 
     def past(self) -> Tail:
         """The entries before the checkpoint, as far as they are still there and whole. May raise OSError."""

@@ -13,7 +13,8 @@ In a crash before 3 the copies are dead weight. In 3 a queue has either the old 
 right until 4. Whether a file may go is for the queues to say: where damage hid something that is alive, it stays.
 
 On a disk that has less room than the oldest file occupies, all queues are gone through first: files in which nothing is
-alive go, wherever they stand, and the oldest one is reclaimed if there is room for what is alive in it.
+alive go, wherever they stand, and the oldest one is reclaimed if there is room for what is alive in it. Where there is
+none at all, what is kept back for this is used (`commit_reserve.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidelog.log.shared.commit_entry import HEAD_SIZE, OF_A_STRAY, Entry, EntryK
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
-from tidelog.log.shared.upkeep import Logs, Slices, checkpoint_in_slices
+from tidelog.log.shared.upkeep import Logs, Slices, checkpoint_in_slices, remove_dropped, tell_lack_of_room
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
@@ -49,6 +50,8 @@ class Pace(NamedTuple):
 
 #: how many bytes of a file are looked at before others are served
 _SLICE_BYTES: Final = 1 << 20
+#: what of the last block of a file stays empty counts where there is hardly any room
+_BLOCK_BYTES: Final = 4096
 
 
 def is_worth_it(directory: LogDir, logs: Iterable[Log]) -> bool:
@@ -67,7 +70,7 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
     what is dead. Where it is scarce, files in which nothing is alive go first. May raise OSError, CorruptMessage."""
     commit = directory.commit
     assert commit is not None
-    if _room(directory) >= commit.end_of_first - commit.first:
+    if not commit.is_saving and _room(directory) >= commit.end_of_first - commit.first:
         return True
     checkpoint, alive, needed = commit.checkpoint, Counter[int](), 0
     for log in [*logs, *directory.look_after_strays()]:
@@ -75,6 +78,7 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
             if isinstance(segment, QueueSegment):
                 in_first = _count_alive(commit, segment, alive)
                 needed += in_first + (segment.queue.count * ENTRY_SIZE if in_first else 0)
+                needed += 2 * _BLOCK_BYTES if in_first and commit.is_saving else 0
         yield None
     if commit.renewals == commit.renewals_synced:
         owners = {log.store.owner for log in [*logs, *directory.strays] if log.store is not None}
@@ -85,9 +89,14 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
         # What queues have let go of must not come back with the power.
         yield partial(directory.disk.sync_all, directory.path)
         directory.delete_at_once(commit.dead(kept, checkpoint), commit)
+        if commit.is_saving:
+            # At once: what is moved next needs the room.
+            yield from remove_dropped(directory)
     if _room(directory) >= needed:
         return True
-    directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
+    tell_lack_of_room(directory)
+    if commit.is_saving:
+        commit.lacked_room = True
     return False
 
 

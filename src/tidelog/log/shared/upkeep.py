@@ -15,14 +15,16 @@ Until the last step the checkpoint before is true. After it a queue is known to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tidelog.log.disk import PASSING
+from tidelog.log.disk import NO_ROOM, PASSING
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.shared.commit_entry import EntryKind
 from tidelog.log.shared.commit_log import CommitLog
+from tidelog.log.shared.commit_reserve import wanted_bytes
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
 
@@ -49,11 +51,19 @@ def checkpoint_in_slices(directory: LogDir, logs: Logs) -> Slices:
     """`logs` are all that are there, copies that are being made included. May raise OSError; what has failed is left to
     the next one."""
     commit = directory.commit
-    if commit is None or (commit.end == commit.checkpoint and not commit.dirty and not _untold(logs())):
+    if commit is None:
+        return
+    if commit.end == commit.checkpoint and not commit.dirty and not _untold(logs()):
+        directory.keep_room_back()
         return
     if directory.unopened:
         # What they have past the checkpoint is in no queue yet: the start that can open them must be told of it.
         return
+    with saving(directory):
+        yield from _checkpoint_in_slices(directory, commit, logs)
+
+
+def _checkpoint_in_slices(directory: LogDir, commit: CommitLog, logs: Logs) -> Slices:
     for at, log in enumerate(list(logs()), 1):
         _write_snapshot(log)
         if at % _SLICE == 0:
@@ -85,6 +95,45 @@ def checkpoint_in_slices(directory: LogDir, logs: Logs) -> Slices:
     for log in logs():
         if log.store is not None:
             log.snapshots.prune({segment.base_offset for segment in log.segments})
+
+
+@contextmanager
+def saving(directory: LogDir) -> Iterator[None]:
+    """For what makes room and needs some itself: where there is hardly any left, it gets what is kept back for it, and
+    nobody else does meanwhile. May raise OSError."""
+    commit = directory.commit
+    if commit is None or commit.is_saving:
+        yield
+        return
+    usage = directory.disk.usage(directory.path)
+    wanted = wanted_bytes(len(directory.logs), usage.total_bytes)
+    lacked, commit.lacked_room = commit.lacked_room, False
+    is_scarce = lacked or usage.usable_bytes < wanted
+    if is_scarce:
+        commit.begin_saving(is_everything_needed=lacked)
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            commit.lacked_room = True
+            if lacked:
+                tell_lack_of_room(directory)
+        raise
+    finally:
+        if is_scarce:
+            commit.end_saving(wanted)
+        else:
+            commit.reserve.fill(wanted)
+
+
+def tell_lack_of_room(directory: LogDir) -> None:
+    directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
+
+
+def remove_dropped(directory: LogDir) -> Slices:
+    """Files of the commit log that were given up go at once, and not at the end of all this."""
+    dropped, directory.dropped = directory.dropped, []
+    yield from dropped
 
 
 def tell_ends(directory: LogDir, logs: Iterable[Log]) -> None:

@@ -175,6 +175,8 @@ def test_where_all_of_it_is_not_enough_one_line_says_so_until_there_is_room(disk
 def test_a_clean_stop_may_have_what_is_kept_back(disk: MemoryDisk) -> None:
     dirs = opened(disk, COMMIT_BYTES)
     long, _ = filled(dirs)
+    for partition in range(2, 200):
+        append(created(dirs, partition))
     expected = values(long)
     disk.room_bytes = 0
     dirs.close()
@@ -182,6 +184,20 @@ def test_a_clean_stop_may_have_what_is_kept_back(disk: MemoryDisk) -> None:
     dirs = opened(disk, COMMIT_BYTES)
     assert values(dirs.logs[long.key]) == expected
     assert commit_of(dirs).reserve.size_bytes >= LEAST_BYTES // 2
+
+
+def test_where_room_is_scarce_reclaiming_does_not_wait_for_the_next_checkpoint(disk: MemoryDisk) -> None:
+    dirs = opened(disk, COMMIT_BYTES)
+    _, short = filled(dirs)
+    kept = len(commit_files(disk))
+    dirs.delete(short.key)
+    reclaimed(dirs)
+    deleted(dirs)
+    assert len(commit_files(disk)) == kept
+    disk.room_bytes = 0
+    reclaimed(dirs)
+    deleted(dirs)
+    assert len(commit_files(disk)) < 6
 
 
 def test_room_is_kept_back_again_as_soon_as_there_is_some(disk: MemoryDisk) -> None:

@@ -269,7 +269,6 @@ class LogDir:
         if self.commit is not None:
             usage = self.disk.usage(self.path)
             if self.commit.lacked_room or usage.usable_bytes < wanted_bytes(len(self.logs), usage.total_bytes):
-                self.commit.give_back_ahead()
                 self.commit.reserve.give()
 
     # --- checkpoints

@@ -31,7 +31,14 @@ from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.reclaiming import Pace, is_worth_it, make_room_in_slices, reclaim_in_slices
-from tidelog.log.shared.upkeep import Slices, checkpoint_in_slices, release_files, remove_dropped, saving
+from tidelog.log.shared.upkeep import (
+    Slices,
+    checkpoint_in_slices,
+    is_room_scarce,
+    release_files,
+    remove_dropped,
+    saving,
+)
 from tidelog.log.shared.upkeep import checkpoint as checkpoint_queues
 from tidelog.wire.partitions import TopicPartition
 
@@ -400,6 +407,9 @@ class LogDirs:
                     directory.keep_old_checkpoints(error)
 
     def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace) -> Slices:
+        if is_room_scarce(directory):
+            # Nothing past the last one can go. It may be long until the next.
+            yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
         # Once round and no further: where batches are smaller than the heads of their copies, it would never end.
         end = commit.end
         while directory.failure is None and commit.first < end and is_worth_it(directory, self._all_in(directory)):
@@ -513,9 +523,11 @@ class LogDirs:
     def _close(
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
+        if directory.commit is not None:
+            directory.commit.give_back_ahead()
+        checkpoint_queues(directory, partial(self._all_in, directory))
         # The next start keeps room back again.
         directory.give_kept_room()
-        checkpoint_queues(directory, partial(self._all_in, directory))
         works = [(log, log.close_work()) for log in self._all_in(directory)]
         pending = [work for _, work in works if work]
         if len(pending) > MANY:

@@ -126,6 +126,11 @@ def saving(directory: LogDir) -> Iterator[None]:
             commit.reserve.fill(wanted)
 
 
+def is_room_scarce(directory: LogDir) -> bool:
+    usage = directory.disk.usage(directory.path)
+    return usage.usable_bytes < wanted_bytes(len(directory.logs), usage.total_bytes)
+
+
 def tell_lack_of_room(directory: LogDir) -> None:
     directory.tell(f"there is no room in {directory.path} to make the commit log smaller: it is tried again")
 

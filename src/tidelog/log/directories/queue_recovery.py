@@ -426,7 +426,8 @@ class _Replay:
         self._end = entry.last_offset + 1
 
     def _remove(self, segments: list[QueueSegment]) -> None:
-        for segment in segments:
+        # Newest first: should the power go in between, the log ends earlier, and does not begin later.
+        for segment in reversed(segments):
             for path in segment.rename_deleted():
                 self._log.directory.disk.remove(path)
             self._segments.remove(segment)

@@ -261,7 +261,7 @@ class History:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-@pytest.mark.parametrize("seed", seeds((2936607347,), fresh=4))
+@pytest.mark.parametrize("seed", seeds((2936607347, 1800268793), fresh=4))
 def test_logs_survive_crashes_and_lost_power(seed: int, is_shared: bool) -> None:
     for run in range(RUNS):
         History(seed + run, is_shared).run()

@@ -242,6 +242,12 @@ class Opening:
                 if found is not None:
                     self._add_found(found)
         directory.tail = directory.past = None
+        if not clean and directory.recovery_points_stale:
+            # Should the power go again, what was lost or given up must not be vouched for once more.
+            try:
+                directory.checkpoint_recovery_points()
+            except OSError as error:
+                directory.keep_old_checkpoints(error)
         futures = [log for log in self._inventory.futures.values() if log.directory is directory]
         tell_ends(directory, [*directory.logs.values(), *futures])
         tell_holes(directory, directory.logs.values())

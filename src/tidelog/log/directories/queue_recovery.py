@@ -358,8 +358,10 @@ class _Replay:
         if offset > self._end:
             # Nobody tells of a cut behind the log's end: there was more, before the checkpoint.
             self._behind, self._is_told = offset, False
-        elif self._is_beginning_guessed and offset < self._segments[0].base_offset:
-            # A log that begins behind it would have been begun anew.
+        elif (self._is_beginning_guessed or self._wanted_from is not None) and any(
+            offset < segment.base_offset for segment in self._segments[:1]
+        ):
+            # It began before: a log that begins behind a cut is begun anew.
             self._behind = 0
             self._remove(list(self._segments))
             self._begin(offset)

@@ -19,6 +19,8 @@ from shared_kit import (
     reclaimed,
 )
 
+from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
 
@@ -103,3 +105,21 @@ def test_reclaiming_ends_although_the_batches_are_smaller_than_the_heads_of_thei
         if work is not None:
             work()
     assert values(log) == expected
+
+
+def test_as_long_as_no_queue_lets_go_of_anything_nobody_looks_for_files_that_could_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dirs = opened(MemoryDisk())
+    log = created(dirs)
+    append(log)
+    deleted(dirs)
+    asked: list[LogDir] = []
+    looking = LogDirs._all_in
+    monkeypatch.setattr(LogDirs, "_all_in", lambda self, directory: asked.append(directory) or looking(self, directory))
+    append(log)
+    deleted(dirs)
+    assert asked == []
+    log.truncate_fully_and_start_at(9, NOW_MS)
+    deleted(dirs)
+    assert asked == dirs.dirs

@@ -376,7 +376,7 @@ class LogDirs:
 
     def _release_files(self, directory: LogDir) -> None:
         try:
-            release_files(directory, self._all_in(directory))
+            release_files(directory, partial(self._all_in, directory))
         except OSError as error:
             directory.keep_old_checkpoints(error)
 

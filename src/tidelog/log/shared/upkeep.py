@@ -189,8 +189,10 @@ def _write_snapshot(log: Log) -> None:
             active.leave_if_removed()
 
 
-def release_files(directory: LogDir, logs: Iterable[Log]) -> None:
+def release_files(directory: LogDir, logs: Logs) -> None:
     """Gives up the files of the commit log into which no queue of `logs`, which are all that are there, points.
+
+    They are asked for only if some queue has let go of something: there may be thousands, and this is called often.
 
     Where a queue is damaged, nobody knows where it points: then all files stay. May raise OSError.
     """
@@ -202,7 +204,7 @@ def release_files(directory: LogDir, logs: Iterable[Log]) -> None:
         # After a crash a queue may still have the places of before.
         return
     try:
-        needed = _least_place(commit, [*logs, *directory.look_after_strays()])
+        needed = _least_place(commit, [*logs(), *directory.look_after_strays()])
     except CorruptMessage as error:
         directory.pin(error)
     else:

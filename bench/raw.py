@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastcrc.crc32 import iscsi as crc32c
@@ -59,8 +60,14 @@ def frame(api_key: int, version: int, body: bytes) -> bytes:
 
 
 def produce_frame(topic: str, partition: int, batch: bytes, acks: int = 1) -> bytes:
-    one = struct.pack(">i", partition) + uvarint(len(batch) + 1) + batch + b"\x00"
-    topics = b"\x02" + compact(topic.encode()) + b"\x02" + one + b"\x00"
+    return produce_frame_to(topic, (partition,), batch, acks)
+
+
+def produce_frame_to(topic: str, partitions: Sequence[int], batch: bytes, acks: int = 1) -> bytes:
+    """The same batch for each partition."""
+    behind = uvarint(len(batch) + 1) + batch + b"\x00"
+    each = b"".join(struct.pack(">i", partition) + behind for partition in partitions)
+    topics = b"\x02" + compact(topic.encode()) + uvarint(len(partitions) + 1) + each + b"\x00"
     return frame(PRODUCE, 9, b"\x00" + struct.pack(">hi", acks, 30_000) + topics + b"\x00")
 
 

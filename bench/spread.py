@@ -1,4 +1,4 @@
-"""Load that is spread over thousands of partitions: one batch a request, each request to another partition."""
+"""Load that is spread over thousands of partitions: each request goes to others than the one before."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ FIRST_S = 300
 PATIENCE_S = 60
 #: each request goes so many partitions further; a prime, so that all of them come round
 _STRIDE = 7919
+#: stands for a partition's number where that is still to be put; not found anywhere else in a request
+_FIRST_MARK = 0x01020300
+_PARTITION = struct.Struct(">i")
 LAYOUTS = ("shared", "partitioned")
 
 
@@ -31,18 +34,23 @@ def brokers(broker: BrokerProcess, directory: Path) -> Iterator[tuple[tuple[str,
 
 
 class SpreadLoad(PipelinedLoad):
-    def __init__(self, broker: BrokerProcess, topic: str, partitions: int, batch: bytes) -> None:
+    """`each`: to how many partitions a request goes, with one batch for each of them."""
+
+    def __init__(self, broker: BrokerProcess, topic: str, partitions: int, batch: bytes, each: int = 1) -> None:
         self._partitions = partitions
         self._next = 0
-        # Everything of a request but the number of its partition, which stands before the batch.
-        whole = raw.produce_frame(topic, 0x01020304, batch)
-        at = whole.index(b"\x01\x02\x03\x04")
-        self._before, self._behind = whole[:at], whole[at + 4 :]
-        super().__init__(broker, min(CONNECTIONS, partitions), IN_FLIGHT, FIRST_S, PATIENCE_S)
+        # Everything of a request but the numbers of its partitions.
+        marks = [_FIRST_MARK + n for n in range(each)]
+        self._whole = raw.produce_frame_to(topic, marks, batch)
+        self._places = [self._whole.index(struct.pack(">i", mark)) for mark in marks]
+        super().__init__(broker, min(CONNECTIONS // min(each, 4), partitions), IN_FLIGHT, FIRST_S, PATIENCE_S)
 
     def requests(self, connection: int, count: int) -> memoryview:
         return memoryview(b"".join([self._request() for _ in range(count)]))
 
-    def _request(self) -> bytes:
-        self._next = (self._next + _STRIDE) % self._partitions
-        return b"".join((self._before, struct.pack(">i", self._next), self._behind))
+    def _request(self) -> bytearray:
+        request = bytearray(self._whole)
+        for place in self._places:
+            self._next = (self._next + _STRIDE) % self._partitions
+            _PARTITION.pack_into(request, place, self._next)
+        return request

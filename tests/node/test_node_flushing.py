@@ -12,6 +12,13 @@ from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 
 
+class Directory:
+    """Knows which logs wait for somebody to flush them."""
+
+    def __init__(self) -> None:
+        self.flushes: set[Any] = set()
+
+
 class Log:
     """Counts the syncs that it is asked for."""
 
@@ -23,6 +30,7 @@ class Log:
         self.done: list[int] = []
         self.clean = False
         self.failure: StorageError | None = None
+        self.directory = Directory()
 
     def flush_work(self) -> Callable[[], None] | None:
         if self.clean:
@@ -87,3 +95,10 @@ def test_a_sync_that_fails_is_told_to_everyone_who_waited_for_it() -> None:
     flushing.flush(log, told.append)  # type: ignore[arg-type]
     workers.finish_one()
     assert told == [56] and len(reported) == 1
+
+
+def test_what_somebody_flushes_waits_for_nobody_else() -> None:
+    log, workers = Log(), Workers()
+    log.directory.flushes.add(log)
+    flushing_on(workers, []).flush(log)  # type: ignore[arg-type]
+    assert not log.directory.flushes

@@ -21,7 +21,6 @@ from tidelog.api.produce_reply import FIRST_VERSION, WITHOUT_LOG_START, ProduceR
 from tidelog.control.topic_names import INTERNAL_TOPICS
 from tidelog.coordinator.parcel_delivery import is_delivery, known_delivery
 from tidelog.coordinator.transactions import producer_error
-from tidelog.log.config import FOREVER
 from tidelog.log.producers import NO_GUARD, NOT_REQUIRED, ProducerRefused
 from tidelog.node.data_plane import Held
 from tidelog.wire import messages
@@ -84,8 +83,6 @@ def _append_single(
     partition = doors.data.replicas.partitions.get((name, index))
     if partition is None or name in INTERNAL_TOPICS or records is None:
         return False
-    if partition.log.config.flush_messages != FOREVER:
-        return False
     if len(records) >= HEADER_SIZE and records[_FLAGS_AT] & TRANSACTIONAL_FLAG:
         return False  # as `_is_transactional`, without the call
     try:
@@ -102,7 +99,7 @@ def _append_single(
     named = topic.topic_id if by_id else name
     if acks == -1 and partition.high_watermark <= info.last_offset:
         AwaitedProduce(request, partition, info.last_offset + 1, named, info).wait(body.timeout_ms)
-    elif doors.data.writing.is_due:
+    elif info.flush_due or doors.data.writing.is_due:
         AwaitedProduce(request, partition, 0, named, info).wait(body.timeout_ms)
     else:
         request.exchange.reply((_REPLIES.frame(version, named, index, request.correlation_id, info),))
@@ -110,10 +107,10 @@ def _append_single(
 
 
 class AwaitedProduce:
-    """Records of one partition that are appended, and acknowledged as soon as they are written, and all in the ISR have
-    them."""
+    """Records of one partition that are appended, and acknowledged as soon as they are written, or flushed where the
+    topic wants that, and all in the ISR have them."""
 
-    __slots__ = ("end_offset", "info", "is_written", "named", "parked", "partition", "request")
+    __slots__ = ("end_offset", "info", "is_stored", "named", "parked", "partition", "request")
 
     def __init__(
         self, request: Request, partition: Partition, end_offset: int, named: str | bytes, info: AppendInfo
@@ -125,7 +122,7 @@ class AwaitedProduce:
         #: the topic as the client calls it, by name or by id
         self.named = named
         self.info = info
-        self.is_written = True
+        self.is_stored = True
         self.parked: Parked | None = None
 
     def wait(self, timeout_ms: int) -> None:
@@ -133,27 +130,36 @@ class AwaitedProduce:
         if self.end_offset:
             deadline_ms = doors.host.clock.monotonic_ms() + timeout_ms
             self.parked = doors.data.parking.park((self.partition.key,), deadline_ms, self.try_complete, self.expire)
-        if doors.data.writing.is_due:
-            self.is_written = False
+        if self.info.flush_due:
+            # What was put off is written before it is synced.
+            self.is_stored = False
+            doors.data.flushing.flush(self.partition.log, self._stored)
+        elif doors.data.writing.is_due:
+            self.is_stored = False
             doors.data.writing.when_written(self._written)
-        self.request.exchange.allow_next()
+        if not self.request.exchange.answered:
+            self.request.exchange.allow_next()
 
     def try_complete(self) -> bool:
         error = self.partition.why_not_committed_soon()
         if error is not ErrorCode.NONE:
             self._fail(error)
-        elif self.partition.high_watermark < self.end_offset or not self.is_written:
+        elif self.partition.high_watermark < self.end_offset or not self.is_stored:
             return False
         else:
             self._acknowledge()
         return True
 
     def _written(self, failed: Collection[LogDir]) -> None:
-        self.is_written = True
+        is_lost = self.partition.log.directory in failed
+        self._stored(ErrorCode.KAFKA_STORAGE_ERROR if is_lost else ErrorCode.NONE)
+
+    def _stored(self, error: ErrorCode) -> None:
+        self.is_stored = True
         if self.request.exchange.answered:
             return
-        if self.partition.log.directory in failed:
-            self._fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        if error is not ErrorCode.NONE:
+            self._fail(error)
         elif self.parked is None:
             self._acknowledge()
         elif not self.try_complete():

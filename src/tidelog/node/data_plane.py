@@ -108,6 +108,8 @@ class DataPlane:
         self.on_reconfigured: Callable[[Log], None] = lambda log: None
         #: told when a log left files to sync or to remove
         self.on_work_left: Callable[[], None] = lambda: None
+        #: and is, at the end of this turn
+        self._is_work_told = False
 
     def _cordon(self) -> None:
         config = self._cluster.config
@@ -131,8 +133,14 @@ class DataPlane:
             self.writing.tell_later(partition.key)
         elif not in_sync.holding:
             self.parking.wake(partition.key)
-        if partition.log.directory.flushes:
-            self.on_work_left()
+        if partition.log.directory.flushes and not self._is_work_told:
+            # Once for all that this turn appends; most of it is flushed by then for those who wait for it.
+            self._is_work_told = True
+            self._host.workers.call_soon(self._tell_work)
+
+    def _tell_work(self) -> None:
+        self._is_work_told = False
+        self.on_work_left()
 
     def tell_followers(self, partition: Partition) -> None:
         """There are records, or a log start offset, that followers have not heard of.

@@ -32,6 +32,7 @@ class Flushing:
 
     def flush(self, log: Log, done: Done = lambda error: None) -> None:
         """`done` gets NONE once everything that the log holds now is on the device, or the error."""
+        log.directory.flushes.discard(log)
         together = flushed_with(log)
         self._waiting.setdefault(together, {}).setdefault(log, []).append(done)
         if together in self._running:

@@ -134,6 +134,7 @@ class CommitLog:
         "_put_off_bytes",
         "_saving",
         "_segment_bytes",
+        "_sync_asked",
         "_sync_failure",
         "_unsynced",
         "checkpoint",
@@ -169,6 +170,8 @@ class CommitLog:
         self._names_synced = 0
         #: what a sync should have written may be dropped, and the next one succeed all the same
         self._sync_failure: OSError | None = None
+        #: the last work that was asked for: up to which end and which name, and the work
+        self._sync_asked: tuple[tuple[int, int], Callable[[], None]] | None = None
         #: files that hold what is not on the device, by their bases
         self._unsynced: dict[int, CommitFile] = {file.base: file for file in self._files}
         #: segments whose queues are not on the device as they are
@@ -350,6 +353,10 @@ class CommitLog:
         """
         self.write_out()
         end, names = self.end, self._names_given
+        asked = self._sync_asked
+        if asked is not None and asked[0] == (end, names):
+            # One for all logs that are flushed in this turn.
+            return asked[1]
         for base in [base for base, file in self._unsynced.items() if base + file.size <= self.synced]:
             del self._unsynced[base]
         # Of the files as they are open now: another thread must not open them.
@@ -373,6 +380,7 @@ class CommitLog:
             self.note_synced(covered)
             self._names_synced = max(self._names_synced, names)
 
+        self._sync_asked = (end, names), sync
         return sync
 
     def note_synced(self, position: int) -> None:
@@ -563,11 +571,13 @@ class CommitLog:
         for file in dropped:
             file.park()
             self._unsynced.pop(file.base, None)
+        self._sync_asked = None
         return [file.path for file in dropped]
 
     def close(self) -> None:
         """Gives descriptors back, and room that was reserved and not used."""
         if self._files and self._files[-1].reserved:
             self._files[-1].file.truncate(self._files[-1].written)
+        self._sync_asked = None
         for file in self._files:
             file.park()

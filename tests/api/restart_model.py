@@ -67,6 +67,8 @@ class Written:
         """The power took what lay behind."""
         self.end = end
         self.records = {offset: record for offset, record in self.records.items() if offset < end}
+        # Others are written at these offsets next, and may be committed.
+        self.aborted = {offset for offset in self.aborted if offset < end}
         self.start = min(self.start, end)
 
     def newest(self) -> dict[bytes, int]:

@@ -300,7 +300,8 @@ class SimulatedBroker:
         if broker is None or process is None or not self.is_ready:
             self.kill()
             return
-        self.is_held_down = True
+        # It may take seconds, and join once more meanwhile: nothing has settled before it is back.
+        self.is_held_down, self.is_ready = True, False
         self.world.trace.add(self.machine, "stops")
 
         def left() -> None:

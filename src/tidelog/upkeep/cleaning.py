@@ -83,7 +83,7 @@ class Cleaning:
         """Starts the next step, or rests where there is none. Whatever is wrong with one log, the others are next."""
         if self._stopped:
             return
-        if not self._data.logs.logs:
+        if self._cleaner is None and not self._data.logs.logs:
             self._rest()
             return
         cleaner, work = self._made_cleaner(), None

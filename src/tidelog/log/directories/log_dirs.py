@@ -98,7 +98,7 @@ class LogDirs:
 
     @property
     def is_shared(self) -> bool:
-        """The layout."""
+        """Whether this is the shared layout."""
         return self._commit_bytes is not None
 
     # --- opening

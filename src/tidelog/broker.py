@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.api.doors import Doors
 from tidelog.config.broker_config import BrokerConfig
@@ -25,7 +25,6 @@ from tidelog.coordinator.markers import Markers
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.coordinator.sizing import partitions_of
 from tidelog.coordinator.transactions import TransactionCoordination
-from tidelog.group.regex import pattern
 from tidelog.log.directories.directory_set import OLD_VERSION
 from tidelog.log.directories.judging import judge
 from tidelog.log.disk import Disk
@@ -37,26 +36,25 @@ from tidelog.node.assignments import Assignments
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.controller_door import ControllerDoor
 from tidelog.node.data_plane import DataPlane
-from tidelog.node.founding import find_cluster
 from tidelog.node.generations import Generations
 from tidelog.node.hearing import Hearing
 from tidelog.node.internal_topics import COORDINATOR_TOPICS, internal_topic, overrides_of
-from tidelog.node.joining import JoiningCluster
-from tidelog.node.leaving import LeavingCluster
-from tidelog.node.liveness import Liveness
 from tidelog.node.log_level import LogLevel
 from tidelog.node.offline_replicas import OfflineReplicas
-from tidelog.node.rejoining import Rejoining
 from tidelog.node.replication import Replication
 from tidelog.node.topic_creation import TopicCreator
 from tidelog.node.unfit_replicas import UnfitReplicas
-from tidelog.node.voice import Voice
 from tidelog.peers.requester import NoPeers, Requester
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Slices
 from tidelog.upkeep.cleaning import Cleaning
 from tidelog.upkeep.housekeeping import Housekeeping
 from tidelog.upkeep.moving import Moves
+
+if TYPE_CHECKING:
+    from tidelog.node.liveness import Liveness
+    from tidelog.node.rejoining import Rejoining
+    from tidelog.node.voice import Voice
 
 #: what the requests that wait for their turn among the long ones may hold in memory
 LONG_REQUESTS_BYTES: Final = 64 * 1024 * 1024
@@ -115,7 +113,7 @@ class Broker:
             config,
             self.producer_ids,
             MarkerDelivery(cluster, self.markers, peers),
-            pattern,
+            _pattern,
             cluster,
             peers,
             data,
@@ -160,6 +158,11 @@ class Broker:
         self.rejoining: Rejoining | None = None
         if peers is None:
             return
+        # Late, as whatever else only such a broker does: one that works alone starts sooner without.
+        from tidelog.node.liveness import Liveness
+        from tidelog.node.rejoining import Rejoining
+        from tidelog.node.voice import Voice
+
         self.voice = Voice(cluster, peers, host)
         cluster.on_image = self._image_changed
         cluster.when_heard = self.voice.when_heard
@@ -252,6 +255,8 @@ class Broker:
         self._store.tree("/", loaded)
 
     def _open_among_others(self, done: Callable[[str | None], None]) -> None:
+        from tidelog.node.founding import find_cluster
+
         known = adoption.written_by(self._disk, self.config.log_dirs)
 
         def found(cluster_id: str | StoreRefusal | None) -> None:
@@ -295,6 +300,8 @@ class Broker:
     def join(self, endpoints: list[Endpoint], done: Callable[[ApiError], None]) -> None:
         """Registers with the cluster and takes up what it assigns; `done` when this broker can serve."""
         if self.voice is not None:
+            from tidelog.node.joining import JoiningCluster
+
             registration = self._registration(endpoints)
             joining = JoiningCluster(self.cluster, self.requester, self.host)
             joining.join(registration, self._joined(registration, done), replaces_former=True)
@@ -363,6 +370,8 @@ class Broker:
         if self.voice is None:
             done()
         else:
+            from tidelog.node.leaving import LeavingCluster
+
             LeavingCluster(self.cluster, self.controller, self.host).leave(done)
 
     def close(self) -> None:
@@ -382,3 +391,10 @@ class Broker:
         if self.voice is not None:
             self.voice.close()
         self.data.close()
+
+
+def _pattern(expression: str) -> Callable[[str], bool]:
+    # Late: of all that is asked of transactions, only a list by pattern needs it.
+    from tidelog.group.regex import pattern
+
+    return pattern(expression)

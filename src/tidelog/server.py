@@ -39,7 +39,6 @@ from tidelog.config.listeners import (
 )
 from tidelog.config.sources import read_flags
 from tidelog.config.unkept import refuse_unkept
-from tidelog.config.zookeeper_settings import zookeeper_settings
 from tidelog.control.nodes import Endpoint
 from tidelog.journal import Journal
 from tidelog.log.disk import SystemDisk
@@ -49,22 +48,21 @@ from tidelog.metadata.journal_format import CorruptMetadata
 from tidelog.metadata.place import StoreMisplaced, find_store, point_to_store
 from tidelog.metadata.store import Connection, StoreRefusal
 from tidelog.net.limits import Limits, ListenerLimits
-from tidelog.net.link import ConnectTimes
 from tidelog.net.loop import Loop
-from tidelog.net.requester import PeerRequester
 from tidelog.net.server import Server as Sockets
-from tidelog.net.socket_channel import SocketDialler
 from tidelog.node.adoption import written_by
-from tidelog.node.founding import choose_broker_id
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import Timer
 from tidelog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.config.sources import Settings
+    from tidelog.config.zookeeper_settings import ZooKeeperSettings
     from tidelog.control.errors import ApiError
     from tidelog.metadata.zookeeper import ZooKeeperStore
     from tidelog.metrics.http_server import HttpServer
+    from tidelog.net.link import ConnectTimes
+    from tidelog.net.requester import PeerRequester
 
 DRAIN_MS: Final = 10_000
 #: of a broker that has taken its time to hand over its leaders, in all and for the drain alone
@@ -100,16 +98,15 @@ class BrokerServer:
         self._keep_to_owner_and_group()
         #: why the broker stopped though nobody told it to
         self.failure: str | None = None
-        self._zookeeper = zookeeper_settings(config)
+        self._zookeeper = _zookeeper_of(config)
         self._connection: Connection | None = None
         self._store_directory = "" if self._zookeeper else self._find_store()
         self.store: EmbeddedStore | ZooKeeperStore = self._open_zookeeper() if self._zookeeper else self._open_store()
         if self._zookeeper and config.get("broker.id") < 0:
             self._settle_broker_id()
         host = Host(self.clock, self.timer, self.loop, self.journal.error, self.journal.warning)
-        self.requester = PeerRequester(
-            config.broker_id, host, SocketDialler(self.loop), Random(), connect_times_of(config)
-        )
+        #: the way to the other brokers, where there can be any
+        self.requester = self._make_requester(host) if self._zookeeper else None
         self.broker = Broker(
             config,
             self.store,
@@ -173,6 +170,14 @@ class BrokerServer:
         )
         return self.store
 
+    def _make_requester(self, host: Host) -> PeerRequester:
+        # Late: a broker that works alone starts sooner without.
+        from tidelog.net.requester import PeerRequester
+        from tidelog.net.socket_channel import SocketDialler
+
+        dialler = SocketDialler(self.loop)
+        return PeerRequester(self.config.broker_id, host, dialler, Random(), connect_times_of(self.config))
+
     def _connection_changed(self, connection: Connection) -> None:
         before, self._connection = self._connection, connection
         if connection is Connection.SUSPENDED:
@@ -184,6 +189,8 @@ class BrokerServer:
 
     def _settle_broker_id(self) -> None:
         """A broker that was given no id has one in its log directories, or gets one from ZooKeeper."""
+        from tidelog.node.founding import choose_broker_id
+
         found: list[int | StoreRefusal | str] = []
         choose_broker_id(self.store, self.config, SystemDisk(), found.append)
         self._turn_until(lambda: bool(found))
@@ -354,7 +361,8 @@ class BrokerServer:
 
     def _close(self) -> None:
         self._started = False
-        self.requester.close()
+        if self.requester is not None:
+            self.requester.close()
         if self._http is not None:
             self._http.close()
         self.broker.close()
@@ -428,8 +436,18 @@ def limits_of(config: BrokerConfig) -> Limits:
     )
 
 
+def _zookeeper_of(config: BrokerConfig) -> ZooKeeperSettings | None:
+    if not config.get("zookeeper.connect"):
+        return None
+    from tidelog.config.zookeeper_settings import zookeeper_settings
+
+    return zookeeper_settings(config)
+
+
 def connect_times_of(config: BrokerConfig) -> ConnectTimes:
     """How long this broker waits for its connections to others."""
+    from tidelog.net.link import ConnectTimes
+
     values: Any = config.values
     return ConnectTimes(
         setup_ms=values.socket_connection_setup_timeout_ms,

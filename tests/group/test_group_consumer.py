@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from group_script import run
 
@@ -602,7 +600,7 @@ def test_what_a_group_reads_is_known_without_a_look_at_its_members():
     assert len(group._subscriptions) == 2
     assert group.subscribed_topics() == {"t", "u"}
     assert group.count_subscribed_to_regex("v.*") == 51
-    last = replace(group.members["m98"], subscribed_topic_names=frozenset({"w"}), subscribed_topic_regex="")
+    last = group.members["m98"]._replace(subscribed_topic_names=frozenset({"w"}), subscribed_topic_regex="")
     assert group.subscribed_topics_after(last) == {"t", "w"}
     assert group.subscribed_regexes_after(last) == {"v.*"}
     group.put_member(last)

@@ -11,11 +11,12 @@ from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared import COMMIT_DIRECTORY
 from tidelog.log.shared.commit_entry import Owner
-from tidelog.log.shared.commit_log import DIRECTORY, CommitLog
+from tidelog.log.shared.commit_log import CommitLog
 from tidelog.wire.partitions import TopicPartition
 
-COMMIT = f"/data/{DIRECTORY}/{0:020d}.commit"
+COMMIT = f"/data/{COMMIT_DIRECTORY}/{0:020d}.commit"
 CONFIG = LogConfig(segment_bytes=1500, max_message_bytes=1500)
 
 
@@ -51,7 +52,7 @@ def owner(partition: int) -> Owner:
 
 
 def commit_files(disk: MemoryDisk) -> list[str]:
-    return sorted(e.name for e in disk.list(f"/data/{DIRECTORY}") if e.name.endswith(".commit"))
+    return sorted(e.name for e in disk.list(f"/data/{COMMIT_DIRECTORY}") if e.name.endswith(".commit"))
 
 
 def commit_of(dirs: LogDirs) -> CommitLog:

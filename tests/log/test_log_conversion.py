@@ -22,7 +22,7 @@ from tidelog.log.errors import LogDirInUse, StorageError
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.producers import NOT_REQUIRED, AppendOrigin
-from tidelog.log.shared.commit_log import DIRECTORY
+from tidelog.log.shared import COMMIT_DIRECTORY
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import ABORT, COMMIT, EndTxnMarker, build_batch, build_end_txn_marker
 
@@ -172,7 +172,7 @@ def test_no_file_of_the_old_layout_is_left_and_a_clean_stop_stays_one(layout: st
         assert topics == files_of_their_own and queued == {"orders", "payments", "empty"}
     else:
         assert topics == {*files_of_their_own, "orders", "payments", "empty"} and not queued
-        assert not disk.exists(f"/data/{DIRECTORY}")
+        assert not disk.exists(f"/data/{COMMIT_DIRECTORY}")
     assert not [path for path in disk.paths("") if "convers" in path or "converting" in path]
     dirs = opened(disk, other_than(layout))
     assert dirs.clean_broker_epoch == 42

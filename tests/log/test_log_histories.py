@@ -22,7 +22,7 @@ from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared import QUEUE
 from tidelog.wire.batch import read_header
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import read_records

@@ -28,7 +28,7 @@ from tidelog.log.errors import CorruptMessage, StorageError
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.shared.commit_log import DIRECTORY
+from tidelog.log.shared import COMMIT_DIRECTORY
 from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.node.checkup import damaged_batches
@@ -143,7 +143,7 @@ def test_what_comes_before_an_unreadable_batch_is_read_first(disk: MemoryDisk) -
     dirs.close()
     segment = log.segments[0]
     assert isinstance(segment, QueueSegment)
-    disk.remove(f"/data/{DIRECTORY}/{commit_files(disk)[1]}")
+    disk.remove(f"/data/{COMMIT_DIRECTORY}/{commit_files(disk)[1]}")
     log = killed(disk, 2000).logs[log.key]
     read = read_offsets(log, 0)
     assert read == [*range(len(read))] and 0 < len(read) < 20
@@ -229,7 +229,7 @@ def test_a_commit_file_in_between_that_is_short_or_missing_is_told_with_the_offs
     for value in range(40):
         for log in logs:
             append(log, value=b"%d" % value)
-    path = f"/data/{DIRECTORY}/{commit_files(disk)[at]}"
+    path = f"/data/{COMMIT_DIRECTORY}/{commit_files(disk)[at]}"
     disk.outlive()
     if how == "removed":
         disk.remove(path)
@@ -268,8 +268,8 @@ def test_a_commit_log_that_is_missing_is_named_and_no_conversion_is_proposed(dis
     dirs = opened(disk)
     two_logs(dirs)
     dirs.close()
-    for entry in disk.list(f"/data/{DIRECTORY}"):
-        disk.remove(f"/data/{DIRECTORY}/{entry.name}")
-    disk.remove_dir(f"/data/{DIRECTORY}")
+    for entry in disk.list(f"/data/{COMMIT_DIRECTORY}"):
+        disk.remove(f"/data/{COMMIT_DIRECTORY}/{entry.name}")
+    disk.remove_dir(f"/data/{COMMIT_DIRECTORY}")
     with pytest.raises(StorageError, match="its commit log /data/tidelog-commit is missing"):
         killed(disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -67,9 +68,14 @@ def command(
     the settings in force, and `tidelog config explain` what a setting means.
     """
     _check_kernels(ctx)
+    # Modules stay as long as the broker does: the cyclic collector would walk them dozens of times while they are
+    # imported, and once more when the broker has started.
+    gc.disable()
     from tidelog.config.sources import load
     from tidelog.server import BrokerServer, StartFailed, configure
 
+    gc.freeze()
+    gc.enable()
     if zookeeper is not None:
         flags = (*flags, f"zookeeper.connect={zookeeper}")
     if http_port is not None:

@@ -7,12 +7,8 @@ away: what waits then waits on, and nothing keeps retention from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tidelog.coordinator.cancelling_partition import CancellingPartition
-from tidelog.coordinator.delay_partition import DelayPartition
-from tidelog.coordinator.half_partition import HalfPartition
-from tidelog.coordinator.parcel_delivery import ParcelDelivery
 from tidelog.coordinator.producer_ids import ProducerIds
 from tidelog.node.cluster_view import ClusterView
 from tidelog.node.data_plane import DataPlane
@@ -20,6 +16,12 @@ from tidelog.peers.requester import Requester
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
 from tidelog.wire.partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.coordinator.cancelling_partition import CancellingPartition
+    from tidelog.coordinator.delay_partition import DelayPartition
+    from tidelog.coordinator.half_partition import HalfPartition
+    from tidelog.coordinator.parcel_delivery import ParcelDelivery
 
 
 class Delays:
@@ -33,12 +35,11 @@ class Delays:
     ) -> None:
         self._cluster = cluster
         self._data = data
+        self._producer_ids = producer_ids
+        self._requester = requester
         self._host = host
-        delivery = ParcelDelivery(cluster, data, requester, host)
-        self._new: Callable[[Partition], CancellingPartition] = lambda partition: (
-            HalfPartition if partition.log.config.tidelog_half_target else DelayPartition
-        )(partition, cluster, data, producer_ids, delivery, host, self._begin)
-        self._delivery = delivery
+        #: made for the first partition
+        self._delivery: ParcelDelivery | None = None
         self.partitions: dict[TopicPartition, CancellingPartition] = {}
         data.held_from = self.held_from
 
@@ -52,7 +53,7 @@ class Delays:
             known is None
             or known.partition is not partition
             or known.leader_epoch != partition.leader_epoch
-            or isinstance(known, HalfPartition) != bool(config.tidelog_half_target)
+            or type(known) is not _kind_of(partition)
         ):
             self._begin(partition)
 
@@ -64,6 +65,15 @@ class Delays:
             self._host.report(f"nothing is delivered from {partition.log.name}: its directory cannot be read", error)
             return
         started.start()
+
+    def _new(self, partition: Partition) -> CancellingPartition:
+        from tidelog.coordinator.parcel_delivery import ParcelDelivery
+
+        if self._delivery is None:
+            self._delivery = ParcelDelivery(self._cluster, self._data, self._requester, self._host)
+        return _kind_of(partition)(
+            partition, self._cluster, self._data, self._producer_ids, self._delivery, self._host, self._begin
+        )
 
     def removed(self, key: TopicPartition) -> None:
         known = self.partitions.pop(key, None)
@@ -93,4 +103,13 @@ class Delays:
     def close(self) -> None:
         for key in list(self.partitions):
             self.removed(key)
-        self._delivery.close()
+        if self._delivery is not None:
+            self._delivery.close()
+
+
+def _kind_of(partition: Partition) -> type[HalfPartition | DelayPartition]:
+    # Late, as what delivers: few brokers have topics whose records wait, and the others start sooner without.
+    from tidelog.coordinator.delay_partition import DelayPartition
+    from tidelog.coordinator.half_partition import HalfPartition
+
+    return HalfPartition if partition.log.config.tidelog_half_target else DelayPartition

@@ -80,7 +80,7 @@ class MarkerDelivery:
         self._elsewhere.close()
 
 
-class MarkerQueues(PeerQueues[Parcel, messages.WriteTxnMarkersResponse]):
+class MarkerQueues(PeerQueues[Parcel, "messages.WriteTxnMarkersResponse"]):
     api_key = ApiKey.WRITE_TXN_MARKERS
     purpose = PURPOSE
 

@@ -88,7 +88,7 @@ class TransactionVerifier:
         self._elsewhere.close()
 
 
-class VerificationQueues(PeerQueues[Asked, messages.AddPartitionsToTxnResponse]):
+class VerificationQueues(PeerQueues[Asked, "messages.AddPartitionsToTxnResponse"]):
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     purpose = PURPOSE
 

@@ -8,7 +8,6 @@ committed (at or below the high watermark). If the append fails nothing is repla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidelog.wire.quick_tuples import quick
@@ -42,16 +41,14 @@ coordinator_record: Final = quick(CoordinatorRecord)
 reply: Final = quick(Reply)
 
 
-@dataclass(slots=True, frozen=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Call `on_timer(key, now_ms)` at `deadline_ms` (monotonic); replaces a timer with the same key."""
 
     key: TimerKey
     deadline_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     key: TimerKey
 
 

@@ -16,7 +16,6 @@ deciding makes a changed copy, a record of it, and replaying the record puts the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -60,8 +59,7 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class ConsumerMember:
+class ConsumerMember(NamedTuple):
     member_id: str
     member_epoch: int = 0
     previous_member_epoch: int = -1
@@ -75,8 +73,8 @@ class ConsumerMember:
     subscribed_topic_regex: str | None = ""
     server_assignor: str | None = None
     # What the member may use, and what it must give up; it is responsible for both.
-    assigned: Owned = field(default_factory=lambda: NOTHING)
-    revoking: Owned = field(default_factory=lambda: NOTHING)
+    assigned: Owned = NOTHING
+    revoking: Owned = NOTHING
     classic: ClassicMetadata | None = None
 
     @property

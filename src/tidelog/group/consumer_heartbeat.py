@@ -7,7 +7,6 @@ it owns nothing that it may not own: the answer that would have moved it was los
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tidelog.deciding.turn import Refusal, Turn
@@ -130,7 +129,7 @@ def _with_request(member: ConsumerMember, request: ConsumerHeartbeat) -> Consume
         changes["client_id"], changes["client_host"] = request.client_id, request.client_host
     if member.classic is not None:
         changes["classic"] = None
-    return replace(member, **changes) if changes else member
+    return member._replace(**changes) if changes else member
 
 
 def _standing(
@@ -166,7 +165,7 @@ def _leave(shard: Shard, turn: Turn, request: ConsumerHeartbeat) -> MemberStandi
         member = check_instance(existing, request.member_id, request.instance_id)
     if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
         assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
-        away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, assigned=assigned, revoking=NOTHING)
+        away = member._replace(member_epoch=LEAVE_STATIC_EPOCH, assigned=assigned, revoking=NOTHING)
         turn.append(current_record(group.group_id, away))
     else:
         fence(shard, turn, group, [member])

@@ -5,8 +5,6 @@ When the last member goes that speaks the consumer protocol, the group becomes a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
 from tidelog.group.consumer_group import LEAVE_STATIC_EPOCH, NOTHING, ConsumerGroup, ConsumerMember
@@ -96,7 +94,7 @@ def check_instance(existing: ConsumerMember | None, member_id: str, instance_id:
 
 def _take_over(turn: Turn, group: ConsumerGroup, existing: ConsumerMember, member_id: str) -> ConsumerMember:
     """The new member starts in epoch 0 with all that its former self had."""
-    member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+    member = existing._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
     group_id = group.group_id
     turn.records.extend(member_tombstones(group_id, existing.member_id))
     turn.append(member_record(group_id, member))

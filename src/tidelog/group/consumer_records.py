@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tidelog.deciding.decision import CoordinatorRecord
 from tidelog.group.consumer_group import (
@@ -144,8 +143,7 @@ def with_metadata(member: ConsumerMember, value: messages.ConsumerGroupMemberMet
     if stored is not None:
         protocols = tuple((p.name, bytes(p.metadata)) for p in stored.supported_protocols)
         classic = ClassicMetadata(stored.session_timeout_ms, protocols)
-    return replace(
-        member,
+    return member._replace(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
         client_id=value.client_id,
@@ -160,8 +158,7 @@ def with_metadata(member: ConsumerMember, value: messages.ConsumerGroupMemberMet
 
 def with_current(member: ConsumerMember, value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
     known = MemberState._value2member_map_
-    return replace(
-        member,
+    return member._replace(
         member_epoch=value.member_epoch,
         previous_member_epoch=value.previous_member_epoch,
         state=MemberState(value.state) if value.state in known else MemberState.UNKNOWN,

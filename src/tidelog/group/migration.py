@@ -15,8 +15,6 @@ data of its own in the assignment, stays what it is.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tidelog.deciding.turn import Refusal, Turn
 from tidelog.group import consumer_protocol
 from tidelog.group.classic_group import ClassicGroup, ClassicMember
@@ -199,8 +197,7 @@ def _with_join(
     member: ConsumerMember, joining: Joining, subscription: messages.ConsumerProtocolSubscription
 ) -> ConsumerMember:
     instance_id, rack_id = joining.group_instance_id, subscription.rack_id
-    return replace(
-        member,
+    return member._replace(
         instance_id=member.instance_id if instance_id is None else instance_id,
         rack_id=rack_id or member.rack_id,
         rebalance_timeout_ms=joining.rebalance_timeout_ms,

@@ -12,7 +12,6 @@ owns nothing outside the target does it move to the target's epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tidelog.deciding.turn import Refusal
 from tidelog.group.consumer_group import NOTHING, Assignment, ConsumerMember, MemberState, Owned
@@ -102,8 +101,7 @@ class Reconciliation:
         return self._moved(member.state, member.member_epoch, kept, member.revoking)
 
     def _moved(self, state: MemberState, epoch: int, assigned: Owned, revoking: Owned) -> ConsumerMember:
-        return replace(
-            self.member,
+        return self.member._replace(
             state=state,
             member_epoch=epoch,
             previous_member_epoch=self.member.member_epoch,

@@ -7,8 +7,6 @@ that the offsets of a group are never answered as missing.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tidelog.group.classic_group import ClassicGroup
 from tidelog.group.consumer_group import LEAVE_EPOCH, NOTHING, ConsumerGroup, ConsumerMember, ResolvedRegex
 from tidelog.group.consumer_records import target_of, with_current, with_metadata
@@ -119,8 +117,7 @@ def _forget(shard: Shard, kind: RecordType, group: ConsumerGroup, second: str) -
         member = group.members.get(second)
         if member is not None:
             group.put_member(
-                replace(
-                    member,
+                member._replace(
                     member_epoch=LEAVE_EPOCH,
                     previous_member_epoch=LEAVE_EPOCH,
                     assigned=NOTHING,

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidelog.log.disk import Disk, read_file, replace_file
@@ -158,8 +157,7 @@ class PartitionNotes(NamedTuple):
             return cls(gaps=True)
 
 
-@dataclass(slots=True, frozen=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """Whose directory this is. Version 1 has `node.id`; a directory of Kafka's with version 0 has `broker.id`."""
 
     cluster_id: str

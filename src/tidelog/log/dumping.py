@@ -29,10 +29,10 @@ from tidelog.log.index import OffsetIndex, TimeIndex
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from tidelog.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from tidelog.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from tidelog.log.shared import COMMIT_DIRECTORY, QUEUE
 from tidelog.log.shared.commit_log import CHECKPOINT, COMMIT, CommitLog
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
 from tidelog.log.shared.commit_walk import walk_file
-from tidelog.log.shared.queue import QUEUE, Queue
+from tidelog.log.shared.queue import Queue
 from tidelog.log.stored_segments import file_segments, has_queues, queue_segments
 from tidelog.log.txn_index import CorruptIndex, TxnIndex
 from tidelog.wire.batch import BatchHeader, crc_matches

@@ -14,7 +14,7 @@ full disk the log goes on as soon as there is room; any other error takes the di
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.append import AppendInfo, has_gaps, runs_of
 from tidelog.log.append_rules import roll_jitter_ms
@@ -38,8 +38,6 @@ from tidelog.log.producer_recovery import rebuild_producers, rebuild_txn_index, 
 from tidelog.log.producers import NO_GUARD, AppendOrigin, BatchMetadata, Producers
 from tidelog.log.segment import Segment, Slice
 from tidelog.log.segments import Segments
-from tidelog.log.shared.queue_segment import QueueSegment
-from tidelog.log.shared.store import QueueStore
 from tidelog.log.snapshots import Snapshots
 from tidelog.log.time_lookup import TimestampedOffset, first_at_or_after, first_of_largest
 from tidelog.log.txn_index import AbortedTxn, CorruptIndex
@@ -49,6 +47,9 @@ from tidelog.wire.compression import ZSTD
 from tidelog.wire.errors import ErrorCode
 from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import EndTxnMarker, read_end_txn_marker
+
+if TYPE_CHECKING:
+    from tidelog.log.shared.store import QueueStore
 
 _ANY_EPOCH: Final = (1 << 31) - 1
 # A constant, because every append needs it: Python 3.11 is slow to look up a member of an enum.
@@ -345,6 +346,8 @@ class Log:
         """An empty one, which is to become the last of this log; `is_first` where its directory has just been made.
         May raise OSError."""
         if self.store is not None:
+            from tidelog.log.shared.queue_segment import QueueSegment
+
             return QueueSegment.create(self._disk, self.path, base_offset, self.config, now_ms, self.store)
         return FileSegment.create(self._disk, self.path, base_offset, self.config, now_ms, is_first)
 

@@ -22,15 +22,15 @@ from tidelog.log.checkpoints import (
 )
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, replace_file
 from tidelog.log.errors import StorageError, WriteRefused
-from tidelog.log.shared.commit_entry import Entry, Owner
-from tidelog.log.shared.commit_log import CommitFile, CommitLog, Tail
 from tidelog.log.shared.commit_reserve import wanted_bytes
-from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.log.config import LogConfig
     from tidelog.log.log import Log
+    from tidelog.log.shared.commit_entry import Entry, Owner
+    from tidelog.log.shared.commit_log import CommitFile, CommitLog, Tail
+    from tidelog.log.shared.store import QueueStore
 
 
 #: stands in a directory while a start mends what was damaged after a clean stop
@@ -149,6 +149,9 @@ class LogDir:
 
     def open_commit_log(self, segment_bytes: int) -> None:
         """The shared layout: before any log here is opened. May raise OSError."""
+        # Late, as all that belongs to this layout: a broker in the other one starts sooner without.
+        from tidelog.log.shared.commit_log import CommitLog
+
         self.commit = CommitLog(self.disk, self.path, segment_bytes)
         self.tail = self.commit.tail()
         for damage in self.commit.damages:
@@ -192,7 +195,15 @@ class LogDir:
         internal topics always are."""
         if self.commit is None or topic_id is None or config.compact or key[0].startswith("__"):
             return None
-        return QueueStore(self.commit, Owner(topic_id, key[1]))
+        return self.queue_store(topic_id, key[1])
+
+    def queue_store(self, topic_id: bytes, partition: int) -> QueueStore:
+        """In the shared layout: what the log of a partition appends to."""
+        from tidelog.log.shared.commit_entry import Owner
+        from tidelog.log.shared.store import QueueStore
+
+        assert self.commit is not None
+        return QueueStore(self.commit, Owner(topic_id, partition))
 
     def delete_at_once(self, files: list[CommitFile], commit: CommitLog) -> None:
         """Files that a commit log is to give up. No delay: a slice that is still being sent holds its file.

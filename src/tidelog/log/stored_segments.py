@@ -6,9 +6,9 @@ from tidelog.log.config import LogConfig
 from tidelog.log.disk import Disk
 from tidelog.log.file_segment import FileSegment
 from tidelog.log.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
+from tidelog.log.shared import QUEUE
 from tidelog.log.shared.commit_entry import Owner
 from tidelog.log.shared.commit_log import CommitLog
-from tidelog.log.shared.queue import QUEUE
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
 

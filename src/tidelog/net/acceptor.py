@@ -266,7 +266,9 @@ class Acceptor:
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As bytes where that says the same: of a string Python would import the rules of international names.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 first: it is what a returned address of `localhost` is most widely understood as.
     found.sort(key=lambda info: info[0] != socket.AF_INET)
     return list(dict.fromkeys((int(info[0]), info[4]) for info in found))

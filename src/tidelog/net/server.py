@@ -11,6 +11,7 @@ ordinary batches waiting.
 
 from __future__ import annotations
 
+import mmap
 import socket
 from collections.abc import Callable
 from operator import attrgetter
@@ -64,7 +65,8 @@ class Server:
         self.limits = limits
         self.dispatch = dispatch
         self.remarks = Remarks(loop, log)
-        self.area = memoryview(bytearray(AREA_BYTES))  # where every connection reads; of use within one event only
+        # Where every connection reads; of use within one event only. Mapped memory is taken only as far as it is used.
+        self.area = memoryview(mmap.mmap(-1, AREA_BYTES, mmap.MAP_PRIVATE))
         self._short_area = self.area[: 2 * SMALL_BYTES]
         self.pool = BufferPool()
         self.requests = 0

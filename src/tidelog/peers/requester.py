@@ -24,7 +24,6 @@ process is known at once, as REFUSED, because its machine refuses the connection
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -64,8 +63,7 @@ class FailureKind(Enum):
     CLOSED = "closed"
 
 
-@dataclass(slots=True, frozen=True)
-class Failure:
+class Failure(NamedTuple):
     kind: FailureKind
     #: a sentence for people, which names the peer
     why: str
@@ -83,8 +81,7 @@ class Answered(NamedTuple, Generic[R_co]):
     version: int
 
 
-@dataclass(slots=True, frozen=True)
-class LinkOptions:
+class LinkOptions(NamedTuple):
     #: -1 leaves the size to the operating system
     receive_buffer_bytes: int = -1
     #: an answer that announces more ends the connection

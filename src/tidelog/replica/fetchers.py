@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.peers.requester import Link, PeerAddress
-from tidelog.replica.fetcher import Fetcher, FetchTerms
-from tidelog.replica.follower_session import Place
 from tidelog.replica.partition import Partition
 from tidelog.timer.host import Host
+
+if TYPE_CHECKING:
+    from tidelog.replica.fetcher import Fetcher, FetchTerms
+    from tidelog.replica.follower_session import Place
 
 #: a leader, and which of the fetchers from it
 Lane = tuple[int, int]
@@ -61,6 +63,9 @@ class Fetchers:
         fetcher.add(partition)
 
     def _open(self, lane: Lane, address: PeerAddress) -> Fetcher:
+        # Late: a broker that follows nobody starts sooner without.
+        from tidelog.replica.fetcher import Fetcher
+
         self._close(lane)
         fetcher = Fetcher(self._link(address, f"fetcher-{lane[1]}"), self._terms, self._host)
         self._fetchers[lane] = address, fetcher

@@ -7,8 +7,7 @@ the sockets that are passed in, so that a test or a simulation can replace the w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tidelog.clock import Clock
 from tidelog.timer.wheel import Timer
@@ -28,8 +27,7 @@ def _say_nothing(message: str) -> None:
     """For a host where nobody listens."""
 
 
-@dataclass(slots=True, frozen=True)
-class Host:
+class Host(NamedTuple):
     clock: Clock
     timer: Timer
     workers: Workers

@@ -6,7 +6,6 @@ Which ids and topics the asker may see is the business of the API room.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.deciding.decision import SetTimer
@@ -45,7 +44,7 @@ def described(shard: Shard, transactional_id: str) -> Transaction:
     marking = shard.markings.get(transactional_id)
     if marking is None or transaction is not shard.transactions.get(transactional_id):
         return transaction
-    return replace(transaction, partitions=frozenset(marking.missing))
+    return transaction._replace(partitions=frozenset(marking.missing))
 
 
 def listed(

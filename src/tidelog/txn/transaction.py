@@ -20,7 +20,6 @@ Timestamps are wall time: they are read by other brokers and after restarts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tidelog.txn.state import PREVIOUS, TransactionState
@@ -50,8 +49,7 @@ class IllegalTransition(Exception):
     """A change that the table of states does not have: a fault in this room, never in a request."""
 
 
-@dataclass(slots=True, frozen=True)
-class Transaction:
+class Transaction(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -90,8 +88,7 @@ class Transaction:
     def _to(self, state: TransactionState, wall_ms: int, **changes: object) -> Transaction:
         if self.state not in PREVIOUS[state]:
             raise IllegalTransition(f"{self.transactional_id}: from {self.state.label} to {state.label}")
-        return replace(
-            self,
+        return self._replace(
             state=state,
             last_update_ms=wall_ms,
             previous_producer_id=self.producer_id,
@@ -110,7 +107,7 @@ class Transaction:
 
     def rotated(self, producer_id: int, timeout_ms: int, wall_ms: int) -> Transaction:
         """A producer starts over under a new id, because the epochs of the old one are used up."""
-        return replace(self.initialised(0, timeout_ms, wall_ms), producer_id=producer_id)
+        return self.initialised(0, timeout_ms, wall_ms)._replace(producer_id=producer_id)
 
     def adding(self, partitions: Iterable[TopicPartition], client_version: int, wall_ms: int) -> Transaction:
         return self._to(
@@ -140,7 +137,7 @@ class Transaction:
         done = self._to(state, wall_ms, partitions=frozenset(), next_producer_id=NO_PRODUCER_ID)
         if self.next_producer_id == NO_PRODUCER_ID or self.client_version < EPOCH_BUMP_VERSION:
             return done
-        return replace(done, producer_id=self.next_producer_id, producer_epoch=0)
+        return done._replace(producer_id=self.next_producer_id, producer_epoch=0)
 
 
 def is_exhausted(epoch: int) -> bool:

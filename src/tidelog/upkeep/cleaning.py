@@ -5,15 +5,17 @@ A step runs on a worker. The swap of segments that follows runs on the broker's 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.log.compaction.cleaner import Cleaner
-from tidelog.log.compaction.compaction_round import CleanerConfig
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
 from tidelog.timer.wheel import TimerTask
+
+if TYPE_CHECKING:
+    from tidelog.log.compaction.cleaner import Cleaner
+    from tidelog.log.compaction.compaction_round import CleanerConfig
 
 
 class Cleaning:
@@ -21,7 +23,8 @@ class Cleaning:
         self._config = config
         self._data = data
         self._host = host
-        self.cleaner = Cleaner(data.logs, self._stable_offset, host.clock, self._cleaner_config())
+        #: made when there are logs
+        self._cleaner: Cleaner | None = None
         self._task: TimerTask | None = None
         self._stopped = False
         config.on_change(
@@ -34,7 +37,17 @@ class Cleaning:
             lambda names: self._reconfigure(),
         )
 
+    def _made_cleaner(self) -> Cleaner:
+        if self._cleaner is None:
+            # Late: a broker starts sooner without, and needs none before it has logs.
+            from tidelog.log.compaction.cleaner import Cleaner
+
+            self._cleaner = Cleaner(self._data.logs, self._stable_offset, self._host.clock, self._cleaner_config())
+        return self._cleaner
+
     def _cleaner_config(self) -> CleanerConfig:
+        from tidelog.log.compaction.compaction_round import CleanerConfig
+
         values = self._config.values
         return CleanerConfig(
             dedupe_buffer_size=values.log_cleaner_dedupe_buffer_size,
@@ -44,7 +57,8 @@ class Cleaning:
         )
 
     def _reconfigure(self) -> None:
-        self.cleaner.config = self._cleaner_config()
+        if self._cleaner is not None:
+            self._cleaner.config = self._cleaner_config()
 
     def _stable_offset(self, key: tuple[str, int]) -> int | None:
         partition = self._data.replicas.partitions.get(key)
@@ -56,7 +70,8 @@ class Cleaning:
 
     def stop(self) -> None:
         self._stopped = True
-        self.cleaner.stop()
+        if self._cleaner is not None:
+            self._cleaner.stop()
         if self._task is not None:
             self._task.cancel()
 
@@ -68,9 +83,12 @@ class Cleaning:
         """Starts the next step, or rests where there is none. Whatever is wrong with one log, the others are next."""
         if self._stopped:
             return
-        work = None
+        if self._cleaner is None and not self._data.logs.logs:
+            self._rest()
+            return
+        cleaner, work = self._made_cleaner(), None
         try:
-            work = self.cleaner.next_work(self._host.clock.wall_ms())
+            work = cleaner.next_work(self._host.clock.wall_ms())
         except Exception as failure:
             self._tell(failure)
         if work is None:
@@ -79,7 +97,7 @@ class Cleaning:
 
         def finished(_: Any, error: BaseException | None) -> None:
             try:
-                self.cleaner.done(work, error)
+                cleaner.done(work, error)
             except Exception as failure:
                 self._tell(failure)
             self._data.on_work_left()

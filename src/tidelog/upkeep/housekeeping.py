@@ -7,13 +7,11 @@ and removing files happens on workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.shared.reclaiming import Pace
 from tidelog.node.cluster_view import NO_EPOCH, ClusterView
 from tidelog.node.data_plane import DataPlane
 from tidelog.node.generations import Generations
@@ -22,6 +20,9 @@ from tidelog.node.placing import Placing
 from tidelog.timer.host import Host
 from tidelog.timer.slices import Job, Slices
 from tidelog.timer.wheel import TimerTask
+
+if TYPE_CHECKING:
+    from tidelog.log.compaction.cleaner_throttle import Throttle
 
 FLUSH_CHECK_MS: Final = 1000
 #: from how many bytes on, that a start would have to read, queues are checkpointed before their time
@@ -124,12 +125,15 @@ class Housekeeping:
                 continue
             except LogError as error:
                 self._host.report(f"retention of {partition.log.name} failed", error)
-        if not len(self._checkpoints):
+        if self._data.logs.is_shared and not len(self._checkpoints):
             self._checkpoints.add(self._reclaim())
         self.delete_later()
 
     def _reclaim(self) -> Job:
         """In the shared layout: makes the commit logs smaller, as fast as compaction may be."""
+        from tidelog.log.compaction.cleaner_throttle import Cancelled, Throttle
+        from tidelog.log.shared.reclaiming import Pace
+
         rate = self._cluster.config.values.log_cleaner_io_max_bytes_per_second
         self._reclaiming = Throttle(rate, self._host.clock.monotonic_ms)
         try:

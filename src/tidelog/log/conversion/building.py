@@ -16,9 +16,9 @@ from tidelog.log.directories.layout import SHARED, Conversion, write_conversion
 from tidelog.log.directories.recovery import read_topic_id
 from tidelog.log.disk import Disk
 from tidelog.log.segment import Segment
+from tidelog.log.shared import COMMIT_DIRECTORY
 from tidelog.log.shared.commit_entry import Owner
 from tidelog.log.shared.commit_log import COMMIT, CommitLog
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.stored_segments import file_segments, queue_segments
 

@@ -18,9 +18,10 @@ from tidelog.log.disk import Disk, Usage
 from tidelog.log.errors import LogError
 from tidelog.log.file_segment import FileSegment
 from tidelog.log.segment import LOG
+from tidelog.log.shared import QUEUE
 from tidelog.log.shared.commit_entry import HEAD_SIZE
 from tidelog.log.shared.commit_log import CommitLog
-from tidelog.log.shared.queue import ENTRY_SIZE, QUEUE
+from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.stored_segments import file_segments, queue_segments
 from tidelog.wire.partitions import TopicPartition
 

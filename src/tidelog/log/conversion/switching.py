@@ -20,9 +20,8 @@ from tidelog.log.directories.clean_stop import read_clean_stop, write_sizes
 from tidelog.log.directories.layout import CONVERSION, PARTITIONED, SHARED, Conversion
 from tidelog.log.disk import Disk
 from tidelog.log.segment import INDEX, LOG, TIME_INDEX, Segment, Sizes
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
+from tidelog.log.shared import COMMIT_DIRECTORY, QUEUE
 from tidelog.log.shared.commit_log import CommitLog
-from tidelog.log.shared.queue import QUEUE
 from tidelog.log.stored_segments import file_segments, queue_segments
 
 #: what a segment consists of in a layout and not in the other one

@@ -34,7 +34,7 @@ from tidelog.log.file_segment import FileSegment
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Sizes, offset_name
-from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared import QUEUE
 from tidelog.wire.batch import NO_LEADER_EPOCH, BatchHeader, crc_matches
 
 _SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)

@@ -8,15 +8,13 @@ A directory in which nothing is yet takes whatever layout it is started with.
 
 from __future__ import annotations
 
-import shlex
 from typing import Final, NamedTuple
 
 from tidelog.log.checkpoints import META_PROPERTIES
 from tidelog.log.directories.directory_names import parse_name
 from tidelog.log.disk import Disk, read_file, replace_file
 from tidelog.log.errors import StorageError
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
-from tidelog.log.shared.queue import QUEUE
+from tidelog.log.shared import COMMIT_DIRECTORY, QUEUE
 
 PARTITIONED: Final = "partitioned"
 SHARED: Final = "shared"
@@ -39,6 +37,8 @@ def layout_of(disk: Disk, path: str) -> str | None:
 
 
 def how_to_convert(path: str, layout: str) -> str:
+    import shlex
+
     return f"tidelog storage convert --to {layout} {shlex.quote(path)}"
 
 

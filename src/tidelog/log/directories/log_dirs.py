@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
 from tidelog.log.config import LogConfig
@@ -29,18 +29,12 @@ from tidelog.log.flush import MANY, run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
-from tidelog.log.shared.commit_log import CommitLog
-from tidelog.log.shared.reclaiming import Pace, is_worth_it, make_room_in_slices, reclaim_in_slices
-from tidelog.log.shared.upkeep import (
-    Slices,
-    checkpoint_in_slices,
-    is_room_scarce,
-    release_files,
-    remove_dropped,
-    saving,
-)
-from tidelog.log.shared.upkeep import checkpoint as checkpoint_queues
 from tidelog.wire.partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.log.shared.commit_log import CommitLog
+    from tidelog.log.shared.reclaiming import Pace
+    from tidelog.log.shared.upkeep import Slices
 
 
 class DirDescription(NamedTuple):
@@ -101,6 +95,11 @@ class LogDirs:
         self._locks: list[Lock] = []
         #: the directories that belong together, with those that are missing
         self._known = DirectorySet({})
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether this is the shared layout."""
+        return self._commit_bytes is not None
 
     # --- opening
 
@@ -375,6 +374,10 @@ class LogDirs:
         return taken
 
     def _release_files(self, directory: LogDir) -> None:
+        if directory.commit is None:
+            return
+        from tidelog.log.shared.upkeep import release_files
+
         try:
             release_files(directory, partial(self._all_in, directory))
         except OSError as error:
@@ -389,13 +392,15 @@ class LogDirs:
     def checkpoint_queues(self) -> Slices:
         """In the shared layout, of every directory; see `shared.upkeep`."""
         for directory in self.dirs:
-            if directory.failure is None:
+            if directory.commit is not None and directory.failure is None:
+                from tidelog.log.shared.upkeep import checkpoint_in_slices
+
                 try:
                     yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
 
-    def reclaim(self, pace: Pace = Pace()) -> Slices:  # noqa: B008
+    def reclaim(self, pace: Pace | None = None) -> Slices:
         """In the shared layout: gives room back that dead batches occupy; see `shared.reclaiming`."""
         for directory in self.dirs:
             if directory.commit is not None and directory.failure is None:
@@ -406,7 +411,10 @@ class LogDirs:
                 except OSError as error:
                     directory.keep_old_checkpoints(error)
 
-    def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace) -> Slices:
+    def _reclaim(self, directory: LogDir, commit: CommitLog, pace: Pace | None) -> Slices:
+        from tidelog.log.shared.reclaiming import Pace, is_worth_it, make_room_in_slices, reclaim_in_slices
+        from tidelog.log.shared.upkeep import checkpoint_in_slices, is_room_scarce, remove_dropped, saving
+
         if is_room_scarce(directory):
             # Nothing past the last one can go. It may be long until the next.
             yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
@@ -417,7 +425,7 @@ class LogDirs:
                 if not (yield from make_room_in_slices(directory, self._all_in(directory))) or not commit.can_reclaim:
                     return
                 oldest = commit.first
-                yield from reclaim_in_slices(directory, partial(self._all_in, directory), pace)
+                yield from reclaim_in_slices(directory, partial(self._all_in, directory), pace or Pace())
                 self._release_files(directory)
                 if commit.is_saving:
                     yield from remove_dropped(directory)
@@ -524,8 +532,10 @@ class LogDirs:
         self, directory: LogDir, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int] | None
     ) -> None:
         if directory.commit is not None:
+            from tidelog.log.shared.upkeep import checkpoint
+
             directory.commit.give_back_ahead()
-        checkpoint_queues(directory, partial(self._all_in, directory))
+            checkpoint(directory, partial(self._all_in, directory))
         # The next start keeps room back again.
         directory.give_kept_room()
         works = [(log, log.close_work()) for log in self._all_in(directory)]

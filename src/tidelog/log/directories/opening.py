@@ -36,7 +36,6 @@ from tidelog.log.directories.directory_set import (
     listed,
     read_directory_set,
 )
-from tidelog.log.directories.holes import tell_holes
 from tidelog.log.directories.inventory import Inventory
 from tidelog.log.directories.layout import PARTITIONED, SHARED, check_layout
 from tidelog.log.directories.recovery import open_if_possible, open_stray, read_notes, read_topic_id
@@ -44,8 +43,7 @@ from tidelog.log.disk import Lock, read_file, replace_file
 from tidelog.log.errors import DuplicateLog, LogDirInUse, StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING, LogDir, PendingDeletion
-from tidelog.log.shared.commit_log import DIRECTORY as COMMIT_DIRECTORY
-from tidelog.log.shared.upkeep import tell_ends
+from tidelog.log.shared import COMMIT_DIRECTORY
 from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
 
@@ -248,9 +246,13 @@ class Opening:
                 directory.checkpoint_recovery_points()
             except OSError as error:
                 directory.keep_old_checkpoints(error)
-        futures = [log for log in self._inventory.futures.values() if log.directory is directory]
-        tell_ends(directory, [*directory.logs.values(), *futures])
-        tell_holes(directory, directory.logs.values())
+        if directory.commit is not None:
+            from tidelog.log.directories.holes import tell_holes
+            from tidelog.log.shared.upkeep import tell_ends
+
+            futures = [log for log in self._inventory.futures.values() if log.directory is directory]
+            tell_ends(directory, [*directory.logs.values(), *futures])
+            tell_holes(directory, directory.logs.values())
         if foreign and directory.logs:
             disk.sync_all(path)
         if directory.failure is not None:

@@ -24,19 +24,25 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
+from typing import Final
 
 from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.losses import Loss
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.log import Log
 from tidelog.log.log_dir import MENDING
+from tidelog.log.producers import RETAINED_BATCHES
 from tidelog.log.segment import TXN_INDEX
+from tidelog.log.shared import QUEUE
 from tidelog.log.shared.commit_entry import OF_A_STRAY, Entry, EntryKind
-from tidelog.log.shared.queue import QUEUE, Queued
+from tidelog.log.shared.queue import Queued
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
-from tidelog.wire.batch import BatchHeader
+from tidelog.wire.batch import CONTROL_FLAG, BatchHeader
+
+#: of the last batches of a log, so many are looked at after a crash
+_MOST_RECALLED: Final = 50
 
 
 def recover_queues(log: Log, store: QueueStore, sizes: dict[str, int], claim: Claim, now_ms: int) -> Recovered:
@@ -490,3 +496,28 @@ class _Replay:
             for queued in segment.epochs():
                 if queued.leader_epoch > epochs.latest:
                     epochs.assign(queued.leader_epoch, queued.base_offset)
+
+
+def recall_last_batches(log: Log) -> None:
+    """In the shared layout a start need not read what its snapshots cover, and these tell only the last batch of each
+    producer. But whoever was not answered before the crash sends the others again."""
+    lacking = {each.producer_id for each in log.producers if len(each.batches) < RETAINED_BATCHES}
+    left = _MOST_RECALLED
+    try:
+        for segment in reversed(list(log.segments)):
+            if not isinstance(segment, QueueSegment):
+                return
+            for n in reversed(range(segment.queue.count)):
+                if not lacking or not left:
+                    return
+                left -= 1
+                for _, header in islice(segment.headers(segment.queue.entry(n).position), 1):
+                    producer = log.producers.get(header.producer_id)
+                    if producer is None or header.attributes & CONTROL_FLAG:
+                        continue
+                    log.producers.recall(header)
+                    if header.base_sequence == 0 or len(producer.batches) == RETAINED_BATCHES:
+                        lacking.discard(header.producer_id)
+    except CorruptMessage:
+        # Readers are told.
+        return

@@ -9,8 +9,8 @@ Every loss is reported in one line (`losses.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain, islice
-from typing import Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.append_rules import roll_jitter_ms
 from tidelog.log.checkpoints import (
@@ -26,30 +26,24 @@ from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.directory_names import name_of
 from tidelog.log.directories.file_recovery import recover_files, settle
 from tidelog.log.directories.losses import lost_at_the_end
-from tidelog.log.directories.queue_recovery import end_mending, recover_queues, recover_stray_queues
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
-from tidelog.log.errors import CorruptMessage
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.producer_recovery import load_newest, rebuild_txn_index, replay_segments
-from tidelog.log.producers import RETAINED_BATCHES
 from tidelog.log.segment import LOG, SNAPSHOT, Segment
 from tidelog.log.segments import Segments
-from tidelog.log.shared.commit_entry import Owner
-from tidelog.log.shared.queue import QUEUE
-from tidelog.log.shared.queue_segment import QueueSegment
-from tidelog.log.shared.store import QueueStore
+from tidelog.log.shared import QUEUE
 from tidelog.log.snapshots import HAD_PRODUCERS, Snapshots
 from tidelog.log.txn_index import CorruptIndex
-from tidelog.wire.batch import CONTROL_FLAG
 from tidelog.wire.errors import CodedError
 from tidelog.wire.partitions import TopicPartition
 
+if TYPE_CHECKING:
+    from tidelog.log.shared.store import QueueStore
+
 MAX_OFFSET: Final = (1 << 63) - 1
-#: of the last batches of a log, so many are looked at after a crash
-_MOST_RECALLED: Final = 50
 
 
 def create_log(
@@ -75,7 +69,7 @@ def create_log(
         store = log.store
         if is_back and directory.commit is not None and topic_id is not None:
             # One that has files of its own now may have been there.
-            store = store or QueueStore(directory.commit, Owner(topic_id, key[1]))
+            store = store or directory.queue_store(topic_id, key[1])
         if store is not None:
             store.tell_start(0)
             if is_back:
@@ -193,9 +187,11 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     if recovery.stable_offset is None:
         _restore_producers(log, claim, read, recovery.after_holes, now_ms)
     else:
+        from tidelog.log.directories.queue_recovery import end_mending, recall_last_batches
+
         _restore_producers_since(log, recovery.stable_offset, read, now_ms)
         if not claim.clean:
-            _recall_last_batches(log)
+            recall_last_batches(log)
         if recovery.mended:
             end_mending(log)
     for segment in recovery.unindexed:
@@ -214,7 +210,7 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         for name in queues:
             directory.disk.remove(f"{log.path}/{name}")
     elif directory.commit is not None and log.topic_id is not None and queues:
-        log.store = QueueStore(directory.commit, Owner(log.topic_id, log.partition))
+        log.store = directory.queue_store(log.topic_id, log.partition)
     elif not any(name.endswith(LOG) for name in sizes):
         log.store = directory.store_for(log.key, log.config, log.topic_id) or _store_of_before(log)
     if log.store is None:
@@ -224,6 +220,8 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
     if not claim.stopped and any(base < first and base <= (claim.began_at or 0) for base in retired):
         # The segment with which the log began when that was last written down was retired since, by retention.
         claim = claim._replace(began_at=None)
+    from tidelog.log.directories.queue_recovery import recover_queues
+
     return recover_queues(log, log.store, sizes, claim, now_ms)
 
 
@@ -234,9 +232,9 @@ def _store_of_before(log: Log) -> QueueStore | None:
     is_a_copy = log.path != f"{directory.path}/{name_of(log.key)}"
     if directory.commit is None or topic_id is None or is_a_copy or log.notes.succeeds or log.topic.startswith("__"):
         return None
-    owner = Owner(topic_id, log.partition)
-    is_told_of = any(True for _ in chain(directory.told(owner), directory.told_before(owner)))
-    return QueueStore(directory.commit, owner) if is_told_of else None
+    store = directory.queue_store(topic_id, log.partition)
+    is_told_of = any(True for _ in chain(directory.told(store.owner), directory.told_before(store.owner)))
+    return store if is_told_of else None
 
 
 def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:
@@ -248,9 +246,11 @@ def open_stray(directory: LogDir, path: str, key: TopicPartition, config: LogCon
     topic_id = read_topic_id(directory.disk, path)
     if directory.commit is None or topic_id is None or not any(name.endswith(QUEUE) for name in sizes):
         return None
+    from tidelog.log.directories.queue_recovery import recover_stray_queues
+
     log = Log(directory, path, key[0], key[1], config)
     log.topic_id = topic_id
-    log.store = QueueStore(directory.commit, Owner(topic_id, key[1]))
+    log.store = directory.queue_store(topic_id, key[1])
     recovered = recover_stray_queues(log, log.store, sizes, now_ms)
     if not recovered.segments:
         return None
@@ -332,31 +332,6 @@ def _restore_producers_since(log: Log, stable_offset: int, changed: list[Segment
         rebuild_txn_index(log.segments, snapshots, segment, now_ms)
     producers.on_log_start_offset(log.log_start_offset)
     snapshots.prune({segment.base_offset for segment in log.segments})
-
-
-def _recall_last_batches(log: Log) -> None:
-    """In the shared layout a start need not read what its snapshots cover, and these tell only the last batch of each
-    producer. But whoever was not answered before the crash sends the others again."""
-    lacking = {each.producer_id for each in log.producers if len(each.batches) < RETAINED_BATCHES}
-    left = _MOST_RECALLED
-    try:
-        for segment in reversed(list(log.segments)):
-            if not isinstance(segment, QueueSegment):
-                return
-            for n in reversed(range(segment.queue.count)):
-                if not lacking or not left:
-                    return
-                left -= 1
-                for _, header in islice(segment.headers(segment.queue.entry(n).position), 1):
-                    producer = log.producers.get(header.producer_id)
-                    if producer is None or header.attributes & CONTROL_FLAG:
-                        continue
-                    log.producers.recall(header)
-                    if header.base_sequence == 0 or len(producer.batches) == RETAINED_BATCHES:
-                        lacking.discard(header.producer_id)
-    except CorruptMessage:
-        # Readers are told.
-        return
 
 
 def _write_snapshot(log: Log, offset: int, sync: bool) -> None:

@@ -28,6 +28,7 @@ from tidelog.log.checkpoints import MalformedCheckpoint, format_lines, parse_lin
 from tidelog.log.disk import NO_ROOM, TOO_MANY_FILES, Disk, File, read_file, replace_file
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.segment import offset_name
+from tidelog.log.shared import COMMIT_DIRECTORY
 from tidelog.log.shared.commit_entry import (
     HEAD_SIZE,
     Entry,
@@ -41,7 +42,6 @@ from tidelog.log.shared.commit_entry import (
 )
 from tidelog.log.shared.commit_reserve import CommitReserve
 
-DIRECTORY: Final = "tidelog-commit"
 COMMIT: Final = ".commit"
 CHECKPOINT: Final = "checkpoint"
 _CHUNK_BYTES: Final = 1 << 20
@@ -154,7 +154,7 @@ class CommitLog:
     def __init__(self, disk: Disk, directory: str, segment_bytes: int) -> None:
         """Opens what is there. May raise OSError."""
         self._disk = disk
-        self.path = f"{directory}/{DIRECTORY}"
+        self.path = f"{directory}/{COMMIT_DIRECTORY}"
         self._segment_bytes = segment_bytes
         disk.mkdir(self.path)
         entries = disk.list(self.path)

@@ -30,7 +30,6 @@ from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import Entries
 from tidelog.wire.batch import crc32c
 
-QUEUE: Final = ".queue"
 ENTRY: Final = struct.Struct(">qqqqiiiI")
 ENTRY_SIZE: Final = ENTRY.size
 _FIELDS: Final = struct.Struct(">qqqqiii")

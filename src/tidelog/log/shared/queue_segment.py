@@ -20,8 +20,9 @@ from tidelog.log.disk import BESIDE, PASSING, AppendedFile, Disk, File, put_in_p
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.index import OFFSET_ENTRY_SIZE, TimestampOffset
 from tidelog.log.segment import DELETED, TXN_INDEX, BatchSpan, FileSlice, GatheredSlice, Sizes, Slice, offset_name
+from tidelog.log.shared import QUEUE
 from tidelog.log.shared.commit_entry import EntryKind, Owner
-from tidelog.log.shared.queue import ENTRY_SIZE, QUEUE, Queue, Queued
+from tidelog.log.shared.queue import ENTRY_SIZE, Queue, Queued
 from tidelog.log.shared.store import QueueStore
 from tidelog.log.txn_index import TxnIndex
 from tidelog.wire.batch import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.log.checkpoints import CLEANED_OFFSETS
 from tidelog.log.errors import LogError, WriteRefused
 from tidelog.node.data_plane import DataPlane
 from tidelog.timer.host import Host
@@ -23,7 +24,7 @@ class Cleaning:
         self._config = config
         self._data = data
         self._host = host
-        #: made when there are logs
+        #: made when there is work for it
         self._cleaner: Cleaner | None = None
         self._task: TimerTask | None = None
         self._stopped = False
@@ -37,9 +38,16 @@ class Cleaning:
             lambda names: self._reconfigure(),
         )
 
+    def _has_work(self) -> bool:
+        """Whether a log is compacted, or one was that may be gone since: then its offset is still written down."""
+        logs = self._data.logs
+        return any(log.config.compact for log in logs.logs.values()) or any(
+            logs.disk.exists(f"{directory.path}/{CLEANED_OFFSETS}") for directory in logs.dirs
+        )
+
     def _made_cleaner(self) -> Cleaner:
         if self._cleaner is None:
-            # Late: a broker starts sooner without, and needs none before it has logs.
+            # Late: a broker starts sooner without, and needs none before a log is compacted.
             from tidelog.log.compaction.cleaner import Cleaner
 
             self._cleaner = Cleaner(self._data.logs, self._stable_offset, self._host.clock, self._cleaner_config())
@@ -83,7 +91,7 @@ class Cleaning:
         """Starts the next step, or rests where there is none. Whatever is wrong with one log, the others are next."""
         if self._stopped:
             return
-        if self._cleaner is None and not self._data.logs.logs:
+        if self._cleaner is None and not self._has_work():
             self._rest()
             return
         cleaner, work = self._made_cleaner(), None

@@ -101,6 +101,7 @@ class LogDir:
         "notices",
         "past",
         "path",
+        "recovery_points",
         "recovery_points_stale",
         "start_offsets",
         "strays",
@@ -123,6 +124,8 @@ class LogDir:
         self.departed: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
         self.recovery_points_stale = False
+        #: as last written, or found
+        self.recovery_points: Mapping[TopicPartition, int] = {}
         #: as last written, None before that
         self.high_watermarks: Mapping[TopicPartition, int] | None = None
         #: as last written, or found
@@ -307,7 +310,30 @@ class LogDir:
             for key, log in self.logs.items()
         }
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
+        self.recovery_points = offsets
         self.recovery_points_stale = False
+
+    def vouch_no_further_than(self, log: Log, offset: int) -> None:
+        """Before a log is cut there, or begun anew: what then is gone must not be missed by the next start, and what
+        comes in its place must not be taken for what lies before the log's beginning.
+
+        Only where those on disk claim more, which few do: no recovery point is a part of a segment that grows. So a
+        follower that cuts thousands of logs after a clean stop writes them once.
+        """
+        if self.logs.get(log.key) is not log:
+            return
+        try:
+            if self.recovery_points.get(log.key, 0) > offset:
+                self.checkpoint_recovery_points()
+            if self.start_offsets.get(log.key, 0) > offset:
+                starts = {**self.start_offsets, log.key: offset}
+                if offset < log.segments.first_base_offset:
+                    # Should it not come to that, nobody must miss what would lie in between.
+                    del starts[log.key]
+                write_offsets(self.disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
+                self.start_offsets = starts
+        except OSError as error:
+            self.keep_old_checkpoints(error)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int], sync: bool = True) -> None:
         """Writes those of the logs here, where one has moved since the last time."""
@@ -342,6 +368,8 @@ class LogDir:
                 write_offsets(self.disk, f"{self.path}/{name}", left)
             if name == LOG_START_OFFSETS:
                 self.start_offsets = left
+            elif name == RECOVERY_POINTS:
+                self.recovery_points = left
         self.departed.clear()
 
 

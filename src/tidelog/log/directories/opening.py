@@ -206,7 +206,7 @@ class Opening:
             # A start may have to write on a full disk. Nobody appends meanwhile.
             directory.commit.reserve.give()
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
-        directory.start_offsets = start_offsets
+        directory.start_offsets, directory.recovery_points = start_offsets, recovery_points
         # Whoever else wrote this directory has left no word of which logs were compacted.
         foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
         for entry in sorted(disk.list(path)):

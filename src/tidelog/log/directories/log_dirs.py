@@ -410,7 +410,7 @@ class LogDirs:
         if is_room_scarce(directory):
             # Nothing past the last one can go. It may be long until the next.
             yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
-        # Once round and no further: where batches are smaller than the heads of their copies, it would never end.
+        # Once round and no further: what was moved meanwhile is left to the next one.
         end = commit.end
         while directory.failure is None and commit.first < end and is_worth_it(directory, self._all_in(directory)):
             with saving(directory):

@@ -34,14 +34,19 @@ def delete(dirs: LogDirs, log: Log) -> None:
     deleted(dirs)
 
 
-def set_aside_and_remove(dirs: LogDirs, log: Log) -> None:
+def set_aside_and_empty(dirs: LogDirs, log: Log) -> None:
+    """As `rm -r` does it at first: the directory is still there."""
     dirs.mark_stray(log.key)
     for entry in dirs.disk.list(log.path):
         dirs.disk.remove(f"{log.path}/{entry.name}")
+
+
+def set_aside_and_remove(dirs: LogDirs, log: Log) -> None:
+    set_aside_and_empty(dirs, log)
     dirs.disk.remove_dir(log.path)
 
 
-LEAVINGS = [delete, set_aside_and_remove]
+LEAVINGS = [delete, set_aside_and_empty, set_aside_and_remove]
 
 
 def stepped(slices: Slices, at: int, leave: Callable[[], None]) -> int:

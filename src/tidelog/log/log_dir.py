@@ -25,6 +25,7 @@ from tidelog.log.errors import StorageError, WriteRefused
 from tidelog.log.shared.commit_entry import Entry, Owner
 from tidelog.log.shared.commit_log import CommitFile, CommitLog, Tail
 from tidelog.log.shared.commit_reserve import wanted_bytes
+from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.store import QueueStore
 from tidelog.wire.partitions import TopicPartition
 
@@ -170,9 +171,16 @@ class LogDir:
     def set_aside(self, log: Log) -> None:
         """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
         self.flushes.discard(log)
-        self.strays.append(log)
+        self.add_stray(log)
         for segment in log.segments:
             segment.seal()
+
+    def add_stray(self, log: Log) -> None:
+        """A log that was set aside, perhaps in an earlier life."""
+        self.strays.append(log)
+        for segment in log.segments:
+            if isinstance(segment, QueueSegment):
+                segment.may_be_removed = True
 
     def look_after_strays(self) -> list[Log]:
         """Those that nobody has removed meanwhile."""

@@ -295,7 +295,7 @@ class Opening:
                 )
         else:
             if stray is not None:
-                directory.strays.append(stray)
+                directory.add_stray(stray)
 
     def _succeed(self, copy: Log) -> None:
         """A stop came in between: the copy is complete, and takes the place of the partition beside it."""

@@ -125,6 +125,26 @@ def test_a_partition_that_comes_back_has_nothing_of_what_it_had_although_the_pow
     assert opened(disk).logs[log.key].log_end_offset == 0
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_nor_has_one_that_comes_back_after_a_restart(seed: int) -> None:
+    """By then no checkpoint tells of the one before."""
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    log = created(dirs)
+    for _ in range(10):
+        append(log)
+    dirs.delete(log.key)
+    deleted(dirs)
+    dirs.checkpoint()
+    disk.sync_all("/data")
+    dirs = killed(disk)
+    created(dirs)
+    # As the flush of one with files of its own does.
+    disk.sync_dir("/data")
+    disk.crash(Random(seed))
+    assert opened(disk).logs[log.key].log_end_offset == 0
+
+
 def test_what_is_set_aside_on_a_full_disk_keeps_what_it_points_at() -> None:
     disk = MemoryDisk()
     dirs = opened(disk, COMMIT_BYTES)

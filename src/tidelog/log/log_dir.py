@@ -107,6 +107,7 @@ class LogDir:
         "start_offsets",
         "strays",
         "tail",
+        "told_of",
         "unopened",
     )
 
@@ -146,6 +147,8 @@ class LogDir:
         self.is_pinned = False
         #: what a start has found there past the checkpoint, until the logs are opened
         self.tail: Tail | None = None
+        #: partitions that were not here any more at the start, and of which that tells nevertheless
+        self.told_of: set[Owner] = set()
         #: what stands before it, where a log has missed something, as long
         self.past: Tail | None = None
         #: partitions whose files cannot be opened, and why; they must not be begun anew
@@ -167,6 +170,13 @@ class LogDir:
         if self.past is None and self.commit is not None:
             self.past = self.commit.past()
         return self.past.of(owner) if self.past is not None else ()
+
+    def forget_told(self, logs: Iterable[Log]) -> None:
+        """After these were opened, which are all that are here."""
+        if self.tail is not None:
+            here = {log.store.owner for log in logs if log.store is not None}
+            self.told_of = {owner for owner in self.tail.owners if owner not in here}
+        self.tail = self.past = None
 
     def set_aside(self, log: Log) -> None:
         """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""

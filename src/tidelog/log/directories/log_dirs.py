@@ -29,6 +29,7 @@ from tidelog.log.flush import MANY, run_together
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir, PendingDeletion
 from tidelog.log.retention import delete_old_segments
+from tidelog.log.shared.commit_entry import Owner
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.reclaiming import Pace, is_worth_it, make_room_in_slices, reclaim_in_slices
 from tidelog.log.shared.upkeep import (
@@ -217,7 +218,7 @@ class LogDirs:
         if key in self.offline:
             raise StorageError(f"{name_of(key)} is offline: its log directory is missing")
         directory = self._dir_for(path)
-        is_back = self._forget(key)
+        is_back = self._forget(key) or (topic_id is not None and Owner(topic_id, key[1]) in directory.told_of)
         log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id, is_back=is_back)
         self._inventory.add(log)
         return log

@@ -241,7 +241,7 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
-        directory.tail = directory.past = None
+        directory.forget_told(directory.logs.values())
         if not clean and directory.recovery_points_stale:
             # Should the power go again, what was lost or given up must not be vouched for once more.
             try:

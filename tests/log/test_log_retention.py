@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from logkit import NOW_MS, append, produced, system_log
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.log import Log
+from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
+from tidelog.wire.partitions import TopicPartition
+from tidelog.wire.records import build_batch
 
 pytestmark = pytest.mark.layouts
 
@@ -106,3 +111,30 @@ def test_without_timestamps_the_files_own_time_counts(tmp_path: Path) -> None:
     os.utime(log.segments[0].log_path, (5, 5))
     assert delete_old_segments(log, now_ms=6000, held_from=1) == 0
     assert delete_old_segments(log, now_ms=6001, held_from=1) == 1
+
+
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_a_producer_whose_batches_have_gone_is_known_though_the_power_goes(commit_bytes: int | None) -> None:
+    """A repetition would be appended once more otherwise."""
+    config = LogConfig(segment_bytes=400, retention_bytes=0)
+    for seed in range(20):
+        disk = MemoryDisk()
+        dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
+        dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+        log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
+        batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
+        log.append_as_leader(memoryview(batch), 0, NOW_MS)
+        for _ in range(10):
+            append(log)
+        log.flush()
+        for work in dirs.checkpoint_queues():
+            if work is not None:
+                work()
+        assert delete_old_segments(log, NOW_MS, log.log_end_offset) > 1
+        for deletion in dirs.take_deletions():
+            deletion()
+        disk.crash(Random(seed))
+        dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
+        dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+        assert dirs.logs[log.key].log_end_offset == 11
+        assert dirs.logs[log.key].producers.get(7) is not None, seed

@@ -32,11 +32,12 @@ from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.segment import FileSlice
 from tidelog.log.shared import upkeep
-from tidelog.log.shared.commit_entry import MAGIC, EntryKind, pack_head
+from tidelog.log.shared.commit_entry import HEAD_SIZE, MAGIC, EntryKind, pack_head
 from tidelog.log.shared.commit_log import CommitLog
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.log.shared.upkeep import Slices
 from tidelog.wire.batch import iter_headers
+from tidelog.wire.records import build_batch
 
 
 @pytest.fixture
@@ -278,6 +279,26 @@ def test_what_is_alive_in_old_files_is_moved_so_that_they_can_go(disk: MemoryDis
     append(long, value=b"more")
     assert values(long) == [*expected, (6, b"more")]
     assert values(killed(disk, 2000).logs[long.key]) == values(long)
+
+
+def test_batches_that_are_smaller_than_the_heads_of_their_entries_are_not_moved_for_ever(disk: MemoryDisk) -> None:
+    dirs = opened(disk, 2000)
+    log = created(dirs)
+    for _ in range(60):
+        log.append_as_leader(memoryview(build_batch([(1000, None, None, None)])), 0, NOW_MS)
+    assert log.size_bytes < 60 * HEAD_SIZE
+    checkpointed(dirs)
+    end = commit_of(dirs).end
+    reclaimed(dirs)
+    assert commit_of(dirs).end == end, "all of them are alive"
+    log.advance_log_start_offset(50)
+    delete_old_segments(log, NOW_MS, log.log_end_offset)
+    for _ in range(5):
+        deleted(dirs)
+        end = commit_of(dirs).end
+        reclaimed(dirs)
+    assert commit_of(dirs).end == end
+    assert commit_of(dirs).size_bytes < 8000
 
 
 @pytest.mark.parametrize("power", [False, True])

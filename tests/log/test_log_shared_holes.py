@@ -102,3 +102,40 @@ def test_what_lay_below_the_beginning_of_a_log_is_no_loss(disk: MemoryDisk) -> N
     assert [line.split(":")[0] for line in killed(disk, COMMIT_BYTES).take_notices()] == [
         f"partition 0 of topic t has lost offset {lost[-1]}"
     ]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_tells_what_is_lost_with_the_oldest_file(disk: MemoryDisk, is_clean: bool) -> None:
+    dirs = opened(disk, COMMIT_BYTES)
+    logs = [created(dirs, 0), created(dirs, 1)]
+    for _ in range(20):
+        for log in logs:
+            append(log, value=bytes(200))
+    checkpointed(dirs)
+    oldest, after = commit_files(disk)[:2]
+    lost = [offsets_in(log, 0, int(after[:20])) for log in logs]
+    assert all(len(each) > 1 for each in lost)
+    if is_clean:
+        dirs.close()
+    disk.remove(f"{DIRECTORY}/{oldest}")
+    dirs = killed(disk, COMMIT_BYTES)
+    what = f"{DIRECTORY}/{after} is the oldest file now, and they were in one before it, which is missing"
+    assert dirs.take_notices() == [
+        f"partition {partition} of topic t has lost offsets 0 to {each[-1]}: {what}"
+        for partition, each in enumerate(lost)
+    ]
+    for log, each in zip(logs, lost, strict=True):
+        assert len(values(dirs.logs[log.key], each[-1] + 1)) == 20 - len(each)
+
+
+def test_nothing_is_missed_before_the_oldest_file_where_retention_took_it(disk: MemoryDisk) -> None:
+    dirs = opened(disk, COMMIT_BYTES)
+    log = created(dirs)
+    for _ in range(20):
+        append(log, value=bytes(200))
+    checkpointed(dirs)
+    log.config = replace(CONFIG, retention_bytes=1500)
+    delete_old_segments(log, NOW_MS, log.log_end_offset)
+    deleted(dirs)
+    assert commit_of(dirs).first > 0
+    assert killed(disk, COMMIT_BYTES).take_notices() == []

@@ -34,14 +34,19 @@ def delete(dirs: LogDirs, log: Log) -> None:
     deleted(dirs)
 
 
-def set_aside_and_remove(dirs: LogDirs, log: Log) -> None:
+def set_aside_and_empty(dirs: LogDirs, log: Log) -> None:
+    """As `rm -r` does it at first: the directory is still there."""
     dirs.mark_stray(log.key)
     for entry in dirs.disk.list(log.path):
         dirs.disk.remove(f"{log.path}/{entry.name}")
+
+
+def set_aside_and_remove(dirs: LogDirs, log: Log) -> None:
+    set_aside_and_empty(dirs, log)
     dirs.disk.remove_dir(log.path)
 
 
-LEAVINGS = [delete, set_aside_and_remove]
+LEAVINGS = [delete, set_aside_and_empty, set_aside_and_remove]
 
 
 def stepped(slices: Slices, at: int, leave: Callable[[], None]) -> int:
@@ -115,6 +120,26 @@ def test_a_partition_that_comes_back_has_nothing_of_what_it_had_although_the_pow
     dirs.delete(log.key)
     created(dirs)
     # As the flush of another one does.
+    disk.sync_dir("/data")
+    disk.crash(Random(seed))
+    assert opened(disk).logs[log.key].log_end_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nor_has_one_that_comes_back_after_a_restart(seed: int) -> None:
+    """By then no checkpoint tells of the one before."""
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    log = created(dirs)
+    for _ in range(10):
+        append(log)
+    dirs.delete(log.key)
+    deleted(dirs)
+    dirs.checkpoint()
+    disk.sync_all("/data")
+    dirs = killed(disk)
+    created(dirs)
+    # As the flush of one with files of its own does.
     disk.sync_dir("/data")
     disk.crash(Random(seed))
     assert opened(disk).logs[log.key].log_end_offset == 0

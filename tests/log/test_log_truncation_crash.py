@@ -12,7 +12,9 @@ from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.errors import StorageError
+from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk, MemoryFile
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import build_batch
 
 
@@ -161,3 +163,73 @@ def test_what_a_start_drops_behind_damage_does_not_come_back_though_the_power_go
         disk.crash(Random(at))
         assert values(opened(disk, None, config).logs[log.key]) == [(0, b"value")], at
     assert at > 30
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_what_was_truncated_is_not_missed_after_a_crash(commit_bytes: int | None, is_clean: bool) -> None:
+    disk, config = MemoryDisk(), LogConfig(segment_bytes=400)
+    dirs = opened(disk, commit_bytes, config)
+    log = dirs.create(KEY, NOW_MS, bytes(range(16)))  # type: ignore[arg-type]
+    for _ in range(12):
+        append(log)
+    if is_clean:
+        dirs.close()
+        dirs = opened(disk, commit_bytes, config)
+    else:
+        log.flush()
+        dirs.checkpoint()
+    dirs.logs[log.key].truncate_to(4, NOW_MS)
+    disk.outlive()
+    dirs = opened(disk, commit_bytes, config)
+    assert dirs.logs[log.key].log_end_offset == 4
+    assert dirs.take_notices() == []
+
+
+@pytest.mark.parametrize("start", [4, 20])
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_a_log_that_was_cut_before_its_beginning_keeps_what_follows_after_a_crash(
+    commit_bytes: int | None, start: int
+) -> None:
+    """Its beginning was written down, and what is written before it now does not lie there."""
+    disk = MemoryDisk()
+    dirs = opened(disk, commit_bytes)
+    log = dirs.create(KEY, NOW_MS, bytes(range(16)))  # type: ignore[arg-type]
+    log.truncate_fully_and_start_at(start, NOW_MS)
+    for _ in range(12):
+        append(log)
+    log.advance_log_start_offset(start + 10)
+    log.flush()
+    dirs.checkpoint()
+    log.truncate_to(7, NOW_MS)
+    append(log, value=b"new")
+    disk.outlive()
+    dirs = opened(disk, commit_bytes)
+    assert values(dirs.logs[log.key])[-1:] == [(7, b"new")]
+    assert dirs.logs[log.key].log_start_offset == 7
+    assert dirs.take_notices() == []
+
+
+def test_many_logs_that_are_truncated_write_their_recovery_points_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    dirs = opened(disk, None)
+    for partition in range(10):
+        append(dirs.create(TopicPartition("t", partition), NOW_MS, bytes(range(16))), 1)
+        append(dirs.logs[TopicPartition("t", partition)], 2)
+    dirs.close()
+    dirs = opened(disk, None)
+    written: list[LogDir] = []
+    write = LogDir.checkpoint_recovery_points
+
+    def count(directory: LogDir) -> None:
+        written.append(directory)
+        write(directory)
+
+    monkeypatch.setattr(LogDir, "checkpoint_recovery_points", count)
+    for log in dirs.logs.values():
+        log.truncate_to(1, NOW_MS)
+    assert len(written) == 1
+    disk.outlive()
+    dirs = opened(disk, None)
+    assert {log.log_end_offset for log in dirs.logs.values()} == {1}
+    assert dirs.take_notices() == []

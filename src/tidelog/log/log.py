@@ -436,6 +436,7 @@ class Log:
             return True
         if self.store is not None:
             self.store.tell_cut(first_offset)
+        self._vouch_no_further_than(self.segments.since(first_offset)[0].base_offset, first_offset)
         # Newest first: a crash in between then leaves a log that ends earlier, not one with a hole.
         self._cut_off(self.segments.drop_from(offset)[::-1])
         end_offset = self.segments.active.truncate_to(offset, now_ms)
@@ -477,6 +478,7 @@ class Log:
         """Drops everything; the log is empty and begins at `offset`."""
         if self.store is not None:
             self.store.tell_start(offset)
+        self._vouch_no_further_than(offset, offset)
         # First: what they tell must not be found beside segments that begin anew.
         self.snapshots.drop_above(-1)
         self._cut_off(list(self.segments)[::-1], offset, now_ms)
@@ -499,16 +501,20 @@ class Log:
             raise self.directory.fail(error) from error
 
     def _ends_at(self, offset: int) -> None:
-        """The active segment was cut. It counts as unflushed as a whole, for so do its indexes."""
+        """The active segment was cut."""
         self.log_end_offset = offset
         self.truncations += 1
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, offset)
-        base_offset = self.segments.active.base_offset
+        self.segments.forget()
+
+    def _vouch_no_further_than(self, base_offset: int, end_offset: int) -> None:
+        """The log is about to be cut at `end_offset`, in the segment that begins at `base_offset`, which counts as
+        unflushed as a whole, for so do its indexes."""
         if self.recovery_point > base_offset:
             self.recovery_point = base_offset
             self.directory.recovery_points_stale = True
-        self.segments.forget()
+        self.directory.vouch_no_further_than(self, end_offset)
 
     @guarded
     def replace_segments(self, old: list[Segment], cleaned: CleanedSegment) -> None:
@@ -549,10 +555,26 @@ class Log:
         """Takes the `count` oldest segments out; where that would leave none, an empty one follows them first."""
         if count == len(self.segments):
             self._follow_with_empty(now_ms)
+        is_remembered = self._remember_producers_of_before(self.segments[count].base_offset)
         dropped = self.segments.drop_first(count)
         self.advance_log_start_offset(self.segments.first_base_offset)
         self._discard(dropped)
-        self.snapshots.drop_below(self.segments.first_base_offset)
+        if is_remembered:
+            self.snapshots.drop_below(self.segments.first_base_offset)
+
+    def _remember_producers_of_before(self, base_offset: int) -> bool:
+        """The segments before it are about to go, and the snapshot with which it begins is all that tells of producers
+        that have written only there: whether it is on the device, so that older ones may go, too."""
+        if not len(self.producers) or (self.store is None and self.recovery_point > base_offset):
+            # Nearly always: the flush that follows a roll has seen to it.
+            return True
+        try:
+            return self.snapshots.sync(base_offset)
+        except OSError as error:
+            # On a full disk segments must be able to go.
+            if error.errno not in PASSING:
+                raise
+            return False
 
     def _follow_with_empty(self, now_ms: int) -> None:
         """A roll that does not seal, since the active segment goes at once: on a full disk it must be able to."""

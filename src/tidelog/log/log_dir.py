@@ -101,10 +101,12 @@ class LogDir:
         "notices",
         "past",
         "path",
+        "recovery_points",
         "recovery_points_stale",
         "start_offsets",
         "strays",
         "tail",
+        "told_of",
         "unopened",
     )
 
@@ -123,6 +125,8 @@ class LogDir:
         self.departed: set[TopicPartition] = set()
         #: a log was cut below the recovery point that the checkpoint on disk still claims
         self.recovery_points_stale = False
+        #: as last written, or found
+        self.recovery_points: Mapping[TopicPartition, int] = {}
         #: as last written, None before that
         self.high_watermarks: Mapping[TopicPartition, int] | None = None
         #: as last written, or found
@@ -142,6 +146,8 @@ class LogDir:
         self.is_pinned = False
         #: what a start has found there past the checkpoint, until the logs are opened
         self.tail: Tail | None = None
+        #: partitions that were not here any more at the start, and of which that tells nevertheless
+        self.told_of: set[Owner] = set()
         #: what stands before it, where a log has missed something, as long
         self.past: Tail | None = None
         #: partitions whose files cannot be opened, and why; they must not be begun anew
@@ -167,12 +173,29 @@ class LogDir:
             self.past = self.commit.past()
         return self.past.of(owner) if self.past is not None else ()
 
+    def forget_told(self, logs: Iterable[Log]) -> None:
+        """After these were opened, which are all that are here."""
+        if self.tail is not None:
+            here = {log.store.owner for log in logs if log.store is not None}
+            self.told_of = {owner for owner in self.tail.owners if owner not in here}
+        self.tail = self.past = None
+
     def set_aside(self, log: Log) -> None:
         """The log is not in service any more, but may be wanted: what it points at stays. May raise OSError."""
         self.flushes.discard(log)
-        self.strays.append(log)
+        self.add_stray(log)
         for segment in log.segments:
             segment.seal()
+
+    def add_stray(self, log: Log) -> None:
+        """A log that was set aside, perhaps in an earlier life."""
+        # Late: only what was in the shared layout is of this kind.
+        from tidelog.log.shared.queue_segment import QueueSegment
+
+        self.strays.append(log)
+        for segment in log.segments:
+            if isinstance(segment, QueueSegment):
+                segment.may_be_removed = True
 
     def look_after_strays(self) -> list[Log]:
         """Those that nobody has removed meanwhile."""
@@ -318,7 +341,30 @@ class LogDir:
             for key, log in self.logs.items()
         }
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
+        self.recovery_points = offsets
         self.recovery_points_stale = False
+
+    def vouch_no_further_than(self, log: Log, offset: int) -> None:
+        """Before a log is cut there, or begun anew: what then is gone must not be missed by the next start, and what
+        comes in its place must not be taken for what lies before the log's beginning.
+
+        Only where those on disk claim more, which few do: no recovery point is a part of a segment that grows. So a
+        follower that cuts thousands of logs after a clean stop writes them once.
+        """
+        if self.logs.get(log.key) is not log:
+            return
+        try:
+            if self.recovery_points.get(log.key, 0) > offset:
+                self.checkpoint_recovery_points()
+            if self.start_offsets.get(log.key, 0) > offset:
+                starts = {**self.start_offsets, log.key: offset}
+                if offset < log.segments.first_base_offset:
+                    # Should it not come to that, nobody must miss what would lie in between.
+                    del starts[log.key]
+                write_offsets(self.disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
+                self.start_offsets = starts
+        except OSError as error:
+            self.keep_old_checkpoints(error)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int], sync: bool = True) -> None:
         """Writes those of the logs here, where one has moved since the last time."""
@@ -353,6 +399,8 @@ class LogDir:
                 write_offsets(self.disk, f"{self.path}/{name}", left)
             if name == LOG_START_OFFSETS:
                 self.start_offsets = left
+            elif name == RECOVERY_POINTS:
+                self.recovery_points = left
         self.departed.clear()
 
 

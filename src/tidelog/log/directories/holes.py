@@ -3,6 +3,9 @@
 The names of the files are positions, so a hole between two of them shows in the listing. But files in which nothing was
 alive may have been removed from between others (`shared.reclaiming`): a loss is only what a queue points at. So the
 queues are gone through where there is a hole, and only there. What stands around it is served as before.
+
+Before the oldest file there is nothing in the listing by which a missing one would show: but by the first place of each
+queue it does, for a file goes only when no queue points into it any more.
 """
 
 from __future__ import annotations
@@ -21,9 +24,13 @@ from tidelog.log.shared.queue_segment import QueueSegment
 
 def tell_holes(directory: LogDir, logs: Iterable[Log]) -> None:
     """After the logs were opened: one line for each range of offsets. May raise OSError."""
-    commit = directory.commit
-    holes = commit.holes() if commit is not None else []
-    if commit is None or not holes:
+    commit, logs = directory.commit, list(logs)
+    if commit is None:
+        return
+    holes = commit.holes()
+    if commit.first and any(_points_before(log, commit.first) for log in logs):
+        holes.insert(0, (0, commit.first))
+    if not holes:
         return
     blamed: dict[int, tuple[str, str]] = {}
     for log in logs:
@@ -31,6 +38,21 @@ def tell_holes(directory: LogDir, logs: Iterable[Log]) -> None:
             if hole not in blamed:
                 blamed[hole] = _blame(commit, holes[hole][0])
             directory.tell(Loss(first, end, *blamed[hole]).tell(log))
+
+
+def _points_before(log: Log, position: int) -> bool:
+    for segment in log.segments:
+        if isinstance(segment, QueueSegment):
+            try:
+                place, rising = segment.least_place()
+            except CorruptMessage:
+                # Readers are told of that.
+                continue
+            if place is not None and place < position:
+                return True
+            if rising:
+                break
+    return False
 
 
 def _lost(log: Log, holes: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
@@ -66,6 +88,8 @@ def _queued(log: Log) -> Iterator[tuple[int, int, int, int]]:
 def _blame(commit: CommitLog, begins: int) -> tuple[str, str]:
     """The file, and what is wrong with it."""
     path, at = commit.file_at(begins)
+    if at < 0:
+        return path, "is the oldest file now, and they were in one before it, which is missing"
     if commit.ends_whole(begins):
         missing = f"{commit.path}/{offset_name(begins)}{COMMIT}"
         return missing, "is missing, or the file before it was cut off"

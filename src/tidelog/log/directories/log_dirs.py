@@ -216,7 +216,7 @@ class LogDirs:
         if key in self.offline:
             raise StorageError(f"{name_of(key)} is offline: its log directory is missing")
         directory = self._dir_for(path)
-        is_back = self._forget(key)
+        is_back = self._forget(key) or (topic_id, key[1]) in directory.told_of
         log = create_log(directory, key, self._config_for(key[0]), now_ms, topic_id, is_back=is_back)
         self._inventory.add(log)
         return log
@@ -418,7 +418,7 @@ class LogDirs:
         if is_room_scarce(directory):
             # Nothing past the last one can go. It may be long until the next.
             yield from checkpoint_in_slices(directory, partial(self._all_in, directory))
-        # Once round and no further: where batches are smaller than the heads of their copies, it would never end.
+        # Once round and no further: what was moved meanwhile is left to the next one.
         end = commit.end
         while directory.failure is None and commit.first < end and is_worth_it(directory, self._all_in(directory)):
             with saving(directory):

@@ -204,7 +204,7 @@ class Opening:
             # A start may have to write on a full disk. Nobody appends meanwhile.
             directory.commit.reserve.give()
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
-        directory.start_offsets = start_offsets
+        directory.start_offsets, directory.recovery_points = start_offsets, recovery_points
         # Whoever else wrote this directory has left no word of which logs were compacted.
         foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
         for entry in sorted(disk.list(path)):
@@ -239,7 +239,7 @@ class Opening:
                 found = open_if_possible(directory, f"{path}/{entry.name}", key, config, claim, self._now_ms)
                 if found is not None:
                     self._add_found(found)
-        directory.tail = directory.past = None
+        directory.forget_told(directory.logs.values())
         if not clean and directory.recovery_points_stale:
             # Should the power go again, what was lost or given up must not be vouched for once more.
             try:
@@ -297,7 +297,7 @@ class Opening:
                 )
         else:
             if stray is not None:
-                directory.strays.append(stray)
+                directory.add_stray(stray)
 
     def _succeed(self, copy: Log) -> None:
         """A stop came in between: the copy is complete, and takes the place of the partition beside it."""

@@ -116,6 +116,10 @@ class Tail:
         found.append(entry.position)
         found.append(size_bytes)
 
+    @property
+    def owners(self) -> Collection[Owner]:
+        return self._found.keys()
+
     def of(self, owner: Owner) -> Iterator[Entry]:
         """In their order."""
         found = self._found.get(owner, ())

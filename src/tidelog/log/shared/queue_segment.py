@@ -59,6 +59,7 @@ class QueueSegment:
         "created_ms",
         "cuts",
         "dirty",
+        "may_be_removed",
         "queue",
         "roll_jitter_ms",
         "size",
@@ -95,6 +96,8 @@ class QueueSegment:
         #: the largest timestamp of the first batch, by which the segment ages; None until asked for
         self._first_timestamp: int | None = None
         self._has_left = False
+        #: the log was set aside: whoever wants it gone removes its files, one after the other
+        self.may_be_removed = False
         self.created_ms = 0
         self.dirty = False
         self.roll_jitter_ms = 0
@@ -271,9 +274,14 @@ class QueueSegment:
 
     def leave_if_removed(self) -> None:
         """For who handles a FileNotFoundError: a log that was set aside may be removed at any time."""
-        if self._disk.exists(os.path.dirname(self._stem)):
+        if not self.is_removed and self._disk.exists(os.path.dirname(self._stem)):
             raise
         self.park_all()
+
+    @property
+    def is_removed(self) -> bool:
+        """Somebody has removed a log that was set aside, or has begun to."""
+        return self.may_be_removed and not self._disk.exists(self.log_path)
 
     def seal(self) -> None:
         self.write()
@@ -496,22 +504,30 @@ class QueueSegment:
     # --- places
 
     def least_place(self) -> tuple[int | None, bool]:
-        """The least place that the queue points at, None in an empty segment; and whether later segments point further.
+        """The least place that the queue points at, None in a segment that is empty or has left; and whether later
+        segments point further.
 
         They do where a batch was not moved: places rise from there on. Raises CorruptMessage where an entry that tells
         is damaged: then nobody knows.
         """
+        if self._has_left:
+            return None, False
         if self._least_place is None:
-            queue, least = self.queue, None
-            rising = False
-            for n in range(queue.count):
-                place = queue.follower(n).place
-                least = place if least is None else min(least, place)
-                if not queue.is_moved(n):
-                    rising = True
-                    break
-            self._least_place = least, rising
+            try:
+                self._least_place = self._find_least_place()
+            except FileNotFoundError:
+                self.leave_if_removed()
+                return None, False
         return self._least_place
+
+    def _find_least_place(self) -> tuple[int | None, bool]:
+        queue, least = self.queue, None
+        for n in range(queue.count):
+            place = queue.follower(n).place
+            least = place if least is None else min(least, place)
+            if not queue.is_moved(n):
+                return least, True
+        return least, False
 
     def points_at(self, last_offset: int, place: int) -> bool:
         """Whether the batch with this last offset is the one that stands at a place; not where the segment has left."""
@@ -584,6 +600,11 @@ class QueueRenewal:
 
     def _put_in_place(self) -> bool:
         segment = self._segment
+        if segment.is_removed:
+            # Its directory must not get a file back while it is emptied.
+            self._disk.remove(segment.log_path + BESIDE)
+            segment.park_all()
+            return True
         if segment.cuts != self._cuts:
             self._disk.remove(segment.log_path + BESIDE)
             return False

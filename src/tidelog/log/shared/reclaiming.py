@@ -59,10 +59,17 @@ def is_worth_it(directory: LogDir, logs: Iterable[Log]) -> bool:
     commit = directory.commit
     if commit is None or directory.unopened or directory.is_pinned or not commit.can_reclaim:
         return False
-    alive = sum(log.size_bytes for log in [*logs, *directory.strays] if log.store is not None)
+    alive = sum(map(_copied_bytes, [*logs, *directory.strays]))
     # Where room is scarce, what is dead is worth more than the copying that it costs.
     scarce = _room(directory) < commit.end_of_first - commit.first
     return commit.size_bytes > (alive * 5 // 4 if scarce else alive * 2)
+
+
+def _copied_bytes(log: Log) -> int:
+    """What a log would occupy if all of it were moved. The heads count: a small batch is smaller than its head, and
+    would seem worth moving for ever otherwise."""
+    queues = [segment for segment in log.segments if isinstance(segment, QueueSegment)]
+    return sum(segment.size + segment.queue.count * HEAD_SIZE for segment in queues)
 
 
 def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callable[[], None] | None, None, bool]:

@@ -82,6 +82,34 @@ def test_the_first_flush_of_many_partitions_costs_a_few_syncs(site: Site) -> Non
     assert syncs <= 3
 
 
+@pytest.mark.parametrize("partitions", [1, 10])
+def test_a_topic_that_is_deleted_while_it_is_flushed_disturbs_nobody_else(site: Site, partitions: int) -> None:
+    """The first flush of a log writes files of its own: for many logs together, for few one by one."""
+    site.topic("t", PARTITIONS, flush_messages="1")
+    site.topic("dying", partitions, flush_messages="1")
+
+    def send() -> list[Asked]:
+        data = [{"index": at, "records": batch()} for at in range(partitions)]
+        dying = [{"name": "dying", "partition_data": data}]
+        site.send(PRODUCE, 9, acks=1, timeout_ms=1000, topic_data=dying)
+        return produces(site)
+
+    with site.workers.held():
+        asked = in_one_turn(site, send)
+        assert site.ask(20, 4, topic_names=["dying"], timeout_ms=0).responses[0].error_code == 0
+    assert codes(asked) == {0}
+    assert site.reports == []
+
+
+def test_a_file_that_cannot_be_written_is_the_trouble_of_its_log(site: Site) -> None:
+    site.topic("t", PARTITIONS, flush_messages="1")
+    with site.workers.held():
+        asked = in_one_turn(site, lambda: produces(site))
+        # The first of the files that are written beside those that they replace.
+        site.disk.fail("open", errno.ENOSPC)
+    assert sorted(codes(asked)) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+
+
 def test_what_was_acknowledged_is_there_after_a_kill(site: Site) -> None:
     site.topic("t", PARTITIONS)
     assert codes(in_one_turn(site, lambda: produces(site))) == {0}

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tidelog.cli.doctor import command
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.generation import write_generation
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
 from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
@@ -101,6 +102,12 @@ def test_a_torn_and_a_missing_journal_are_told(data: Path) -> None:
     (data / JOURNAL_NAME).unlink()
     (line,) = check_data(str(data)).damages
     assert JOURNAL_NAME in line and "missing" in line
+
+
+def test_of_a_broker_on_zookeeper_no_journal_is_missed(data: Path) -> None:
+    (data / JOURNAL_NAME).unlink()
+    write_generation(SystemDisk(), str(data), 1)
+    assert check_data(str(data)).damages == []
 
 
 def test_a_partition_in_two_directories_is_told(data: Path, tmp_path: Path) -> None:

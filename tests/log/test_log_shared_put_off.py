@@ -136,3 +136,34 @@ def test_a_marker_that_was_put_off_and_got_lost_can_be_written_again(disk: Memor
 def abort(log: Log) -> None:
     marker = build_end_txn_marker(EndTxnMarker(ABORT, 0), 7, 0, NOW_MS)
     log.append_as_leader(memoryview(marker), 0, NOW_MS, origin=AppendOrigin.COORDINATOR)
+
+
+def produced_by(log: Log, producer: int) -> None:
+    batch = build_batch([(1, b"k", b"v", None)], producer_id=producer, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+
+
+def test_a_kill_within_a_checkpoint_is_no_loss(disk: MemoryDisk) -> None:
+    dirs = opened(disk, puts_off=True)
+    for partition in range(100):
+        produced_by(created(dirs, partition), 7)
+    # The first step has written snapshots, which name the ends of the logs.
+    assert next(dirs.checkpoint_queues()) is None
+    assert killed(disk).take_notices() == []
+
+
+def test_a_kill_after_a_roll_is_no_loss(disk: MemoryDisk) -> None:
+    dirs = opened(disk, puts_off=True)
+    log = created(dirs)
+    produced_by(log, 7)
+    log.roll(NOW_MS)
+    again = killed(disk)
+    assert again.take_notices() == [] and again.logs[log.key].log_end_offset == 1
+
+
+def test_a_kill_after_high_watermarks_were_written_is_no_loss(disk: MemoryDisk) -> None:
+    dirs = opened(disk, puts_off=True)
+    log = created(dirs)
+    append(log)
+    dirs.checkpoint_high_watermarks({log.key: 1})
+    assert killed(disk).take_notices() == []

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import PARTITION_METADATA
-from tidelog.log.disk import PASSING, Disk, put_in_place, replace_file, write_beside
+from tidelog.log.disk import PASSING, TOO_MANY_FILES, Disk, put_in_place, replace_file, write_beside
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 
 if TYPE_CHECKING:
@@ -83,15 +83,31 @@ class FlushWork:
         return bool(self._syncs or self._replacements)
 
     def __call__(self) -> None:
+        self._replace(partial(replace_file, self._disk))
+        if self.refused is None and self.error is None:
+            self._sync()
+
+    def write_beside(self) -> None:
+        """The first half of the replacements; see `run_together`."""
+        self._replace(partial(write_beside, self._disk))
+
+    def put_in_place(self) -> bool:
+        """The second half; whether there was any."""
+        if self.refused is None and self.error is None:
+            self._replace(lambda path, data: put_in_place(self._disk, path))
+        return bool(self._replacements)
+
+    def _replace(self, step: Callable[[str, bytes], object]) -> None:
         try:
             for path, data in self._replacements.items():
-                _if_there(partial(replace_file, self._disk, path, data))
+                _if_there(partial(step, path, data))
         except OSError as error:
             if error.errno in PASSING:
                 self.refused = error
             else:
                 self.error = error
-            return
+
+    def _sync(self) -> None:
         try:
             for sync in self._syncs:
                 _if_there(sync)
@@ -142,7 +158,7 @@ def collect_for_stop(log: Log) -> FlushWork:
     end_offset, snapshots = log.log_end_offset, log.snapshots
     snapshot = (len(log.producers) or snapshots.offsets) and end_offset not in snapshots.offsets
     if snapshot:
-        snapshots.write(end_offset, log.producers.snapshot())
+        log.write_snapshot(end_offset)
     work = log.flush_work() or FlushWork(log)
     if sealed:
         work.add(active.sync_work())
@@ -176,18 +192,30 @@ def run_all(works: list[FlushWork], disk: Disk, path: str) -> None:
 
 
 def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:
-    """Runs the works of many logs in one directory with two syncs of the volume instead of several for each log."""
-    replacements = [item for work in works for item in work._replacements.items()]
-    for target, data in replacements:
-        write_beside(disk, target, data)
-    disk.sync_all(path)
-    if replacements:
-        for target, _ in replacements:
-            put_in_place(disk, target)
+    """Runs the works of many logs in one directory with two syncs of the volume instead of several for each log.
+
+    What is wrong with the files of one log is its own trouble: it may have been deleted or moved meanwhile.
+    """
+    for work in works:
+        work.write_beside()
+    _sync_volume(works, disk, path)
+    replaced = [work.put_in_place() for work in works]
+    if any(replaced):
+        _sync_volume(works, disk, path)
+
+
+def _sync_volume(works: list[FlushWork], disk: Disk, path: str) -> None:
+    try:
         disk.sync_all(path)
+    except OSError as error:
+        if error.errno in TOO_MANY_FILES:
+            # Nothing was tried, and nothing is lost.
+            raise
+        for work in works:
+            work.error = work.error or error
 
 
-def _if_there(step: Callable[[], None]) -> None:
+def _if_there(step: Callable[[], object]) -> None:
     try:
         step()
     except FileNotFoundError:

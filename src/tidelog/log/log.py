@@ -324,8 +324,15 @@ class Log:
         old.seal()
         segment = self._begin_segment(base_offset, now_ms)
         self.directory.flushes.add(self)
-        self.snapshots.write(base_offset, self.producers.snapshot())
+        self.write_snapshot(base_offset)
         return segment
+
+    def write_snapshot(self, offset: int) -> None:
+        """Of the producers; `offset` is where the log ends. May raise OSError."""
+        if self.store is not None:
+            # By a snapshot a start misses what lies before it: it must not be there earlier than that.
+            self.store.commit.write_out()
+        self.snapshots.write(offset, self.producers.snapshot())
 
     def _trust_no_further_than(self, active: Segment) -> None:
         """The active segment is about to be followed by another."""
@@ -582,7 +589,7 @@ class Log:
         self._begin_segment(self.log_end_offset, now_ms)
         self.directory.flushes.add(self)
         try:
-            self.snapshots.write(self.log_end_offset, self.producers.snapshot())
+            self.write_snapshot(self.log_end_offset)
         except OSError as error:
             # A crash would then bring back what an older one knows; the next roll or stop writes a newer one.
             if error.errno not in PASSING:

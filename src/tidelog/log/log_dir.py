@@ -370,6 +370,9 @@ class LogDir:
         """Writes those of the logs here, where one has moved since the last time."""
         marks = {key: high_watermarks[key] for key in self.logs if key in high_watermarks}
         if marks != self.high_watermarks:
+            if self.commit is not None:
+                # By them a start misses what lies before: they must not be there earlier than that.
+                self.commit.write_out()
             write_offsets(self.disk, f"{self.path}/{HIGH_WATERMARKS}", marks, sync)
             self.high_watermarks = marks
 

@@ -16,6 +16,7 @@ from tidelog.log.checkpoints import CLEAN_SHUTDOWN, LOCK, MalformedCheckpoint, M
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.directory_names import parse_name
 from tidelog.log.directories.directory_set import found_twice, listed, read_directory_set
+from tidelog.log.directories.generation import GENERATION
 from tidelog.log.directories.layout import SHARED, layout_of
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.directories.recovery import read_notes, read_topic_id
@@ -74,7 +75,8 @@ def check_data(path: str, deep: bool = False, beside: Iterable[str] = ()) -> Che
     try:
         stored = read_store(path)
         damages += stored.losses
-        known = stored.tree.zxid > 0 or os.path.exists(f"{path}/{PLACE_NAME}")
+        # A broker on ZooKeeper has none of it here, but counts its directories.
+        known = stored.tree.zxid > 0 or any(os.path.exists(f"{path}/{name}") for name in (PLACE_NAME, GENERATION))
         tree = list(stored.tree.walk("/")) if stored.tree.zxid > 0 else None
         for topic, config in topic_configs(tree or ()).items():
             policies[topic] = tuple(each.strip() for each in config.get("cleanup.policy", "delete").split(","))

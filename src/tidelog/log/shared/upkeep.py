@@ -184,7 +184,7 @@ def _write_snapshot(log: Log) -> None:
     known = len(log.producers) or log.snapshots.had_any
     if known and end_offset not in log.snapshots.offsets:
         try:
-            log.snapshots.write(end_offset, log.producers.snapshot())
+            log.write_snapshot(end_offset)
         except FileNotFoundError:
             active.leave_if_removed()
 

@@ -121,7 +121,11 @@ class TopicLives(SimulatedClient):
         wanted = request(topics=[request.DeleteTopicState(topic_id=topic_id)], timeout_ms=TIMEOUT_MS // 2)
 
         def deleted(answer: Any, code: ErrorCode) -> None:
-            self.deleted.add(topic_id)
+            if code is ErrorCode.NONE:
+                self.deleted.add(topic_id)
+            else:
+                # An earlier request has deleted it; or this broker has not heard of it, and it is found again.
+                self.topic_names.pop(topic_id, None)
             self.topic_id = None
             self._then(0, 600, self._create)
 

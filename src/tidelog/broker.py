@@ -9,6 +9,7 @@ Nothing is decided here. `server` gives a broker its sockets, and everything run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +57,14 @@ if TYPE_CHECKING:
     from tidelog.node.rejoining import Rejoining
     from tidelog.node.voice import Voice
 
+#: imported when such a broker starts, for use at other times: by then it may have run out of descriptors, or its files
+#: may have been replaced by those of another version
+NEEDED_AMONG_OTHERS: Final = (
+    "tidelog.node.founding",
+    "tidelog.node.joining",
+    "tidelog.node.leaving",
+    "tidelog.replica.fetcher",
+)
 #: what the requests that wait for their turn among the long ones may hold in memory
 LONG_REQUESTS_BYTES: Final = 64 * 1024 * 1024
 #: `clean_broker_epoch` of directories that were not stopped in good order
@@ -163,6 +172,8 @@ class Broker:
         from tidelog.node.rejoining import Rejoining
         from tidelog.node.voice import Voice
 
+        for name in NEEDED_AMONG_OTHERS:
+            import_module(name)
         self.voice = Voice(cluster, peers, host)
         cluster.on_image = self._image_changed
         cluster.when_heard = self.voice.when_heard

@@ -187,6 +187,23 @@ def test_a_damaged_log_does_not_end_the_compaction_of_others(new_site: Callable[
     cleaning.stop()
 
 
+def test_compaction_that_cannot_begin_is_tried_again(new_site: Callable[..., Site]) -> None:
+    site = new_site(**{"log.cleaner.backoff.ms": "10"})
+    site.topic("t", cleanup_policy="compact")
+    cleaning = site.broker.cleaning
+    cleaning.start()
+    # It is imported for the first time, and there may be no descriptor for that.
+    begin = cleaning._made_cleaner
+    cleaning._made_cleaner = lambda: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many"))  # type: ignore[method-assign]
+    site.pass_time(50)
+    assert site.reports
+    site.reports.clear()
+    cleaning._made_cleaner = begin  # type: ignore[method-assign]
+    site.pass_time(50)
+    assert cleaning._cleaner is not None
+    cleaning.stop()
+
+
 @pytest.mark.files
 def test_a_file_that_disappears_is_named_and_costs_its_partition_only(site: Site) -> None:
     for name in ("t", "other"):

@@ -87,6 +87,18 @@ def test_a_topic_that_flushes_on_append_is_acknowledged_after_the_flush(site: Si
     assert sent.answer.responses[0].partition_responses[0].error_code == OK
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_flush_that_does_not_end_is_answered_in_time(site: Site, acks: int) -> None:
+    site.topic("t", flush_messages="1")
+    asked = [{"name": "t", "partition_data": [{"index": 0, "records": batch()}]}]
+    with site.workers.held():
+        sent = site.send(0, 9, acks=acks, timeout_ms=1000, topic_data=asked)
+        site.pass_time(2000)
+        code = sent.answer.responses[0].partition_responses[0].error_code
+        assert code == ErrorCode.REQUEST_TIMED_OUT
+    assert site.reports == []
+
+
 def test_fewer_in_sync_than_the_minimum_refuses_acks_all_only(new_site: Callable[..., Site]) -> None:
     site = new_site()
     site.topic("t", min_insync_replicas="2")

@@ -142,3 +142,16 @@ def test_a_leader_that_stops_hands_over_to_a_replica_that_catches_up_meanwhile(c
     cluster.run_until(lambda: bool(left))
     assert (cluster.leader("t", 0), cluster.isr()) == (3, (3,))
     assert not any("without having handed over" in notice for notice in cluster[2].node.notices)
+
+
+def test_a_record_that_all_have_is_acknowledged_after_its_flush_whoever_leads_by_then(cluster: ReplicaCluster) -> None:
+    """A producer that is not idempotent would write it once more."""
+    be_led_by_2(cluster, "t")
+    cluster.join(2, 3)
+    request = messages.ProduceRequest
+    data = request.TopicProduceData(name="t", partition_data=[request.PartitionProduceData(records=batch(1))])
+    asked = Asked(cluster, cluster.send(2, request(acks=-1, timeout_ms=30_000, topic_data=[data]), 12))
+    cluster.run_until(lambda: cluster[2].partition().high_watermark == 1)
+    cluster.elect_preferred("t")
+    cluster.run_until(lambda: not cluster[2].partition().is_leader)
+    assert asked.answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE

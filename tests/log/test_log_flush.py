@@ -10,8 +10,11 @@ from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
-from tidelog.log.errors import StorageError
+from tidelog.log.errors import LogError, StorageError
+from tidelog.log.flush import run_all
+from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.wire.partitions import TopicPartition
 from tidelog.wire.records import build_batch
 
 
@@ -219,3 +222,66 @@ def test_the_names_of_a_new_partition_are_on_the_device_with_its_first_flush() -
     synced = disk.counts["sync_dir"]
     log.flush()
     assert disk.counts["sync_dir"] == synced
+
+
+def shared_logs(disk: MemoryDisk, count: int = 6) -> tuple[LogDirs, list[Log]]:
+    """More than a few, each with something to be flushed and files of its own to be written."""
+    config = LogConfig(flush_messages=1)
+    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", 1 << 20)
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    logs = [dirs.create(TopicPartition("t", at), NOW_MS, b"t".ljust(16, b".")) for at in range(count)]
+    for log in logs:
+        append(log)
+    return dirs, logs
+
+
+def flushed_together(dirs: LogDirs, logs: list[Log]) -> list[bool]:
+    """Which of them were."""
+    works = [work for log in logs if (work := log.flush_work()) is not None]
+    directory = dirs.dirs[0]
+    run_all(works, directory.disk, directory.path, directory.commit)
+    flushed = []
+    for log, work in zip(logs, works, strict=True):
+        try:
+            log.flush_done(work)
+        except LogError:
+            flushed.append(False)
+        else:
+            flushed.append(True)
+    return flushed
+
+
+def test_a_failed_sync_of_the_volume_is_not_taken_for_a_full_disk() -> None:
+    disk = MemoryDisk()
+    dirs, logs = shared_logs(disk)
+    disk.fail_writes_after(0)
+    disk.fail("sync_all", errno.EIO)
+    assert not any(flushed_together(dirs, logs))
+    # What it should have written may be dropped: the next one says nothing.
+    assert dirs.dirs[0].failure is not None
+
+
+def test_after_a_failed_sync_of_the_commit_log_none_of_the_volume_counts() -> None:
+    disk = MemoryDisk()
+    dirs, logs = shared_logs(disk)
+    commit = dirs.dirs[0].commit
+    assert commit is not None
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        commit.sync_work()()
+    assert not any(flushed_together(dirs, logs))
+
+
+@pytest.mark.parametrize("operation", ["sync_dir", "open"])
+def test_for_want_of_descriptors_a_flush_is_refused_and_the_directory_goes_on(operation: str) -> None:
+    disk = MemoryDisk()
+    dirs, (log, *_) = shared_logs(disk, 1)
+    work = log.flush_work()
+    assert work is not None
+    disk.fail(operation, errno.EMFILE)
+    work()
+    with pytest.raises(LogError):
+        log.flush_done(work)
+    assert dirs.dirs[0].failure is None
+    log.flush()
+    assert log.recovery_point == 1

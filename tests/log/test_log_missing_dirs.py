@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from logkit import NOW_MS, append, values
 from tidelog.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, format_partition_metadata
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.directory_set import DIRECTORY_SET, MetadataVersion, Placement
+from tidelog.log.directories.judging import judge
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import DuplicateLog, StorageError
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.wire.partitions import TopicPartition
 
 T, U = ("t", 0), ("u", 0)
 T_ID, U_ID, NEW_ID = (bytes(15) + bytes([number]) for number in (1, 2, 3))
@@ -314,3 +317,30 @@ def test_logs_that_somebody_else_wrote_are_not_taken_for_dense() -> None:
     it.create(U, U_ID)
     it.restart("/a")
     assert it.dirs.logs[T].notes.gaps and not it.dirs.logs[U].notes.gaps
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("first", ["/a", "/b"])
+def test_of_two_lives_of_a_partition_in_two_directories_the_one_is_chosen_that_belongs_here(
+    first: str, clean: bool
+) -> None:
+    """While a directory had failed, a topic was deleted and made again. A broker among others hears of it late."""
+    broker = Broker()
+    broker.create(T, T_ID, first, records=3)
+    broker.dirs.checkpoint({TopicPartition(*T): 3})
+    failed = broker.dirs.directory(first)
+    failed.fail(OSError(errno.EIO, "Input/output error"))
+    broker.dirs.lose_failed()
+    broker.dirs.offline.clear()
+    broker.create(T, NEW_ID, "/b" if first == "/a" else "/a", records=1)
+    if clean:
+        broker.dirs.close(1)
+    broker.disk.locked.clear()
+    dirs = LogDirs(("/a", "/b"), broker.disk, lambda topic: broker.config)
+    dirs.open(1, "c", NOW_MS, None, is_judged_later=True)
+    placed = {TopicPartition(*T): NEW_ID}
+    judge(dirs, Placement(placed, frozenset([NEW_ID]), MetadataVersion(broker.version)))
+    (log,) = dirs.logs.values()
+    assert (log.topic_id, log.log_end_offset) == (NEW_ID, 1)
+    assert dirs.high_watermarks.get(TopicPartition(*T), 0) <= 1
+    assert sum(len(directory.logs) for directory in dirs.dirs) == 1

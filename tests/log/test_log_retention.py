@@ -138,3 +138,36 @@ def test_a_producer_whose_batches_have_gone_is_known_though_the_power_goes(commi
         dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
         assert dirs.logs[log.key].log_end_offset == 11
         assert dirs.logs[log.key].producers.get(7) is not None, seed
+
+
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_retention_syncs_nothing_itself_and_needs_no_snapshot(commit_bytes: int | None) -> None:
+    """It goes over thousands of logs on the broker's thread."""
+    disk = MemoryDisk()
+    config = LogConfig(segment_bytes=400, retention_bytes=0)
+    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
+    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+    for _ in range(10):
+        append(log)
+    disk.remove(log.snapshots.file_path(log.snapshots.offsets[-1]))
+    before = {name: disk.counts.get(name, 0) for name in ("sync", "sync_dir", "sync_all")}
+    assert delete_old_segments(log, NOW_MS, log.log_end_offset) > 1
+    assert {name: disk.counts.get(name, 0) for name in before} == before
+
+
+def test_snapshots_that_nobody_needs_any_more_go_with_the_flush() -> None:
+    disk = MemoryDisk()
+    config = LogConfig(segment_bytes=400, retention_bytes=0)
+    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1")
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
+    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+    for _ in range(10):
+        append(log)
+    delete_old_segments(log, NOW_MS, log.log_end_offset)
+    log.flush()
+    assert log.snapshots.offsets == [11]

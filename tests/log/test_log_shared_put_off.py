@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from logkit import NOW_MS, append, values
-from shared_kit import checkpointed, commit_files, commit_of, created, killed, opened
+from shared_kit import CONFIG, checkpointed, commit_files, commit_of, created, killed, opened
 
 from tidelog.log.config import LogConfig
+from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.disk import SystemDisk
 from tidelog.log.errors import WriteRefused
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
@@ -167,3 +172,18 @@ def test_a_kill_after_high_watermarks_were_written_is_no_loss(disk: MemoryDisk) 
     append(log)
     dirs.checkpoint_high_watermarks({log.key: 1})
     assert killed(disk).take_notices() == []
+
+
+def test_a_sync_that_is_done_holds_no_files(tmp_path: Path) -> None:
+    """It is kept for whoever asks next, which may be never."""
+    dirs = LogDirs([str(tmp_path)], SystemDisk(8), lambda topic: CONFIG, commit_bytes=1000)
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    log = created(dirs)
+    for _ in range(100):
+        append(log)
+    commit = commit_of(dirs)
+    commit.sync_work()()
+    held = os.listdir("/proc/self/fd")
+    paths = [os.path.realpath(f"/proc/self/fd/{each}") for each in held]
+    assert len([path for path in paths if path.startswith(commit.path)]) <= 8
+    dirs.close(1)

@@ -210,20 +210,27 @@ def test_a_log_that_was_cut_before_its_beginning_keeps_what_follows_after_a_cras
     assert dirs.take_notices() == []
 
 
-def test_many_logs_that_are_truncated_write_their_recovery_points_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rolled", [False, True], ids=["in the last segment", "in the one before"])
+def test_many_logs_that_are_truncated_write_their_recovery_points_once(
+    monkeypatch: pytest.MonkeyPatch, rolled: bool
+) -> None:
     disk = MemoryDisk()
     dirs = opened(disk, None)
     for partition in range(10):
-        append(dirs.create(TopicPartition("t", partition), NOW_MS, bytes(range(16))), 1)
-        append(dirs.logs[TopicPartition("t", partition)], 2)
-    dirs.close()
+        log = dirs.create(TopicPartition("t", partition), NOW_MS, bytes(range(16)))
+        append(log, 1)
+        append(log, 2)
+        if rolled:
+            log.roll(NOW_MS)
+            append(log, 1)
+    dirs.close(1, dict.fromkeys(dirs.logs, 1))
     dirs = opened(disk, None)
     written: list[LogDir] = []
     write = LogDir.checkpoint_recovery_points
 
-    def count(directory: LogDir) -> None:
+    def count(directory: LogDir, **how: bool) -> None:
         written.append(directory)
-        write(directory)
+        write(directory, **how)
 
     monkeypatch.setattr(LogDir, "checkpoint_recovery_points", count)
     for log in dirs.logs.values():

@@ -127,9 +127,11 @@ class AwaitedProduce:
 
     def wait(self, timeout_ms: int) -> None:
         doors = self.request.doors
-        if self.end_offset:
+        if self.end_offset or self.info.flush_due:
+            # Of a flush nobody tells by way of the partition; but a device may take its time.
+            keys = (self.partition.key,) if self.end_offset else ()
             deadline_ms = doors.host.clock.monotonic_ms() + timeout_ms
-            self.parked = doors.data.parking.park((self.partition.key,), deadline_ms, self.try_complete, self.expire)
+            self.parked = doors.data.parking.park(keys, deadline_ms, self.try_complete, self.expire)
         if self.info.flush_due:
             # What was put off is written before it is synced.
             self.is_stored = False
@@ -141,13 +143,18 @@ class AwaitedProduce:
             self.request.exchange.allow_next()
 
     def try_complete(self) -> bool:
-        error = self.partition.why_not_committed_soon()
-        if error is not ErrorCode.NONE:
-            self._fail(error)
-        elif self.partition.high_watermark < self.end_offset or not self.is_stored:
+        if self.end_offset:
+            error = self.partition.why_not_committed_soon()
+            if error is not ErrorCode.NONE:
+                self._fail(error)
+                return True
+            if self.partition.high_watermark < self.end_offset:
+                return False
+            # Whatever becomes of the leader from here on, nothing but the disk is waited for.
+            self.end_offset = 0
+        if not self.is_stored:
             return False
-        else:
-            self._acknowledge()
+        self._acknowledge()
         return True
 
     def _written(self, failed: Collection[LogDir]) -> None:

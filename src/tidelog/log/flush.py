@@ -21,6 +21,7 @@ from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
+    from tidelog.log.shared.commit_log import CommitLog
 
 #: from how many logs on it is cheaper to sync a volume than its files
 MANY: Final = 4
@@ -93,8 +94,9 @@ class FlushWork:
 
     def put_in_place(self) -> bool:
         """The second half; whether there was any."""
-        if self.refused is None and self.error is None:
-            self._replace(lambda path, data: put_in_place(self._disk, path))
+        if self.refused is not None or self.error is not None:
+            return False
+        self._replace(lambda path, data: put_in_place(self._disk, path))
         return bool(self._replacements)
 
     def _replace(self, step: Callable[[str, bytes], object]) -> None:
@@ -112,8 +114,11 @@ class FlushWork:
             for sync in self._syncs:
                 _if_there(sync)
         except OSError as error:
-            # A sync that fails, even for want of room, may have dropped what it should have written.
-            self.error = error
+            if error.errno in TOO_MANY_FILES:
+                self.refused = error
+            else:
+                # A sync that fails, even for want of room, may have dropped what it should have written.
+                self.error = error
 
 
 def flushed_with(log: Log) -> Hashable:
@@ -180,33 +185,37 @@ def settle(log: Log, work: FlushWork) -> None:
         # The segment was sealed meanwhile: its batches are on the device, its indexes as they are now are not.
         end_offset = work.active_base_offset
     log.recovery_point = max(log.recovery_point, end_offset)
+    log.forget_older_producers()
 
 
-def run_all(works: list[FlushWork], disk: Disk, path: str) -> None:
+def run_all(works: list[FlushWork], disk: Disk, path: str, commit: CommitLog | None) -> None:
     """Runs the works of logs that share a commit log: one sync for all of them, unless there is more to do for many."""
     if sum(work.has_own_files for work in works) > MANY:
-        run_together(works, disk, path)
+        run_together(works, disk, path, commit)
         return
     for work in works:
         work()
 
 
-def run_together(works: list[FlushWork], disk: Disk, path: str) -> None:
+def run_together(works: list[FlushWork], disk: Disk, path: str, commit: CommitLog | None) -> None:
     """Runs the works of many logs in one directory with two syncs of the volume instead of several for each log.
 
     What is wrong with the files of one log is its own trouble: it may have been deleted or moved meanwhile.
     """
+    sync = partial(disk.sync_all, path)
+    if commit is not None:
+        sync = partial(commit.sync_by, sync)
     for work in works:
         work.write_beside()
-    _sync_volume(works, disk, path)
+    _sync_volume(works, sync)
     replaced = [work.put_in_place() for work in works]
     if any(replaced):
-        _sync_volume(works, disk, path)
+        _sync_volume(works, sync)
 
 
-def _sync_volume(works: list[FlushWork], disk: Disk, path: str) -> None:
+def _sync_volume(works: list[FlushWork], sync: Callable[[], None]) -> None:
     try:
-        disk.sync_all(path)
+        sync()
     except OSError as error:
         if error.errno in TOO_MANY_FILES:
             # Nothing was tried, and nothing is lost.

@@ -562,26 +562,22 @@ class Log:
         """Takes the `count` oldest segments out; where that would leave none, an empty one follows them first."""
         if count == len(self.segments):
             self._follow_with_empty(now_ms)
-        is_remembered = self._remember_producers_of_before(self.segments[count].base_offset)
         dropped = self.segments.drop_first(count)
         self.advance_log_start_offset(self.segments.first_base_offset)
         self._discard(dropped)
-        if is_remembered:
-            self.snapshots.drop_below(self.segments.first_base_offset)
+        self.forget_older_producers()
 
-    def _remember_producers_of_before(self, base_offset: int) -> bool:
-        """The segments before it are about to go, and the snapshot with which it begins is all that tells of producers
-        that have written only there: whether it is on the device, so that older ones may go, too."""
-        if not len(self.producers) or (self.store is None and self.recovery_point > base_offset):
-            # Nearly always: the flush that follows a roll has seen to it.
-            return True
-        try:
-            return self.snapshots.sync(base_offset)
-        except OSError as error:
-            # On a full disk segments must be able to go.
-            if error.errno not in PASSING:
-                raise
-            return False
+    def forget_older_producers(self) -> None:
+        """Older snapshots go when the one with which the log begins is on the device: of producers that have written
+        only before it, it is all that tells. May raise OSError.
+
+        In the shared layout that is for the checkpoint to say, which removes them.
+        """
+        if len(self.snapshots.offsets) < 2:
+            return  # the newest stays anyway
+        base_offset = self.segments.first_base_offset
+        if not len(self.producers) or (self.store is None and self.recovery_point >= base_offset):
+            self.snapshots.drop_below(base_offset)
 
     def _follow_with_empty(self, now_ms: int) -> None:
         """A roll that does not seal, since the active segment goes at once: on a full disk it must be able to."""
@@ -616,10 +612,10 @@ class Log:
 
     def flush_done(self, work: FlushWork) -> None:
         """Takes note of work that ran; raises if it failed."""
-        if work.refused is not None:
-            raise self.directory.refuse(work.refused, self.name) from work.refused
         if work.error is not None:
             raise self.directory.fail(work.error) from work.error
+        if work.refused is not None:
+            raise self.directory.refuse(work.refused, self.name) from work.refused
         settle(self, work)
 
     def flush(self) -> None:

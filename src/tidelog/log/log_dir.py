@@ -97,6 +97,7 @@ class LogDir:
         "high_watermarks",
         "is_pinned",
         "logs",
+        "marks_found",
         "no_room",
         "notices",
         "past",
@@ -129,6 +130,8 @@ class LogDir:
         self.recovery_points: Mapping[TopicPartition, int] = {}
         #: as last written, None before that
         self.high_watermarks: Mapping[TopicPartition, int] | None = None
+        #: as the start has found them
+        self.marks_found: Mapping[TopicPartition, int] = {}
         #: as last written, or found
         self.start_offsets: Mapping[TopicPartition, int] = {}
         self.directory_id = bytes(16)
@@ -334,12 +337,15 @@ class LogDir:
         if high_watermarks is not None:
             self.checkpoint_high_watermarks(high_watermarks)
 
-    def checkpoint_recovery_points(self, closed: bool = False) -> None:
+    def checkpoint_recovery_points(self, closed: bool = False, *, committed_only: bool = False) -> None:
         """Segments below a recovery point are trusted with their indexes; none may claim a part of one that grows."""
         offsets = {
             key: log.recovery_point if closed else min(log.recovery_point, log.segments.active.base_offset)
             for key, log in self.logs.items()
         }
+        if committed_only:
+            marks = self.marks_found if self.high_watermarks is None else self.high_watermarks
+            offsets = {key: min(offset, marks.get(key, offset)) for key, offset in offsets.items()}
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", offsets)
         self.recovery_points = offsets
         self.recovery_points_stale = False
@@ -348,14 +354,14 @@ class LogDir:
         """Before a log is cut there, or begun anew: what then is gone must not be missed by the next start, and what
         comes in its place must not be taken for what lies before the log's beginning.
 
-        Only where those on disk claim more, which few do: no recovery point is a part of a segment that grows. So a
-        follower that cuts thousands of logs after a clean stop writes them once.
+        Only where those on disk claim more. Others may be about to be cut, too, and what is committed stays: so none
+        claims more than that for a while, and a follower that cuts thousands of logs writes them once.
         """
         if self.logs.get(log.key) is not log:
             return
         try:
             if self.recovery_points.get(log.key, 0) > offset:
-                self.checkpoint_recovery_points()
+                self.checkpoint_recovery_points(committed_only=True)
             if self.start_offsets.get(log.key, 0) > offset:
                 starts = {**self.start_offsets, log.key: offset}
                 if offset < log.segments.first_base_offset:

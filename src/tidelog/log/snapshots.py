@@ -49,14 +49,6 @@ class Snapshots:
     def read(self, offset: int) -> bytes:
         return read_file(self._disk, self.file_path(offset))
 
-    def sync(self, offset: int) -> bool:
-        """Makes sure that the one there is on the device; whether there is one."""
-        if offset not in self.offsets:
-            return False
-        self._disk.open(self.file_path(offset)).sync()
-        self._disk.sync_dir(self.path)
-        return True
-
     def latest(self, at_most: int) -> int | None:
         at = bisect_right(self.offsets, at_most)
         return self.offsets[at - 1] if at else None

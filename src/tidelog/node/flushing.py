@@ -69,7 +69,7 @@ class Flushing:
             self._host.workers.in_worker(works[0][1], finished)
             return
         directory = works[0][0].directory
-        everything = partial(run_all, [work for _, work, _ in works], directory.disk, directory.path)
+        everything = partial(run_all, [work for _, work, _ in works], directory.disk, directory.path, directory.commit)
         self._host.workers.in_worker(everything, finished)
 
     def _outcome(self, log: Log, work: FlushWork, error: BaseException | None) -> ErrorCode:
@@ -95,7 +95,10 @@ class Flushing:
             self._host.report(f"{log.name} could not be flushed", refusal)
         return refusal.code
 
-    @staticmethod
-    def _answer(asked: list[Done], code: ErrorCode) -> None:
+    def _answer(self, asked: list[Done], code: ErrorCode) -> None:
         for done in asked:
-            done(code)
+            try:
+                done(code)
+            except Exception as error:
+                # The others have waited too.
+                self._host.report("what waited for a flush failed", error)

@@ -91,15 +91,14 @@ class Cleaning:
         """Starts the next step, or rests where there is none. Whatever is wrong with one log, the others are next."""
         if self._stopped:
             return
-        if self._cleaner is None and not self._has_work():
-            self._rest()
-            return
-        cleaner, work = self._made_cleaner(), None
+        cleaner = work = None
         try:
-            work = cleaner.next_work(self._host.clock.wall_ms())
+            if self._cleaner is not None or self._has_work():
+                cleaner = self._made_cleaner()
+                work = cleaner.next_work(self._host.clock.wall_ms())
         except Exception as failure:
             self._tell(failure)
-        if work is None:
+        if cleaner is None or work is None:
             self._rest()
             return
 

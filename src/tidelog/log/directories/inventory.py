@@ -13,7 +13,7 @@ from tidelog.wire.partitions import TopicPartition
 
 
 class Inventory:
-    __slots__ = ("dirs", "disk", "futures", "logs", "new_id", "notices", "offline")
+    __slots__ = ("dirs", "disk", "futures", "logs", "new_id", "notices", "offline", "rivals")
 
     def __init__(self, dirs: list[LogDir], disk: Disk, new_id: Callable[[], bytes]) -> None:
         self.dirs = dirs
@@ -22,6 +22,8 @@ class Inventory:
         self.logs: dict[TopicPartition, Log] = {}
         #: copies that are being made in another directory
         self.futures: dict[TopicPartition, Log] = {}
+        #: other lives of partitions that are in `logs`, as long as it is not known which one belongs here
+        self.rivals: list[Log] = []
         #: partitions of this broker that lie in a directory which is missing, or has failed
         self.offline: set[TopicPartition] = set()
         #: what somebody should hear of
@@ -33,13 +35,19 @@ class Inventory:
 
     def retire(self, key: TopicPartition, kind: str) -> None:
         """Takes a partition out of service; `kind` says what is to become of its files."""
-        log = self.logs.pop(key)
-        directory = log.directory
-        del directory.logs[key]
+        self.dispose(self.logs.pop(key), kind)
+
+    def dispose(self, log: Log, kind: str) -> None:
+        """Of a log that is not in service, or no longer."""
+        del log.directory.logs[log.key]
         try:
             self.rename(log, kind)
         except OSError as error:
-            raise directory.refuse(error, log.path) from error
+            raise log.directory.refuse(error, log.path) from error
+
+    def add_rival(self, log: Log) -> None:
+        self.rivals.append(log)
+        log.directory.logs[log.key] = log
 
     def rename(self, log: Log, kind: str) -> None:
         """Gives the directory of a log that is not in service a name that says what is to become of it."""
@@ -73,4 +81,7 @@ class Inventory:
         for logs in (self.logs, self.futures):
             for key in [key for key, log in logs.items() if log.directory is directory]:
                 logs.pop(key).abandon()
+        for rival in [log for log in self.rivals if log.directory is directory]:
+            self.rivals.remove(rival)
+            rival.abandon()
         directory.logs.clear()

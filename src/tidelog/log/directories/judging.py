@@ -6,7 +6,7 @@ registered. Only then can logs be found that were deleted, or moved to other bro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.log.directories.directory_names import DELETE, STRAY
 from tidelog.log.directories.directory_set import DIRECTORY_SET, listed
@@ -18,10 +18,18 @@ if TYPE_CHECKING:
     from tidelog.log.directories.log_dirs import LogDirs
 
 
+_NOT_TAKEN_OUT: Final = "{} does not belong to this broker, and could not be taken out of service: {}"
+
+
 def judge(dirs: LogDirs, placement: Placement) -> list[str]:
     """Takes out of service what does not belong here; returns what an operator should know."""
     notices: list[str] = []
     removed, strays = list[TopicPartition](), list[TopicPartition]()
+    for log in dirs.settle_rivals(placement):
+        try:
+            (removed if dirs.dispose(log, placement) == DELETE else strays).append(log.key)
+        except LogError as error:
+            notices.append(_NOT_TAKEN_OUT.format(log.path, error))
     for key, log in list(dirs.logs.items()):
         fate, path = dirs.fate(log, placement), log.path
         if fate is None:
@@ -35,7 +43,7 @@ def judge(dirs: LogDirs, placement: Placement) -> list[str]:
                 dirs.mark_stray(key)
                 strays.append(key)
         except LogError as error:
-            notices.append(f"{path} does not belong to this broker, and could not be taken out of service: {error}")
+            notices.append(_NOT_TAKEN_OUT.format(path, error))
     if dirs.is_newer_than(placement):
         notices.append(
             "the metadata store knows less than this broker has seen of it before: it was restored from an old copy. "

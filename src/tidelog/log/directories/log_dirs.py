@@ -10,7 +10,7 @@ before another one of that name begins.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -158,6 +158,29 @@ class LogDirs:
     def fate(self, log: Log, placement: Placement) -> str | None:
         """What becomes of a log that does not belong here, as the kind of its name; None where it does."""
         return self._inventory.fate(log, placement, self._known.metadata_version)
+
+    def settle_rivals(self, placement: Placement) -> Iterator[Log]:
+        """Has each partition that lies in several directories, under different ids, be the one that belongs here; gives
+        the others, which are to be disposed of."""
+        rivals, self._inventory.rivals = self._inventory.rivals, []
+        for rival in rivals:
+            key = rival.key
+            chosen, other = self.logs.get(key), rival
+            if chosen is None or placement.topic_ids.get(key) == rival.topic_id:
+                self.logs[key] = rival
+                chosen, other = rival, chosen
+            if key in chosen.directory.marks_found:
+                self.high_watermarks[key] = chosen.directory.marks_found[key]
+            else:
+                self.high_watermarks.pop(key, None)
+            if other is not None:
+                yield other
+
+    def dispose(self, log: Log, placement: Placement) -> str:
+        """Of a log that is not in service and does not belong here; the kind of its name from then on."""
+        kind = self.fate(log, placement) or STRAY
+        self._inventory.dispose(log, kind)
+        return kind
 
     def is_newer_than(self, placement: Placement) -> bool:
         """Whether these directories were in use with metadata of later."""
@@ -541,7 +564,7 @@ class LogDirs:
         works = [(log, log.close_work()) for log in self._all_in(directory)]
         pending = [work for _, work in works if work]
         if len(pending) > MANY:
-            run_together(pending, self.disk, directory.path)
+            run_together(pending, self.disk, directory.path, directory.commit)
         else:
             for work in pending:
                 work()

@@ -205,6 +205,7 @@ class Opening:
             directory.commit.reserve.give()
         recovery_points, start_offsets, marks, cleaned_offsets = (directory.read_offsets(name) for name in CHECKPOINTS)
         directory.start_offsets, directory.recovery_points = start_offsets, recovery_points
+        directory.marks_found = marks
         # Whoever else wrote this directory has left no word of which logs were compacted.
         foreign = not disk.exists(f"{path}/{DIRECTORY_SET}")
         for entry in sorted(disk.list(path)):
@@ -325,6 +326,10 @@ class Opening:
             return
         other = self._inventory.logs.get(log.key)
         if other is not None:
+            if self._is_judged_later and other.topic_id != log.topic_id and None not in (other.topic_id, log.topic_id):
+                # The topic was deleted and made again while a directory had failed. Which one is its log is told later.
+                self._inventory.add_rival(log)
+                return
             if other.notes.moves == log.notes.moves:
                 self._twice[log.key] = other.directory.path, log.directory.path
                 return

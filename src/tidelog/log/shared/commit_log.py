@@ -383,9 +383,24 @@ class CommitLog:
                 raise
             self.note_synced(covered)
             self._names_synced = max(self._names_synced, names)
+            # The work may be kept for long, and open files with it.
+            syncs.clear()
 
         self._sync_asked = (end, names), sync
         return sync
+
+    def sync_by(self, sync: Callable[[], None]) -> None:
+        """Has a sync of the whole volume count as one of this; on any thread. May raise OSError; then all later ones
+        do."""
+        last = self._files[-1] if self._files else None
+        covered = 0 if last is None else last.base + last.written
+        try:
+            sync()
+        except OSError as error:
+            if error.errno not in TOO_MANY_FILES:
+                self._sync_failure = error
+            raise
+        self.note_synced(covered)
 
     def note_synced(self, position: int) -> None:
         """A sync of what lies before `position` has succeeded. Raises OSError where one has failed before."""

@@ -36,7 +36,7 @@ def test_a_sync_that_fails_acknowledges_nothing_of_any_partition(disk: MemoryDis
         assert work is not None
         works.append(work)
     disk.fail("sync", errno.EIO)
-    run_all(works, disk, "/data")
+    run_all(works, disk, "/data", dirs.dirs[0].commit)
     for log, work in zip(logs, works, strict=True):
         with pytest.raises(StorageError):
             log.flush_done(work)

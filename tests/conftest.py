@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -19,6 +20,10 @@ from tidelog.testing.broker import DEFAULTS
 
 # bench.systems starts the brokers for the compatibility tests as well; it is not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+# A shell that runs the tests in the background has them ignore it, and with them all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no fault of the code.
 settings.register_profile("tidelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,6 +12,7 @@ from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.errors import LogError, StorageError
 from tidelog.log.flush import run_all
+from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.wire.partitions import TopicPartition
@@ -285,3 +286,17 @@ def test_for_want_of_descriptors_a_flush_is_refused_and_the_directory_goes_on(op
     assert dirs.dirs[0].failure is None
     log.flush()
     assert log.recovery_point == 1
+
+
+@pytest.mark.parametrize("count", [1, 6], ids=["one by one", "together"])
+def test_a_log_that_was_made_again_meanwhile_gets_nothing_of_the_one_before(count: int) -> None:
+    disk = MemoryDisk()
+    dirs, logs = shared_logs(disk, count)
+    for log in logs:
+        log.begin_leader_epoch(7)
+    works = [work for log in logs if (work := log.flush_work()) is not None]
+    key = logs[0].key
+    dirs.delete(key)
+    again = dirs.create(key, NOW_MS, b"again".ljust(16, b"."))
+    run_all(works, disk, "/data", dirs.dirs[0].commit)
+    assert not disk.exists(f"{again.path}/{LEADER_EPOCH_FILE}")

@@ -30,6 +30,7 @@ MANY: Final = 4
 class FlushWork:
     __slots__ = (
         "_disk",
+        "_log",
         "_replacements",
         "_syncs",
         "active_base_offset",
@@ -42,6 +43,7 @@ class FlushWork:
     )
 
     def __init__(self, log: Log) -> None:
+        self._log = log
         self._disk = log.directory.disk
         #: what the recovery point becomes
         self.end_offset = log.log_end_offset
@@ -57,7 +59,7 @@ class FlushWork:
         #: there was no room for a file to be replaced: nothing is lost, and nothing was flushed
         self.refused: OSError | None = None
         self._syncs: list[Callable[[], None]] = []
-        #: files to be replaced, by their paths
+        #: files of the log to be replaced, by their names
         self._replacements: dict[str, bytes] = {}
 
     def add(self, sync: Callable[[], None]) -> None:
@@ -71,8 +73,8 @@ class FlushWork:
     def add_directory(self, path: str) -> None:
         self._syncs.append(partial(self._disk.sync_dir, path))
 
-    def add_replacement(self, path: str, data: bytes) -> None:
-        self._replacements[path] = data
+    def add_replacement(self, name: str, data: bytes) -> None:
+        self._replacements[name] = data
 
     @property
     def has_own_files(self) -> bool:
@@ -101,8 +103,9 @@ class FlushWork:
 
     def _replace(self, step: Callable[[str, bytes], object]) -> None:
         try:
-            for path, data in self._replacements.items():
-                _if_there(partial(step, path, data))
+            for name, data in self._replacements.items():
+                # Where the log is by now: another one may have taken its place, which was renamed.
+                _if_there(partial(step, f"{self._log.path}/{name}", data))
         except OSError as error:
             if error.errno in PASSING:
                 self.refused = error
@@ -145,7 +148,7 @@ def collect(log: Log) -> FlushWork | None:
             if segment.base_offset >= point:
                 work.add_files(log.snapshots.file_path(segment.base_offset))
     if epochs.dirty:
-        work.add_replacement(f"{log.path}/{LEADER_EPOCH_FILE}", epochs.format())
+        work.add_replacement(LEADER_EPOCH_FILE, epochs.format())
     if active.base_offset >= point or named:
         work.add_files(f"{log.path}/{PARTITION_METADATA}")
         work.add_directory(log.path)

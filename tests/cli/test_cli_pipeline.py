@@ -275,7 +275,8 @@ def java_of(process: subprocess.Popen[str]) -> int:
     while process.poll() is None:
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             with suppress(OSError):
-                if b"java" in Path(f"/proc/{child}/cmdline").read_bytes().partition(b"\0")[0]:
+                # And not the one that is only asked for its version.
+                if b"org.apache.spark" in Path(f"/proc/{child}/cmdline").read_bytes():
                     return int(child)
         time.sleep(0.05)
     raise AssertionError("the run has ended")

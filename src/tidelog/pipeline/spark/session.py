@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog import how_to_install
 from tidelog.pipeline.errors import NotReady
@@ -97,11 +98,37 @@ def spark_session(spark: Spark, name: str) -> SparkSession:
             options = f"{own} -Dlog4j2.configurationFile=file:{log.name}".strip()
             builder = builder.config("spark.driver.extraJavaOptions", options)
         try:
-            session: SparkSession = builder.getOrCreate()
+            with _no_jvm_left_behind():
+                session: SparkSession = builder.getOrCreate()
         except Exception as error:
             # PySpark raises its own errors, the JVM's and the operating system's.
             raise _explained(error, master) from error
     return session
+
+
+@contextmanager
+def _no_jvm_left_behind() -> Iterator[None]:
+    """Ends the JVM where its start is broken off, by a signal for example. By itself it would go on for ever: PySpark
+    removes the directory in which it is to say where it listens, and the thread that would end it fails at that."""
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+    names = vars(java_gateway)
+    popen = names["Popen"]
+
+    def remembered(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    names["Popen"] = remembered
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+        raise
+    finally:
+        names["Popen"] = popen
 
 
 def expected_parallelism(master: str) -> int:

@@ -81,6 +81,20 @@ def long_and_short(dirs: LogDirs) -> tuple[Log, Log]:
     return long, short
 
 
+def dead_in_between(dirs: LogDirs) -> Log:
+    """Files in which nothing is alive stand between the two batches of the partition that is returned."""
+    long, short = created(dirs, 0), created(dirs, 1)
+    append(long, value=bytes(1000))
+    for _ in range(40):
+        append(short, value=bytes(300))
+    append(long, value=b"last")
+    checkpointed(dirs)
+    short.config = replace(CONFIG, retention_bytes=0)
+    delete_old_segments(short, NOW_MS, short.log_end_offset)
+    deleted(dirs)
+    return long
+
+
 def deleted(dirs: LogDirs) -> None:
     for deletion in dirs.take_deletions():
         deletion()

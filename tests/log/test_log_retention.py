@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from logkit import NOW_MS, append, produced, system_log
+from shared_kit import checkpointed, deleted
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
@@ -113,29 +114,37 @@ def test_without_timestamps_the_files_own_time_counts(tmp_path: Path) -> None:
     assert delete_old_segments(log, now_ms=6001, held_from=1) == 1
 
 
+def keeping_nothing(disk: MemoryDisk, commit_bytes: int | None) -> LogDirs:
+    """In the shared layout where a size of its files is given."""
+    config = LogConfig(segment_bytes=400, retention_bytes=0)
+    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
+    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+    return dirs
+
+
+def with_a_producer_before(dirs: LogDirs) -> Log:
+    """Only its first batch is of a producer that is to be known."""
+    log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
+    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(memoryview(batch), 0, NOW_MS)
+    for _ in range(10):
+        append(log)
+    return log
+
+
 @pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
 def test_a_producer_whose_batches_have_gone_is_known_though_the_power_goes(commit_bytes: int | None) -> None:
     """A repetition would be appended once more otherwise."""
-    config = LogConfig(segment_bytes=400, retention_bytes=0)
     for seed in range(20):
         disk = MemoryDisk()
-        dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
-        dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
-        log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
-        batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
-        log.append_as_leader(memoryview(batch), 0, NOW_MS)
-        for _ in range(10):
-            append(log)
+        dirs = keeping_nothing(disk, commit_bytes)
+        log = with_a_producer_before(dirs)
         log.flush()
-        for work in dirs.checkpoint_queues():
-            if work is not None:
-                work()
+        checkpointed(dirs)
         assert delete_old_segments(log, NOW_MS, log.log_end_offset) > 1
-        for deletion in dirs.take_deletions():
-            deletion()
+        deleted(dirs)
         disk.crash(Random(seed))
-        dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
-        dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
+        dirs = keeping_nothing(disk, commit_bytes)
         assert dirs.logs[log.key].log_end_offset == 11
         assert dirs.logs[log.key].producers.get(7) is not None, seed
 
@@ -144,14 +153,7 @@ def test_a_producer_whose_batches_have_gone_is_known_though_the_power_goes(commi
 def test_retention_syncs_nothing_itself_and_needs_no_snapshot(commit_bytes: int | None) -> None:
     """It goes over thousands of logs on the broker's thread."""
     disk = MemoryDisk()
-    config = LogConfig(segment_bytes=400, retention_bytes=0)
-    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1", commit_bytes)
-    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
-    log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
-    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
-    log.append_as_leader(memoryview(batch), 0, NOW_MS)
-    for _ in range(10):
-        append(log)
+    log = with_a_producer_before(keeping_nothing(disk, commit_bytes))
     disk.remove(log.snapshots.file_path(log.snapshots.offsets[-1]))
     before = {name: disk.counts.get(name, 0) for name in ("sync", "sync_dir", "sync_all")}
     assert delete_old_segments(log, NOW_MS, log.log_end_offset) > 1
@@ -159,15 +161,7 @@ def test_retention_syncs_nothing_itself_and_needs_no_snapshot(commit_bytes: int 
 
 
 def test_snapshots_that_nobody_needs_any_more_go_with_the_flush() -> None:
-    disk = MemoryDisk()
-    config = LogConfig(segment_bytes=400, retention_bytes=0)
-    dirs = LogDirs(["/data"], disk, lambda topic: config, lambda: bytes(15) + b"\1")
-    dirs.open(node_id=1, cluster_id="c", now_ms=NOW_MS)
-    log = dirs.create(TopicPartition("t", 0), NOW_MS, bytes(range(16)))
-    batch = build_batch([(1000, None, b"value", None)], producer_id=7, producer_epoch=0, base_sequence=0)
-    log.append_as_leader(memoryview(batch), 0, NOW_MS)
-    for _ in range(10):
-        append(log)
+    log = with_a_producer_before(keeping_nothing(MemoryDisk(), None))
     delete_old_segments(log, NOW_MS, log.log_end_offset)
     log.flush()
     assert log.snapshots.offsets == [11]

@@ -6,8 +6,20 @@ from dataclasses import replace
 
 import pytest
 from logkit import NOW_MS, append, values
-from shared_kit import CONFIG, checkpointed, commit_files, commit_of, created, deleted, killed, opened, reclaimed
+from shared_kit import (
+    CONFIG,
+    checkpointed,
+    commit_files,
+    commit_of,
+    created,
+    dead_in_between,
+    deleted,
+    killed,
+    opened,
+    reclaimed,
+)
 
+from tidelog.log.directories.log_dirs import LogDirs
 from tidelog.log.errors import CorruptMessage
 from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
@@ -32,17 +44,23 @@ def offsets_in(log: Log, first: int, end: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.parametrize("kept_bytes", [None, 400])
-def test_a_start_tells_what_is_lost_with_a_file_and_serves_the_rest(
-    disk: MemoryDisk, is_clean: bool, kept_bytes: int | None
-) -> None:
+def two_in_turns(disk: MemoryDisk) -> tuple[LogDirs, list[Log]]:
+    """Two partitions whose batches alternate in several files."""
     dirs = opened(disk, COMMIT_BYTES)
     logs = [created(dirs, 0), created(dirs, 1)]
     for _ in range(20):
         for log in logs:
             append(log, value=bytes(200))
     checkpointed(dirs)
+    return dirs, logs
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("kept_bytes", [None, 400])
+def test_a_start_tells_what_is_lost_with_a_file_and_serves_the_rest(
+    disk: MemoryDisk, is_clean: bool, kept_bytes: int | None
+) -> None:
+    dirs, logs = two_in_turns(disk)
     expected = [values(log) for log in logs]
     name, after = commit_files(disk)[2:4]
     first = int(name[:20]) + (kept_bytes or 0)
@@ -70,15 +88,7 @@ def test_a_start_tells_what_is_lost_with_a_file_and_serves_the_rest(
 
 def test_a_file_that_was_given_up_from_between_others_is_no_loss(disk: MemoryDisk) -> None:
     dirs = opened(disk, COMMIT_BYTES)
-    long, short = created(dirs, 0), created(dirs, 1)
-    append(long, value=bytes(1000))
-    for _ in range(40):
-        append(short, value=bytes(300))
-    append(long, value=b"last")
-    checkpointed(dirs)
-    short.config = replace(CONFIG, retention_bytes=0)
-    delete_old_segments(short, NOW_MS, short.log_end_offset)
-    deleted(dirs)
+    dead_in_between(dirs)
     commit_of(dirs).reserve.give()
     disk.fail_writes_after(100)
     reclaimed(dirs)
@@ -106,12 +116,7 @@ def test_what_lay_below_the_beginning_of_a_log_is_no_loss(disk: MemoryDisk) -> N
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_start_tells_what_is_lost_with_the_oldest_file(disk: MemoryDisk, is_clean: bool) -> None:
-    dirs = opened(disk, COMMIT_BYTES)
-    logs = [created(dirs, 0), created(dirs, 1)]
-    for _ in range(20):
-        for log in logs:
-            append(log, value=bytes(200))
-    checkpointed(dirs)
+    dirs, logs = two_in_turns(disk)
     oldest, after = commit_files(disk)[:2]
     lost = [offsets_in(log, 0, int(after[:20])) for log in logs]
     assert all(len(each) > 1 for each in lost)

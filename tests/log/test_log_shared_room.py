@@ -12,6 +12,7 @@ from shared_kit import (
     commit_files,
     commit_of,
     created,
+    dead_in_between,
     deleted,
     killed,
     long_and_short,
@@ -51,15 +52,7 @@ def test_reclaiming_wants_room_for_what_is_alive_in_a_file_and_not_for_the_file(
 
 def test_on_a_full_disk_files_in_which_nothing_is_alive_go_wherever_they_stand(disk: MemoryDisk) -> None:
     dirs = opened(disk, 2000)
-    long, short = created(dirs, 0), created(dirs, 1)
-    append(long, value=bytes(1000))
-    for _ in range(40):
-        append(short, value=bytes(300))
-    append(long, value=b"last")
-    checkpointed(dirs)
-    short.config = replace(CONFIG, retention_bytes=0)
-    delete_old_segments(short, NOW_MS, short.log_end_offset)
-    deleted(dirs)
+    long = dead_in_between(dirs)
     expected, kept = values(long), len(commit_files(disk))
     # Nothing is kept back.
     commit_of(dirs).reserve.give()

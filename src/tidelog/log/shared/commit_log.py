@@ -367,21 +367,17 @@ class CommitLog:
         syncs = [file.file.sync for file in self._unsynced.values()]
         last = self._files[-1] if self._files else None
 
+        def sync_files() -> None:
+            for sync_file in syncs:
+                sync_file()
+            if self._names_synced < names:
+                self._disk.sync_dir(self.path)
+
         def sync() -> None:
             if self.synced >= end or last is None:
                 return
             # With what was appended since this was asked for: whoever waits for that has nothing left to do.
-            covered = last.base + last.written
-            try:
-                for sync_file in syncs:
-                    sync_file()
-                if self._names_synced < names:
-                    self._disk.sync_dir(self.path)
-            except OSError as error:
-                if error.errno not in TOO_MANY_FILES:
-                    self._sync_failure = error
-                raise
-            self.note_synced(covered)
+            self._sync_to(last.base + last.written, sync_files)
             self._names_synced = max(self._names_synced, names)
             # The work may be kept for long, and open files with it.
             syncs.clear()
@@ -393,7 +389,10 @@ class CommitLog:
         """Has a sync of the whole volume count as one of this; on any thread. May raise OSError; then all later ones
         do."""
         last = self._files[-1] if self._files else None
-        covered = 0 if last is None else last.base + last.written
+        self._sync_to(0 if last is None else last.base + last.written, sync)
+
+    def _sync_to(self, covered: int, sync: Callable[[], None]) -> None:
+        """What lies before `covered` is on the device when `sync` has succeeded. May raise OSError."""
         try:
             sync()
         except OSError as error:

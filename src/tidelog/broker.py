@@ -67,6 +67,8 @@ NEEDED_AMONG_OTHERS: Final = (
 )
 #: what the requests that wait for their turn among the long ones may hold in memory
 LONG_REQUESTS_BYTES: Final = 64 * 1024 * 1024
+#: of so many damaged logs a registration tells, so that it fits into a node
+MAX_DAMAGED: Final = 10_000
 #: `clean_broker_epoch` of directories that were not stopped in good order
 NOT_CLEAN: Final = -1
 
@@ -345,6 +347,7 @@ class Broker:
             self.config.get("broker.rack"),
             directories=locked,
             lost=self._lost(),
+            damaged=lambda: self._damaged()[:MAX_DAMAGED],
             # As the controller cannot know what stands in this broker's own files.
             cordoned=self.data.logs.cordoned.issuperset(self.config.log_dirs),
         )
@@ -354,7 +357,12 @@ class Broker:
         wanting = [log for log in logs.logs.values() if log.notes.incomplete]
         if not logs.is_incomplete and len(wanting) == len(logs.logs):
             return LostLogs.ALL
-        return LostLogs.SOME if logs.is_incomplete or wanting else LostLogs.NONE
+        is_doubtful = logs.is_incomplete or wanting or len(self._damaged()) > MAX_DAMAGED
+        return LostLogs.SOME if is_doubtful else LostLogs.NONE
+
+    def _damaged(self) -> list[tuple[bytes, int]]:
+        logs = self.data.logs.logs.values()
+        return [(log.topic_id, log.partition) for log in logs if log.notes.damaged and log.topic_id is not None]
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:

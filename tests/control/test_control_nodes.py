@@ -13,6 +13,7 @@ from tidelog.control.controller import draw_id
 from tidelog.control.image import Image, NodeChange
 from tidelog.control.model import ConfigResource, ResourceType
 from tidelog.control.nodes import Endpoint, StateNode, TopicNode
+from tidelog.control.picture import changes_of_image
 from tidelog.control.topic_names import why_invalid
 
 replicas = st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True).map(tuple)
@@ -183,3 +184,15 @@ def test_a_registration_says_what_the_broker_has_lost_and_nothing_where_that_is_
         assert nodes.decode_lost(nodes.encode_broker(here, None, 0, {}, lost=lost)) is lost
     assert "lost_logs" not in json.loads(nodes.encode_broker(here, None, 0, {}))
     assert nodes.decode_lost(b'{"version":5,"lost_logs":["all"]}') is nodes.LostLogs.NONE
+
+
+def test_a_registration_names_the_logs_that_are_damaged() -> None:
+    here = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1)]
+    damaged = {(bytes([1] * 16), 3), (bytes([1] * 16), 12), (bytes([2] * 16), 0)}
+    assert nodes.decode_damaged(nodes.encode_broker(here, None, 0, {}, damaged=damaged)) == damaged
+    assert "damaged_logs" not in json.loads(nodes.encode_broker(here, None, 0, {}))
+    image = Image()
+    image.apply([NodeChange(nodes.broker_path(1), nodes.encode_broker(here, None, 0, {}, damaged=damaged), 0, 7)])
+    copy = Image()
+    copy.apply(changes_of_image(image))
+    assert copy.brokers[1].damaged == damaged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from logkit import NOW_MS, append
@@ -42,9 +43,18 @@ def killed(disk: MemoryDisk, commit_bytes: int = 1 << 20) -> LogDirs:
 
 
 def checkpointed(dirs: LogDirs) -> None:
-    for work in dirs.checkpoint_queues():
-        if work is not None:
-            work()
+    """As `timer.slices` does it: what a work raises is raised where it was asked for."""
+    slices = dirs.checkpoint_queues()
+    work = next(slices, None)
+    with suppress(StopIteration):
+        while True:
+            try:
+                if work is not None:
+                    work()
+            except OSError as error:
+                work = slices.throw(error)
+            else:
+                work = next(slices)
 
 
 def owner(partition: int) -> Owner:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
+from shared_kit import checkpointed
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
@@ -270,6 +271,14 @@ def test_after_a_failed_sync_of_the_commit_log_none_of_the_volume_counts() -> No
     disk.fail("sync", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
         commit.sync_work()()
+    assert not any(flushed_together(dirs, logs))
+
+
+def test_after_a_checkpoint_whose_sync_failed_nothing_in_the_commit_log_counts() -> None:
+    disk = MemoryDisk()
+    dirs, logs = shared_logs(disk)
+    disk.fail("sync_all", errno.ENOSPC)
+    checkpointed(dirs)
     assert not any(flushed_together(dirs, logs))
 
 

@@ -11,6 +11,7 @@ from logkit import KEY, NOW_MS, append, new_log, produced, reopened, values
 
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.log_dirs import LogDirs
+from tidelog.log.disk import read_file
 from tidelog.log.errors import StorageError
 from tidelog.log.log_dir import LogDir
 from tidelog.log.memory_disk import MemoryDisk, MemoryFile
@@ -163,6 +164,48 @@ def test_what_a_start_drops_behind_damage_does_not_come_back_though_the_power_go
         disk.crash(Random(at))
         assert values(opened(disk, None, config).logs[log.key]) == [(0, b"value")], at
     assert at > 30
+
+
+def damaged_disk(commit_bytes: int | None) -> FragileDisk:
+    """A partition of twenty batches, of which the second one is damaged."""
+    disk = FragileDisk()
+    log = opened(disk, commit_bytes, LogConfig()).create(KEY, NOW_MS, bytes(range(16)))  # type: ignore[arg-type]
+    for number in range(20):
+        log.append_as_leader(produced(key=b"number %d" % number), 0, NOW_MS)
+    commit = log.directory.commit
+    file = log.segments.active.log_path if commit is None else commit.file_at(0)[0]
+    disk.sync_all("/data")
+    disk.flip(file, read_file(disk, file).index(b"number 1"), 0)
+    disk.outlive()
+    return disk
+
+
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_a_log_that_was_cut_at_damage_is_known_to_be_damaged_though_the_power_goes(commit_bytes: int | None) -> None:
+    for at in range(1, 200):
+        disk = damaged_disk(commit_bytes)
+        disk.operations_left = at
+        try:
+            opened(disk, commit_bytes, LogConfig())
+            break
+        except PowerLoss:
+            pass
+        disk.operations_left = None
+        disk.crash(Random(at))
+        log = opened(disk, commit_bytes, LogConfig()).logs[KEY]
+        assert (log.log_end_offset, log.notes.damaged) == (1, True), at
+        disk.outlive()
+        log = opened(disk, commit_bytes, LogConfig()).logs[KEY]
+        assert (log.log_end_offset, log.notes.damaged) == (1, True), at
+    assert at > 10
+
+
+@pytest.mark.parametrize("commit_bytes", [None, 1 << 20])
+def test_a_damaged_log_is_opened_on_a_full_disk(commit_bytes: int | None) -> None:
+    disk = damaged_disk(commit_bytes)
+    disk.fail("write", errno.ENOSPC)
+    log = opened(disk, commit_bytes, LogConfig()).logs[KEY]
+    assert (log.log_end_offset, log.notes.damaged) == (1, True)
 
 
 @pytest.mark.parametrize("is_clean", [False, True])

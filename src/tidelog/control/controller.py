@@ -11,7 +11,7 @@ a failover as during normal operation, and a plan that is too big for the store 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -66,6 +66,8 @@ class Registration(NamedTuple):
     lost: nodes.LostLogs = nodes.LostLogs.NONE
     #: no log directory takes new partitions
     cordoned: bool = False
+    #: the ids of topics and the numbers of partitions whose logs have lost their end, whenever it registers
+    damaged: Callable[[], Collection[tuple[bytes, int]]] = tuple
 
     @property
     def again(self) -> Registration:
@@ -74,7 +76,14 @@ class Registration(NamedTuple):
 
     def encode(self, now_ms: int) -> bytes:
         return nodes.encode_broker(
-            self.endpoints, self.rack, now_ms, self.features, self.directories, self.lost, self.cordoned
+            self.endpoints,
+            self.rack,
+            now_ms,
+            self.features,
+            self.directories,
+            self.lost,
+            self.cordoned,
+            self.damaged(),
         )
 
 

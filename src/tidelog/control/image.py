@@ -369,7 +369,8 @@ class _Application:
         endpoints, rack = nodes.decode_broker(change.data)
         epoch = change.czxid or (before.epoch if before else 0)
         lost, cordoned = nodes.decode_lost(change.data), nodes.decode_cordoned(change.data)
-        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version, lost, cordoned)
+        damaged = nodes.decode_damaged(change.data)
+        after = brokers[broker_id] = Broker(broker_id, epoch, endpoints, rack, change.version, lost, cordoned, damaged)
         if after != before:
             self._events.append(BrokerRegistered(after, before))
 

@@ -133,8 +133,9 @@ class Leadership:
 
     def _emptied(self, partition: Partition) -> frozenset[int]:
         """Replicas whose disks were replaced or wiped since the state was written; none if that is true of all of them,
-        because then nobody has more. One that only may have lost this partition counts if another will come back that
-        has not. Without a leader, the state was written while such a replica was there and was alone in the ISR."""
+        because then nobody has more. One that only may have lost this partition, or has lost its end, counts if another
+        will come back that has not. Without a leader, the state was written while such a replica was there and was
+        alone in the ISR."""
         brokers, incomplete = self._image.brokers, self.unable.incomplete(partition)
         doubtful = [brokers[r] for r in partition.replicas if r in brokers and self._is_doubtful(brokers[r], partition)]
         emptied = frozenset(broker.broker_id for broker in doubtful) | incomplete
@@ -144,7 +145,11 @@ class Leadership:
 
     def _is_doubtful(self, broker: Broker, partition: Partition) -> bool:
         is_settled = partition.leader != NO_LEADER and broker.epoch <= partition.state_zxid
-        return broker.lost is not LostLogs.NONE and not is_settled
+        return not is_settled and (broker.lost is not LostLogs.NONE or self._is_damaged(broker, partition))
+
+    def _is_damaged(self, broker: Broker, partition: Partition) -> bool:
+        topic = self._image.topics.get(partition.topic) if broker.damaged else None
+        return topic is not None and (topic.topic_id, partition.partition_index) in broker.damaged
 
     # Elections on demand
 

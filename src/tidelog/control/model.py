@@ -68,6 +68,8 @@ class Broker(NamedTuple):
     lost: LostLogs = LostLogs.NONE
     #: by its own settings it takes no new partitions
     cordoned: bool = False
+    #: the ids of topics and the numbers of partitions whose logs had lost their end when it registered
+    damaged: frozenset[tuple[bytes, int]] = frozenset()
 
 
 class Partition(NamedTuple):

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -182,7 +182,7 @@ class LostLogs(Enum):
     """What a broker that registers may have lost since it was last there."""
 
     NONE = "none"
-    #: a log directory is missing, or something in it cannot be opened
+    #: a log directory is missing, or something in it cannot be opened: each of its logs may be lost
     SOME = "some"
     #: it has no log at all: its disks are new
     ALL = "all"
@@ -196,9 +196,12 @@ def encode_broker(
     directories: Sequence[bytes] = (),
     lost: LostLogs = LostLogs.NONE,
     cordoned: bool = False,
+    damaged: Collection[tuple[bytes, int]] = (),
 ) -> bytes:
-    """`directories` are the ids of the log directories. Apache Kafka has no field for them, for `lost` and `cordoned`,
-    and reads past them."""
+    """`directories` are the ids of the log directories, `damaged` those of topics with the numbers of partitions.
+
+    Apache Kafka has no field for these two, for `lost` and for `cordoned`, and reads past them.
+    """
     plaintext = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
     registration: dict[str, Any] = {
         "version": 5,
@@ -216,6 +219,11 @@ def encode_broker(
         registration["log_directories"] = sorted(map(to_base64, directories))
     if lost is not LostLogs.NONE:
         registration["lost_logs"] = lost.value
+    if damaged:
+        partitions: dict[str, list[int]] = {}
+        for topic_id, partition in sorted(damaged):
+            partitions.setdefault(to_base64(topic_id), []).append(partition)
+        registration["damaged_logs"] = partitions
     if cordoned:
         registration["cordoned"] = True
     return encode_json(registration)
@@ -253,6 +261,11 @@ def decode_generations(data: bytes) -> dict[bytes, int]:
 def decode_lost(data: bytes) -> LostLogs:
     written = json.loads(data).get("lost_logs")
     return next((lost for lost in LostLogs if lost.value == written), LostLogs.NONE)
+
+
+def decode_damaged(data: bytes) -> frozenset[tuple[bytes, int]]:
+    written = json.loads(data).get("damaged_logs", {})
+    return frozenset((from_base64(topic_id), int(each)) for topic_id, all_ in written.items() for each in all_)
 
 
 # Topics

@@ -32,7 +32,9 @@ def changes_of_image(image: Image) -> Iterator[NodeChange]:
     if image.controller_id != NO_CONTROLLER:
         yield NodeChange(nodes.CONTROLLER, nodes.encode_controller(image.controller_id, 0), 0)
     for broker in image.brokers.values():
-        data = nodes.encode_broker(broker.endpoints, broker.rack, 0, {}, lost=broker.lost, cordoned=broker.cordoned)
+        data = nodes.encode_broker(
+            broker.endpoints, broker.rack, 0, {}, (), broker.lost, broker.cordoned, broker.damaged
+        )
         yield NodeChange(nodes.broker_path(broker.broker_id), data, broker.version, broker.epoch)
     for resource, config in image.configs.items():
         yield _config(resource.path, config)

@@ -133,14 +133,17 @@ class PartitionNotes(NamedTuple):
     #: records may be missing that were here, and are not known to be elsewhere: it was begun anew in place of a log
     #: that is lost, or comes from an old copy of the disk
     incomplete: bool = False
+    #: a start has found damage and cut off what followed it, and nobody has decided yet who leads in spite of that
+    damaged: bool = False
     #: of a copy in the directory of the partition itself: nothing was written to the partition since it was complete,
     #: so that it takes the partition's place, if need be with the next opening
     succeeds: bool = False
 
     def format(self) -> bytes:
         incomplete = "incomplete=1\n" if self.incomplete else ""
+        damaged = "damaged=1\n" if self.damaged else ""
         succeeds = "succeeds=1\n" if self.succeeds else ""
-        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}{succeeds}".encode()
+        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}{damaged}{succeeds}".encode()
 
     @classmethod
     def parse(cls, data: bytes) -> PartitionNotes:
@@ -151,6 +154,7 @@ class PartitionNotes(NamedTuple):
                 gaps=fields["gaps"] != "0",
                 moves=int(fields["moves"]),
                 incomplete=fields.get("incomplete", "0") != "0",
+                damaged=fields.get("damaged", "0") != "0",
                 succeeds=fields.get("succeeds") == "1",
             )
         except (ValueError, KeyError):

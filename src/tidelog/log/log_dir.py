@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.log.checkpoints import (
@@ -240,6 +241,14 @@ class LogDir:
         if files:
             before = commit.sync_work()
             self.dropped.append(PendingDeletion(self.disk, commit.drop(files), 0, before=before))
+
+    def sync_volume(self) -> None:
+        """Everything on the volume is on the device, and with it the commit log; on any thread. May raise OSError; what
+        is in the commit log then counts as lost, for the kernel may have dropped it."""
+        if self.commit is None:
+            self.disk.sync_all(self.path)
+        else:
+            self.commit.sync_by(partial(self.disk.sync_all, self.path))
 
     def begin_mending(self) -> None:
         """A log is not as its clean stop left it. Should the power go meanwhile, the next start reads everything:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from tidelog.control.driver import NO_EPOCH, Then
+from tidelog.control.driver import Then
 from tidelog.control.events import (
     BrokerRegistered,
     BrokerUnregistered,
@@ -186,12 +186,13 @@ class Assignments:
             self._lost.add(key)
         is_lost = key in self._lost
         is_fit = self.unfit.is_fit(key, assigned) and not is_lost
-        if assigned.leader == self._cluster.id and (not is_fit or self._is_of_former_registration(assigned)):
+        if assigned.leader == self._cluster.id and (not is_fit or self._cluster.is_of_before(assigned)):
             # What this broker held then it may have lost: nobody leads here before the controller has decided anew.
             assigned = assigned._replace(leader=NO_LEADER)
         partition = self._data.place(topic, assigned)
         if partition is None:
             return
+        self.unfit.decided(partition.log, assigned)
         if is_lost:
             self._data.logs.mark_incomplete(partition.log, True)
             self._lost.discard(key)
@@ -202,13 +203,6 @@ class Assignments:
             resident.leadership_changed(partition)
         self._delays.leadership_changed(partition)
         self._data.wake_all(partition.key)
-
-    def _is_of_former_registration(self, assigned: Assignment) -> bool:
-        """Whether it makes this broker the leader, and was decided before this process had registered."""
-        cluster = self._cluster
-        if not cluster.is_shared or assigned.leader != cluster.id:
-            return False
-        return cluster.broker_epoch == NO_EPOCH or assigned.state_zxid < cluster.broker_epoch
 
     def _is_lost(self, key: TopicPartition, assigned: Assignment) -> bool:
         """Whether this broker is counted on for a log that it does not have any more: it finds so when it starts. One

@@ -19,7 +19,7 @@ from tidelog.control.controller import Controller
 from tidelog.control.driver import Driver, Then
 from tidelog.control.events import Event
 from tidelog.control.image import Image, NodeChange
-from tidelog.control.model import ConfigResource, ResourceType
+from tidelog.control.model import ConfigResource, Partition, ResourceType
 from tidelog.control.plan import Plan
 from tidelog.control.settings import ControllerSettings
 from tidelog.control.steps import always
@@ -165,6 +165,10 @@ class ClusterView:
     def broker_epoch(self) -> int:
         """Of this broker's registration; -1 before it has one in its present session."""
         return self.driver.broker_epoch
+
+    def is_of_before(self, assigned: Partition) -> bool:
+        """Whether a partition's state was decided before this process had registered."""
+        return self.is_shared and (self.broker_epoch == NO_EPOCH or assigned.state_zxid < self.broker_epoch)
 
     @property
     def known_epoch(self) -> int:

@@ -3,6 +3,8 @@
     their log directory has failed, or is missing,   the broker leaves the ISR
     or their log cannot be opened
     records are missing from their log               the broker leaves the ISR, and copies them from whoever leads
+    a start found their log damaged, and has cut     the broker says so when it registers: it stands back for members of
+    off what followed                                the ISR to whom that has not happened, if need be until they come
     their log knows later leader epochs              the leader epoch is raised above them: the metadata store was
                                                      restored from an old copy, and followers would be kept out
 
@@ -15,6 +17,7 @@ again or that was decided.
 from __future__ import annotations
 
 from tidelog.control.leadership import IsrChange, IsrResult
+from tidelog.control.model import NO_LEADER
 from tidelog.control.model import Partition as Assignment
 from tidelog.log.errors import LogError
 from tidelog.log.log import Log
@@ -48,6 +51,14 @@ class UnfitReplicas:
                 return True
         self.doubt(key)
         return False
+
+    def decided(self, log: Log, assigned: Assignment) -> None:
+        """Forgets damage of which the controller knew when it said who leads."""
+        if log.notes.damaged and assigned.leader != NO_LEADER and not self._cluster.is_of_before(assigned):
+            try:
+                self._data.logs.forget_damage(log)
+            except LogError as error:
+                self._host.report(f"it could not be written down that {log.name} is no longer damaged", error)
 
     def doubt(self, key: TopicPartition) -> None:
         self._doubtful.add(key)

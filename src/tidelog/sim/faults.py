@@ -287,8 +287,9 @@ class Injector:
     def _black_out(self, fault: InjectedFault, target: SimulatedBroker) -> Callable[[], None]:
         """All processes die at once. They come back in any order, and one of them perhaps without its disk.
 
-        Then their sessions have ended by that time: one that seems to live where all others have left it the ISR is
-        waited for, and if it has lost its disk only an operator can decide who leads.
+        Then, and where a disk is damaged, their sessions have ended by that time: one that seems to live where all
+        others have left it the ISR is waited for. If it has lost its disk, only an operator can decide who leads; if
+        its disk is damaged, it leads what it has left.
         """
         sites = list(self._world.brokers.values())
         for site in sites:
@@ -296,6 +297,7 @@ class Injector:
         if fault.kind in COSTLY:
             self._taint(target)
             target.lose_disk()
+        if fault.kind in COSTLY or any(site.is_damaged for site in sites):
             for store in [store for site in sites for store in self._world.ensemble.of(site.machine)]:
                 self._world.ensemble.expire(store)
 

@@ -28,7 +28,7 @@ from tidelog.log.cleaned_segment import CLEANED, SWAP
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.clean_stop import Stopped
-from tidelog.log.directories.losses import Loss
+from tidelog.log.directories.losses import Loss, note_damage
 from tidelog.log.disk import Disk
 from tidelog.log.file_segment import FileSegment
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -152,15 +152,15 @@ def _recover(log: Log, found: _Found, claim: Claim) -> Recovered:
         last = at == len(segments) - 1
         bound = None if last else segments[at + 1].base_offset
         dense = _is_dense(log)
-        later = _Later(log, segments[at + 1 :])
-        end = recover_segment(segment, log.leader_epochs, bound, dense, later.drop)
+        later = _Later(log, segment, segments[at + 1 :])
+        end = recover_segment(segment, log.leader_epochs, bound, dense, later.lose_footing)
         loss = end.loss(segment, bound, dense)
         if loss is not None:
             losses.append(loss)
         if end.is_short(bound, dense) and not last:
-            later.drop()
+            later.lose_footing()
             del segments[at + 1 :]
-            losses[-1:] = [later.loss(segment, end, losses[-1:])]
+            losses[-1:] = [later.loss(end, losses[-1:])]
             break
         if not last:
             segment.seal()
@@ -196,23 +196,27 @@ def _ends_at(log: Log, segment: FileSegment, bound: int, losses: list[Loss]) -> 
 class _Later:
     """The segments behind one that is recovered. Where that is short they have lost their footing."""
 
-    def __init__(self, log: Log, segments: list[FileSegment]) -> None:
-        self._disk = log.directory.disk
+    def __init__(self, log: Log, before: FileSegment, segments: list[FileSegment]) -> None:
+        self._log = log
+        self._before = before
         self._segments = segments
         #: up to where they reached; None before they were dropped
         self._end_offset: int | None = None
 
-    def drop(self) -> None:
-        """Newest first: should the power go meanwhile, none comes back behind a hole."""
+    def lose_footing(self) -> None:
+        """Before anything is cut off. What is dropped goes newest first: should the power go meanwhile, none comes back
+        behind a hole."""
+        if not self._before.preallocated:
+            note_damage(self._log)
         if self._end_offset is None and self._segments:
             self._end_offset = max(self._segments[-1].base_offset, self._segments[-1].next_offset())
             for segment in reversed(self._segments):
                 for deleted in segment.rename_deleted():
-                    self._disk.remove(deleted)
+                    self._log.directory.disk.remove(deleted)
 
-    def loss(self, before: FileSegment, end: _SegmentEnd, known: list[Loss]) -> Loss:
+    def loss(self, end: _SegmentEnd, known: list[Loss]) -> Loss:
         """What it comes to that they were dropped."""
-        loss = known[0] if known else Loss(end.offset, None, before.log_path, "ends before the next begins")
+        loss = known[0] if known else Loss(end.offset, None, self._before.log_path, "ends before the next begins")
         first = self._segments[0].log_path
         also = f"{loss.what}; {len(self._segments)} later segments, from {first} on, are dropped as well"
         return loss._replace(what=also).reaching(self._end_offset or 0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
+from tidelog.log.checkpoints import CLEAN_SHUTDOWN, PartitionNotes, format_clean_shutdown
 from tidelog.log.config import LogConfig
 from tidelog.log.directories.clean_stop import write_clean_stop
 from tidelog.log.directories.directory_names import DELETE, FUTURE, STRAY, name_of
@@ -150,8 +150,15 @@ class LogDirs:
 
     def mark_incomplete(self, log: Log, incomplete: bool) -> None:
         """Writes down whether a log lacks records that it had; raises StorageError where it cannot."""
+        self._note(log, log.notes._replace(incomplete=incomplete))
+
+    def forget_damage(self, log: Log) -> None:
+        """Writes down that somebody has decided who leads, though this log was damaged; raises as above."""
+        self._note(log, log.notes._replace(damaged=False))
+
+    def _note(self, log: Log, notes: PartitionNotes) -> None:
         try:
-            log.note(log.notes._replace(incomplete=incomplete))
+            log.note(notes)
         except OSError as error:
             raise log.directory.refuse(error, log.name) from error
 
@@ -330,7 +337,7 @@ class LogDirs:
         if future.directory is current.directory:
             return self._succeed(move)
         try:
-            future.note(future.notes._replace(moves=current.notes.moves + 1, incomplete=current.notes.incomplete))
+            future.note(self._notes_of(move))
             future.move(f"{future.directory.path}/{name_of(key)}")
             self.disk.sync_dir(future.directory.path)
         except OSError as error:
@@ -348,12 +355,18 @@ class LogDirs:
         future.directory.try_to_checkpoint(None)
         return future
 
+    @staticmethod
+    def _notes_of(move: Move) -> PartitionNotes:
+        """Of the copy once it is the partition: what is missing from the one is missing from the other."""
+        was = move.current.notes
+        return move.future.notes._replace(moves=was.moves + 1, incomplete=was.incomplete, damaged=was.damaged)
+
     def _succeed(self, move: Move) -> Log:
         """As `finish_move` within a directory: the copy gets the name that the partition had."""
         current, future, directory = move.current, move.future, move.future.directory
         key, path = current.key, current.path
         try:
-            future.note(future.notes._replace(moves=current.notes.moves + 1, succeeds=True))
+            future.note(self._notes_of(move)._replace(succeeds=True))
         except OSError as error:
             raise directory.refuse(error, future.path) from error
         try:

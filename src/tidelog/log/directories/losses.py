@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.log.disk import PASSING
+
 if TYPE_CHECKING:
     from tidelog.log.log import Log
 
@@ -23,8 +25,13 @@ class Loss(NamedTuple):
         """The same loss, where something else vouches for offsets up to here."""
         return self if (self.end_offset or 0) >= end_offset else self._replace(end_offset=end_offset)
 
+    @property
+    def has_cost(self) -> bool:
+        """Whether records may be lost: what was cut off may have been nothing but junk."""
+        return self.end_offset != self.first_offset
+
     def tell(self, log: Log) -> str:
-        if self.end_offset == self.first_offset:
+        if not self.has_cost:
             offsets = "no offset"
         elif self.end_offset is None:
             offsets = f"what followed offset {self.first_offset - 1}" if self.first_offset else "all offsets"
@@ -42,3 +49,18 @@ def lost_at_the_end(losses: list[Loss], end_offset: int, vouched_offset: int, la
     if losses and losses[-1].first_offset == end_offset:
         return [*losses[:-1], losses[-1].reaching(vouched_offset)]
     return [*losses, Loss(end_offset, vouched_offset, last_file, "ends before them, and nothing follows it")]
+
+
+def note_damage(log: Log) -> None:
+    """Has the log know that it ends before what it held, also after the next start. May raise OSError.
+
+    Where there is no room to write it down, the broker knows for as long as it runs.
+    """
+    damaged = log.notes._replace(damaged=True)
+    try:
+        log.note(damaged)
+    except OSError as error:
+        if error.errno not in PASSING:
+            raise
+        log.directory.refuse(error, log.name)
+        log.notes = damaged

@@ -25,7 +25,7 @@ from tidelog.log.config import LogConfig
 from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.directory_names import name_of
 from tidelog.log.directories.file_recovery import recover_files, settle
-from tidelog.log.directories.losses import lost_at_the_end
+from tidelog.log.directories.losses import lost_at_the_end, note_damage
 from tidelog.log.disk import NO_ROOM, OF_ONE_FILE, PASSING, Disk, read_file
 from tidelog.log.leader_epochs import FILE_NAME as LEADER_EPOCH_FILE
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -154,6 +154,8 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     last_file = segments[-1].log_path if segments else path
     for loss in lost_at_the_end(recovery.losses, log_end_offset, vouched, last_file):
         directory.tell(loss.tell(log))
+        if loss.has_cost:
+            note_damage(log)
     if log_end_offset < claim.log_start_offset:
         # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
         for segment in segments:

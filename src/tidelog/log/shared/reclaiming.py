@@ -94,7 +94,7 @@ def make_room_in_slices(directory: LogDir, logs: list[Log]) -> Generator[Callabl
             if base not in alive and (yield from _tells_of(commit, base, owners)):
                 kept.add(base)
         # What queues have let go of must not come back with the power.
-        yield partial(directory.disk.sync_all, directory.path)
+        yield directory.sync_volume
         directory.delete_at_once(commit.dead(kept, checkpoint), commit)
         if commit.is_saving:
             # At once: what is moved next needs the room.
@@ -167,7 +167,7 @@ def reclaim_in_slices(directory: LogDir, logs: Logs, pace: Pace) -> Slices:
             # It was cut meanwhile: the next round finds what is left.
             return
     renewals = commit.renewals
-    yield partial(directory.disk.sync_all, directory.path)
+    yield directory.sync_volume
     commit.renewals_synced = renewals
     commit.reclaimed = oldest
     commit.has_let_go = True

@@ -85,7 +85,7 @@ def _checkpoint_in_slices(directory: LogDir, commit: CommitLog, logs: Logs) -> S
         # By these a start misses a first segment.
         directory.checkpoint_start_offsets()
         # The volume, because there may be thousands of queues.
-        yield partial(directory.disk.sync_all, directory.path)
+        yield directory.sync_volume
         commit.note_synced(position)
         commit.renewals_synced = renewals
         yield partial(commit.move_checkpoint, position)

@@ -1,0 +1,137 @@
+"""Logs that a start finds damaged, and cuts: their brokers lead them only where nobody else is known to have more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from replica_cluster import ReplicaCluster, batch
+
+from tidelog.control.model import NO_LEADER
+from tidelog.control.nodes import broker_path
+from tidelog.log.disk import read_file
+from tidelog.log.memory_disk import MemoryDisk
+from tidelog.metadata.store import Delete
+
+WRITTEN = 5
+
+
+@pytest.fixture(params=["partitioned", "shared"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[ReplicaCluster]:
+    cluster = ReplicaCluster(3, log_layout=request.param)
+    yield cluster
+    cluster.check()
+
+
+def fill(cluster: ReplicaCluster, *topics: str) -> None:
+    for topic in topics:
+        for number in range(WRITTEN):
+            cluster.write(topic, batch(1, f"{topic}, number {number}".encode()))
+
+
+def all_die(cluster: ReplicaCluster) -> None:
+    """At the same moment, so that nobody sees anybody else go."""
+    for node in [cluster.kill(broker, expire=False) for broker in list(cluster.nodes)]:
+        cluster.expire(node)
+
+
+def damage(disk: MemoryDisk, topic: str, number: int, path: str = "/data") -> None:
+    """Turns a bit of one record over, wherever it is stored."""
+    for entry in list(disk.list(path)):
+        below = f"{path}/{entry.name}"
+        if entry.is_dir:
+            damage(disk, topic, number, below)
+        elif (at := read_file(disk, below).find(f"{topic}, number {number}".encode())) >= 0:
+            disk.open(below).write(b"?", at)
+
+
+def all_die_and_damage(cluster: ReplicaCluster, *brokers: int) -> None:
+    all_die(cluster)
+    for broker in brokers:
+        damage(cluster[broker].disk, "t", 2)
+
+
+def ends(cluster: ReplicaCluster, brokers: Sequence[int] = (1, 2, 3)) -> list[int]:
+    return [cluster[broker].partition().log.log_end_offset for broker in brokers]
+
+
+def test_when_all_have_died_a_broker_whose_log_is_damaged_waits_for_one_whose_log_is_whole(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic("t")
+    cluster.topic("u")
+    fill(cluster, "t", "u")
+    all_die_and_damage(cluster, 1)
+    cluster[1].start()
+    cluster.run(1_000)
+    assert (cluster.leader("t", 0), cluster.isr("t")) == (NO_LEADER, (2, 3))
+    assert cluster.leader("u", 0) == 1, "what is whole does not wait"
+    cluster[1].kill()
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER, "nothing can be seen of the damage any more, and it is still there"
+    cluster.ensemble.connect().submit([Delete(broker_path(1))], lambda result: None)
+    cluster.run(5_000)
+    assert (cluster.leader("t", 0), cluster.leader("u", 0)) == (NO_LEADER, 1), "registering again makes it no better"
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 3))
+    assert ends(cluster, (1, 3)) == [WRITTEN] * 2
+    cluster[2].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    assert len(cluster.contents()) == 1
+
+
+def test_a_log_that_was_damaged_is_as_good_as_any_once_it_is_copied(cluster: ReplicaCluster) -> None:
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1)
+    for broker in (1, 2, 3):
+        cluster[broker].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    all_die(cluster)
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.leader("t", 0) == 1)
+    assert ends(cluster, (1,)) == [WRITTEN]
+    assert not cluster.stored.brokers[1].damaged
+
+
+def test_a_damaged_log_leads_where_all_are_damaged(cluster: ReplicaCluster) -> None:
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1, 2, 3)
+    for broker in (1, 2):
+        cluster[broker].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER, "the third one may have more"
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    assert ends(cluster) == [2, 2, 2]
+
+
+def test_a_damaged_log_leads_where_nobody_else_was_in_sync(cluster: ReplicaCluster) -> None:
+    cluster.topic("t")
+    cluster.topic("single", replicas=(1,))
+    fill(cluster, "t", "single")
+    cluster[2].kill()
+    cluster[3].kill()
+    cluster.run_until(lambda: cluster.isr("t") == (1,))
+    all_die_and_damage(cluster, 1)
+    damage(cluster[1].disk, "single", 3)
+    for broker in (1, 2, 3):
+        cluster[broker].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    assert ends(cluster) == [2, 2, 2]
+    assert (cluster.leader("single", 0), cluster[1].partition("single").log.log_end_offset) == (1, 3)
+
+
+def test_damage_that_others_see_costs_the_broker_its_place_in_the_isr_until_it_has_copied_what_it_lost(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic("t")
+    fill(cluster, "t")
+    cluster[1].kill()
+    damage(cluster[1].disk, "t", 2)
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    assert ends(cluster) == [WRITTEN] * 3
+    assert len(cluster.contents()) == 1

@@ -190,8 +190,12 @@ def test_a_damaged_log_does_not_end_the_compaction_of_others(new_site: Callable[
 def test_compaction_that_cannot_begin_is_tried_again(new_site: Callable[..., Site]) -> None:
     site = new_site(**{"log.cleaner.backoff.ms": "10"})
     site.topic("t", cleanup_policy="compact")
+    site.produce("t")
     cleaning = site.broker.cleaning
     cleaning.start()
+    site.pass_time(50)
+    assert cleaning._cleaner is None, "only a segment that has ended is compacted: nothing is imported for it yet"
+    site.broker.data.partition("t", 0).log.roll(site.clock.wall_ms())
     # It is imported for the first time, and there may be no descriptor for that.
     begin = cleaning._made_cleaner
     cleaning._made_cleaner = lambda: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many"))  # type: ignore[method-assign]

@@ -61,7 +61,10 @@ class Simulation:
     def __init__(self, seed: int, terms: Terms | None = None, faults: Sequence[InjectedFault] | None = None) -> None:
         self.terms = terms = terms or Terms.drawn(Random(f"terms {seed}"))
         log_dirs = ",".join(f"/data{number}" for number in range(terms.log_dirs))
-        self.world = world = World(seed, terms.brokers, {"log.dirs": log_dirs}, terms.shared_brokers)
+        settings = {"log.dirs": log_dirs}
+        if terms.is_flushed:
+            settings["log.flush.interval.messages"] = "1"
+        self.world = world = World(seed, terms.brokers, settings, terms.shared_brokers)
         plan = world.random("plan")
         self.faults = plan_of(plan, terms.length_ms, terms.most_faults, terms.kinds) if faults is None else list(faults)
         self.oracle = Oracle()

@@ -34,6 +34,8 @@ class Terms:
     half_senders: int = 0
     #: brokers, the first ones, that keep their batches in the shared layout
     shared_brokers: int = 0
+    #: no batch is acknowledged before it is on the device of its leader
+    is_flushed: bool = False
 
     @classmethod
     def drawn(cls, random: Random) -> Terms:
@@ -56,4 +58,5 @@ class Terms:
             half_senders=random.choice((0, 0, 1, 2)),
         )
         terms.shared_brokers = random.choice((0, 0, 1, terms.brokers))
+        terms.is_flushed = random.choice((False, False, True))
         return terms

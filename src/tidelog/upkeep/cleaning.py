@@ -39,15 +39,16 @@ class Cleaning:
         )
 
     def _has_work(self) -> bool:
-        """Whether a log is compacted, or one was that may be gone since: then its offset is still written down."""
+        """Whether a log is compacted that has more than the segment that grows, or one was that may be gone since: then
+        its offset is still written down."""
         logs = self._data.logs
-        return any(log.config.compact for log in logs.logs.values()) or any(
+        return any(log.config.compact and len(log.segments) > 1 for log in logs.logs.values()) or any(
             logs.disk.exists(f"{directory.path}/{CLEANED_OFFSETS}") for directory in logs.dirs
         )
 
     def _made_cleaner(self) -> Cleaner:
         if self._cleaner is None:
-            # Late: a broker starts sooner without, and needs none before a log is compacted.
+            # Late: a broker starts sooner without, and needs none before there is something to compact.
             from tidelog.log.compaction.cleaner import Cleaner
 
             self._cleaner = Cleaner(self._data.logs, self._stable_offset, self._host.clock, self._cleaner_config())

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from replica_cluster import ReplicaCluster, batch
 
+from tidelog.control.leadership import ElectionType
 from tidelog.control.model import NO_LEADER
 from tidelog.control.nodes import broker_path
 from tidelog.log.disk import read_file
@@ -103,6 +104,20 @@ def test_a_damaged_log_leads_where_all_are_damaged(cluster: ReplicaCluster) -> N
         cluster[broker].start()
     cluster.run(1_000)
     assert cluster.leader("t", 0) == NO_LEADER, "the third one may have more"
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    assert ends(cluster) == [2, 2, 2]
+
+
+def test_a_damaged_log_leads_where_an_operator_wants_it(cluster: ReplicaCluster) -> None:
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1)
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster.elect(ElectionType.UNCLEAN)
+    cluster[2].start()
     cluster[3].start()
     cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
     assert ends(cluster) == [2, 2, 2]

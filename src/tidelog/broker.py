@@ -67,8 +67,6 @@ NEEDED_AMONG_OTHERS: Final = (
 )
 #: what the requests that wait for their turn among the long ones may hold in memory
 LONG_REQUESTS_BYTES: Final = 64 * 1024 * 1024
-#: of so many damaged logs a registration tells, so that it fits into a node
-MAX_DAMAGED: Final = 10_000
 #: `clean_broker_epoch` of directories that were not stopped in good order
 NOT_CLEAN: Final = -1
 
@@ -347,7 +345,7 @@ class Broker:
             self.config.get("broker.rack"),
             directories=locked,
             lost=self._lost(),
-            damaged=lambda: self._damaged()[:MAX_DAMAGED],
+            damaged=self._damaged,
             # As the controller cannot know what stands in this broker's own files.
             cordoned=self.data.logs.cordoned.issuperset(self.config.log_dirs),
         )
@@ -357,12 +355,10 @@ class Broker:
         wanting = [log for log in logs.logs.values() if log.notes.incomplete]
         if not logs.is_incomplete and len(wanting) == len(logs.logs):
             return LostLogs.ALL
-        is_doubtful = logs.is_incomplete or wanting or len(self._damaged()) > MAX_DAMAGED
-        return LostLogs.SOME if is_doubtful else LostLogs.NONE
+        return LostLogs.SOME if logs.is_incomplete or logs.is_damage_unknown or wanting else LostLogs.NONE
 
-    def _damaged(self) -> list[tuple[bytes, int]]:
-        logs = self.data.logs.logs.values()
-        return [(log.topic_id, log.partition) for log in logs if log.notes.damaged and log.topic_id is not None]
+    def _damaged(self) -> list[tuple[bytes | None, int]]:
+        return [(log.topic_id, log.partition) for log in self.data.logs.logs.values() if log.notes.damaged]
 
     def _joined(self, registration: Registration, done: Callable[[ApiError], None]) -> Callable[[ApiError], None]:
         def joined(error: ApiError) -> None:

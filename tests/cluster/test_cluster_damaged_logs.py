@@ -12,6 +12,8 @@ from tidelog.control.model import NO_LEADER
 from tidelog.control.nodes import broker_path
 from tidelog.log.disk import read_file
 from tidelog.log.memory_disk import MemoryDisk
+from tidelog.log.shared import COMMIT_DIRECTORY
+from tidelog.log.shared.commit_entry import MAGIC
 from tidelog.metadata.store import Delete
 
 WRITTEN = 5
@@ -52,20 +54,30 @@ def all_die_and_damage(cluster: ReplicaCluster, *brokers: int) -> None:
         damage(cluster[broker].disk, "t", 2)
 
 
+def tear(disk: MemoryDisk, topic: str, path: str = "/data") -> None:
+    """A batch that was being written, and that nobody has heard of, is cut off by the death of the process."""
+    file = f"{path}/{topic}-0/{0:020d}.log"
+    disk.open(file).write(batch(1, b"torn")[:40], len(read_file(disk, file)))
+
+
 def ends(cluster: ReplicaCluster, brokers: Sequence[int] = (1, 2, 3)) -> list[int]:
     return [cluster[broker].partition().log.log_end_offset for broker in brokers]
 
 
+@pytest.mark.parametrize("number", [0, 2, WRITTEN - 1])
+@pytest.mark.parametrize("is_followed", [False, True])
 def test_when_all_have_died_a_broker_whose_log_is_damaged_waits_for_one_whose_log_is_whole(
-    cluster: ReplicaCluster,
+    cluster: ReplicaCluster, number: int, is_followed: bool
 ) -> None:
+    """In the shared layout what is damaged may be the last that there is of its partition, or of all."""
     cluster.topic("t")
     cluster.topic("u")
-    fill(cluster, "t", "u")
-    all_die_and_damage(cluster, 1)
+    fill(cluster, *("tu" if is_followed else "ut"))
+    all_die(cluster)
+    damage(cluster[1].disk, "t", number)
     cluster[1].start()
     cluster.run(1_000)
-    assert (cluster.leader("t", 0), cluster.isr("t")) == (NO_LEADER, (2, 3))
+    assert (cluster.leader("t", 0), cluster.isr("t")) == (NO_LEADER, (1, 2, 3))
     assert cluster.leader("u", 0) == 1, "what is whole does not wait"
     cluster[1].kill()
     cluster[1].start()
@@ -150,3 +162,99 @@ def test_damage_that_others_see_costs_the_broker_its_place_in_the_isr_until_it_h
     cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
     assert ends(cluster) == [WRITTEN] * 3
     assert len(cluster.contents()) == 1
+
+
+def test_a_batch_that_a_killed_process_was_writing_is_not_damage() -> None:
+    cluster = ReplicaCluster(3)
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die(cluster)
+    for broker in (1, 2):
+        tear(cluster[broker].disk, "t")
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.leader("t", 0) == 1)
+    assert ends(cluster, (1,)) == [WRITTEN]
+    cluster[2].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2))
+    cluster.check()
+
+
+@pytest.mark.parametrize("is_of_topic", [False, True])
+def test_room_that_was_made_in_advance_is_not_damage_and_damage_in_it_is_seen(is_of_topic: bool) -> None:
+    """A broker opens its logs before it knows the settings of their topics."""
+    cluster = ReplicaCluster(3, log_segment_bytes="1048576", log_preallocate="false" if is_of_topic else "true")
+    cluster.topic("t", **({"preallocate": "true"} if is_of_topic else {}))
+    fill(cluster, "t")
+    all_die(cluster)
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.leader("t", 0) == 1)
+    assert not cluster.stored.brokers[1].damaged
+    for broker in (2, 3):
+        cluster[broker].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    all_die_and_damage(cluster, 1)
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster.check()
+
+
+def test_one_that_waits_with_a_damaged_log_leads_where_the_others_have_lost_more(cluster: ReplicaCluster) -> None:
+    cluster.topic("t", replicas=(1, 2))
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1)
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster[2].lose_disk()
+    cluster[2].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2))
+    assert ends(cluster, (1, 2)) == [2, 2]
+
+
+def test_where_unclean_elections_are_allowed_a_damaged_member_of_the_isr_does_not_wait(
+    cluster: ReplicaCluster,
+) -> None:
+    cluster.topic("t", unclean_leader_election_enable="true")
+    cluster.write("t", batch(1, b"before"))
+    cluster[3].kill()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2))
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1)
+    cluster[1].start()
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 3))
+    assert ends(cluster, (1, 3)) == [3, 3]
+
+
+def test_a_damaged_log_of_which_nobody_knows_the_topic_waits_as_well(cluster: ReplicaCluster) -> None:
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1)
+    cluster[1].disk.remove("/data/t-0/partition.metadata")
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster[2].start()
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    assert ends(cluster) == [WRITTEN] * 3
+
+
+def test_damage_that_belongs_to_nobody_knows_whom_has_all_partitions_wait() -> None:
+    cluster = ReplicaCluster(3, log_layout="shared")
+    cluster.topic("t")
+    cluster.topic("u")
+    fill(cluster, "u", "t")
+    all_die(cluster)
+    commit = cluster[1].disk.open(f"/data/{COMMIT_DIRECTORY}/{0:020d}.commit")
+    last = commit.pread(1 << 20, 0).rindex(MAGIC.to_bytes(4, "big"))
+    commit.write(b"?", last)
+    cluster[1].start()
+    cluster.run(1_000)
+    assert (cluster.leader("t", 0), cluster.leader("u", 0)) == (NO_LEADER, NO_LEADER)
+    cluster[2].start()
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3) == cluster.isr("u"))
+    assert ends(cluster) == [WRITTEN] * 3
+    cluster.check()

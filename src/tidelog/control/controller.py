@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from tidelog.control import nodes
 from tidelog.control.configs import ConfigResult, ConfigRules, Configs, IncrementalChange, Replacement
@@ -56,6 +56,10 @@ MAX_PRODUCER_ID = 2**63 - 1
 T = TypeVar("T")
 
 
+#: of so many damaged logs a registration tells, so that it fits into a node
+MAX_DAMAGED: Final = 10_000
+
+
 class Registration(NamedTuple):
     """`directories` are the ids of the log directories that the broker has locked."""
 
@@ -66,8 +70,9 @@ class Registration(NamedTuple):
     lost: nodes.LostLogs = nodes.LostLogs.NONE
     #: no log directory takes new partitions
     cordoned: bool = False
-    #: the ids of topics and the numbers of partitions whose logs have lost their end, whenever it registers
-    damaged: Callable[[], Collection[tuple[bytes, int]]] = tuple
+    #: the ids of topics, where they are known, and the numbers of partitions whose logs have lost their end, whenever
+    #: it registers
+    damaged: Callable[[], Collection[tuple[bytes | None, int]]] = tuple
 
     @property
     def again(self) -> Registration:
@@ -75,15 +80,12 @@ class Registration(NamedTuple):
         return self._replace(lost=nodes.LostLogs.NONE)
 
     def encode(self, now_ms: int) -> bytes:
+        lost, damaged = self.lost, self.damaged()
+        named = [(topic_id, partition) for topic_id, partition in damaged if topic_id is not None]
+        if len(named) > MAX_DAMAGED or len(named) < len(damaged):
+            lost, named = lost if lost is nodes.LostLogs.ALL else nodes.LostLogs.SOME, named[:MAX_DAMAGED]
         return nodes.encode_broker(
-            self.endpoints,
-            self.rack,
-            now_ms,
-            self.features,
-            self.directories,
-            self.lost,
-            self.cordoned,
-            self.damaged(),
+            self.endpoints, self.rack, now_ms, self.features, self.directories, lost, self.cordoned, named
         )
 
 

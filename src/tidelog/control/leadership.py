@@ -90,8 +90,11 @@ class Leadership:
         if partition.partition_epoch == NO_STATE:
             return first_state(partition, self._is_active)
         members, may_lead = self._members(partition)
-        election = Election.UNCLEAN if self.unclean_allowed(partition.topic) else Election.ONLINE
-        after = change_partition(partition, may_lead, election, isr=members)
+        after = change_partition(partition, may_lead, isr=members)
+        if (after or partition).leader == NO_LEADER and self.unclean_allowed(partition.topic):
+            # Nobody is waited for: a member of the ISR whose log has lost its end goes before all that are not in it.
+            members, may_lead = self._members(partition, heeds_damage=False)
+            after = change_partition(partition, may_lead, Election.UNCLEAN, isr=members)
         if self._has_returned(partition):
             after = after or partition._replace(partition_epoch=partition.partition_epoch + 1)
             after = after._replace(leader_epoch=partition.leader_epoch + 1, recovering=False)
@@ -112,7 +115,9 @@ class Leadership:
         leader = self._image.brokers.get(p.leader)
         return self._settings.renews_returned_leaders and leader is not None and leader.epoch > p.state_zxid
 
-    def _members(self, partition: Partition) -> tuple[tuple[int, ...], Callable[[int], bool]]:
+    def _members(
+        self, partition: Partition, heeds_damage: bool = True
+    ) -> tuple[tuple[int, ...], Callable[[int], bool]]:
         """Who remains in the ISR, by the first of these rules that leaves anyone, and who may lead:
 
         - active, and never away since the state was written: a broker that came back unseen may have lost records;
@@ -121,31 +126,41 @@ class Leadership:
         - not there, where those that are have lost everything: one of them will come, and leads then.
         """
         brokers, written = self._image.brokers, partition.state_zxid
-        emptied = self._emptied(partition) | self.unable.offline(partition)
+        offline = self.unable.offline(partition)
+        emptied = self._emptied(partition, heeds_damage) | offline
         remaining = tuple(r for r in partition.isr if r not in emptied)
         alive = tuple(r for r in remaining if r in brokers)
         intact = tuple(r for r in alive if brokers[r].epoch <= written)
         for members in (tuple(filter(self._is_active, intact)), intact, tuple(filter(self._is_active, alive)), alive):
             if members:
                 return members, members.__contains__
+        # One whose log has lost its end waits as a member: perhaps all have lost something, and some more than it.
+        gone = self._emptied(partition, heeds_damage=False) | offline
+        remaining = tuple(r for r in partition.isr if r not in gone)
         waited_for = () if remaining == partition.isr else remaining
         return waited_for, lambda r: self._is_active(r) and r not in emptied
 
-    def _emptied(self, partition: Partition) -> frozenset[int]:
+    def _emptied(self, partition: Partition, heeds_damage: bool = True) -> frozenset[int]:
         """Replicas whose disks were replaced or wiped since the state was written; none if that is true of all of them,
         because then nobody has more. One that only may have lost this partition, or has lost its end, counts if another
         will come back that has not. Without a leader, the state was written while such a replica was there and was
         alone in the ISR."""
         brokers, incomplete = self._image.brokers, self.unable.incomplete(partition)
-        doubtful = [brokers[r] for r in partition.replicas if r in brokers and self._is_doubtful(brokers[r], partition)]
+        doubtful = [
+            brokers[r]
+            for r in partition.replicas
+            if r in brokers and self._is_doubtful(brokers[r], partition, heeds_damage)
+        ]
         emptied = frozenset(broker.broker_id for broker in doubtful) | incomplete
         if emptied.issuperset(partition.isr):
             emptied = frozenset(broker.broker_id for broker in doubtful if broker.lost is LostLogs.ALL) | incomplete
         return emptied if len(emptied) < len(partition.replicas) else frozenset()
 
-    def _is_doubtful(self, broker: Broker, partition: Partition) -> bool:
+    def _is_doubtful(self, broker: Broker, partition: Partition, heeds_damage: bool = True) -> bool:
         is_settled = partition.leader != NO_LEADER and broker.epoch <= partition.state_zxid
-        return not is_settled and (broker.lost is not LostLogs.NONE or self._is_damaged(broker, partition))
+        return not is_settled and (
+            broker.lost is not LostLogs.NONE or (heeds_damage and self._is_damaged(broker, partition))
+        )
 
     def _is_damaged(self, broker: Broker, partition: Partition) -> bool:
         topic = self._image.topics.get(partition.topic) if broker.damaged else None
@@ -188,7 +203,7 @@ class Leadership:
             election, otherwise = Election.UNCLEAN, ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
         after = None
         if partition.partition_epoch != NO_STATE:
-            emptied, offline = self._emptied(partition), self.unable.offline(partition)
+            emptied, offline = self._emptied(partition, kind is ElectionType.PREFERRED), self.unable.offline(partition)
             may_lead = self.may_lead(partition)
             after = change_partition(partition, lambda r: may_lead(r) and r not in emptied | offline, election)
             if kind is ElectionType.UNCLEAN and (after is None or after.leader == NO_LEADER):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from tidelog.control.leadership import IsrChange, IsrResult
 from tidelog.control.model import NO_LEADER
 from tidelog.control.model import Partition as Assignment
-from tidelog.log.errors import LogError
+from tidelog.log.errors import LogError, WriteRefused
 from tidelog.log.log import Log
 from tidelog.node.cluster_view import NO_EPOCH, ClusterView
 from tidelog.node.data_plane import DataPlane
@@ -57,6 +57,8 @@ class UnfitReplicas:
         if log.notes.damaged and assigned.leader != NO_LEADER and not self._cluster.is_of_before(assigned):
             try:
                 self._data.logs.forget_damage(log)
+            except WriteRefused:
+                return  # a full disk is told of once, for all that it refuses
             except LogError as error:
                 self._host.report(f"it could not be written down that {log.name} is no longer damaged", error)
 

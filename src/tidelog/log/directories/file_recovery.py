@@ -29,6 +29,7 @@ from tidelog.log.config import LogConfig
 from tidelog.log.directories.claim import Claim, Recovered
 from tidelog.log.directories.clean_stop import Stopped
 from tidelog.log.directories.losses import Loss, note_damage
+from tidelog.log.directories.torn import is_torn
 from tidelog.log.disk import Disk
 from tidelog.log.file_segment import FileSegment
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -203,11 +204,11 @@ class _Later:
         #: up to where they reached; None before they were dropped
         self._end_offset: int | None = None
 
-    def lose_footing(self) -> None:
+    def lose_footing(self, is_torn: bool = False) -> None:
         """Before anything is cut off. What is dropped goes newest first: should the power go meanwhile, none comes back
         behind a hole."""
-        if not self._before.preallocated:
-            note_damage(self._log)
+        if self._segments or not is_torn:
+            note_damage(self._log, is_known=False)
         if self._end_offset is None and self._segments:
             self._end_offset = max(self._segments[-1].base_offset, self._segments[-1].next_offset())
             for segment in reversed(self._segments):
@@ -270,7 +271,12 @@ def _recover_stopped(log: Log, found: _Found, claim: Claim) -> Recovered:
 def _read_through(log: Log, segment: FileSegment, bound: int | None, claim: Claim, recovery: Recovered) -> _SegmentEnd:
     """Recovers one segment of those that were on the device; what lies behind it stays."""
     dense = _is_dense(log)
-    end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense)
+
+    def before_cut(is_torn: bool) -> None:
+        if bound is not None:
+            note_damage(log, is_known=False)
+
+    end = recover_segment(segment, log.leader_epochs.below(segment.base_offset), bound, dense, before_cut)
     loss = end.loss(segment, bound, dense)
     if loss is not None:
         # What lay behind all that was ever given away was none of ours.
@@ -318,19 +324,21 @@ class _SegmentEnd(NamedTuple):
     cut_bytes: int
     #: up to where headers behind the damage can still be read; `offset` where none can
     seen_offset: int
+    #: that was the beginning of a batch, or room that was made for one
+    is_torn: bool
 
     def is_short(self, bound: int | None, dense: bool) -> bool:
         """Whether anything is missing before the next segment begins."""
         return self.cut_bytes > 0 or (dense and bound is not None and self.offset != bound)
 
     def loss(self, segment: FileSegment, bound: int | None, dense: bool) -> Loss | None:
-        if not self.is_short(bound, dense) or (self.cut_bytes and segment.preallocated):
+        if not self.is_short(bound, dense) or (self.is_torn and segment.preallocated):
             return None
         what = f"is damaged at byte {self.position}, and {self.cut_bytes} bytes are truncated"
         if not self.cut_bytes:
             what = f"ends at byte {self.position}" if self.position else "is empty"
         end_offset = bound if bound is not None else self.seen_offset if self.seen_offset > self.offset else None
-        return Loss(self.offset, end_offset, segment.log_path, what)
+        return Loss(self.offset, end_offset, segment.log_path, what, self.is_torn)
 
 
 def recover_segment(
@@ -338,12 +346,13 @@ def recover_segment(
     epochs: LeaderEpochs,
     bound: int | None,
     dense: bool,
-    before_cut: Callable[[], None] = lambda: None,
+    before_cut: Callable[[bool], None] = lambda is_torn: None,
 ) -> _SegmentEnd:
     """Keeps the longest run of good batches and writes the indexes anew.
 
     `bound` is the base offset of the next segment, None for the last one. `dense` logs were never compacted.
-    `before_cut` is called where something is cut off: afterwards nobody sees that there was more.
+    `before_cut` is called where something is cut off, and told whether that is torn: afterwards nobody sees that there
+    was more.
     """
     segment.reset_indexes()
     epochs.truncate_from_end(segment.base_offset)
@@ -387,7 +396,9 @@ def recover_segment(
         if header.base_offset < seen_offset or (dense and header.base_offset != seen_offset):
             break
         seen_offset = header.next_offset
-    if end < file_bytes:
-        before_cut()
+    cut_bytes = file_bytes - end
+    torn = cut_bytes > 0 and bound is None and is_torn(segment.file, end, cut_bytes)
+    if cut_bytes:
+        before_cut(torn)
     segment.cut_at(end, file_bytes)
-    return _SegmentEnd(end_offset, end, file_bytes - end, seen_offset)
+    return _SegmentEnd(end_offset, end, cut_bytes, seen_offset, torn)

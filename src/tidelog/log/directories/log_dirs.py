@@ -144,6 +144,11 @@ class LogDirs:
         return bool(self.missing) or any(each.failure is not None or each.unopened for each in self.dirs)
 
     @property
+    def is_damage_unknown(self) -> bool:
+        """Something is damaged of which nobody can tell to which log it belongs."""
+        return any(each.commit is not None and each.commit.is_damage_unknown for each in self.dirs)
+
+    @property
     def out_of_reach(self) -> set[TopicPartition]:
         """Partitions of this broker whose logs it cannot open, or not any more."""
         return self.offline.union(*(each.unopened for each in self.dirs))
@@ -153,12 +158,14 @@ class LogDirs:
         self._note(log, log.notes._replace(incomplete=incomplete))
 
     def forget_damage(self, log: Log) -> None:
-        """Writes down that somebody has decided who leads, though this log was damaged; raises as above."""
-        self._note(log, log.notes._replace(damaged=False))
+        """Writes down that somebody has decided who leads, though this log was damaged; raises as above. If the power
+        takes that, it is decided once more."""
+        self._note(log, log.notes._replace(damaged=False), sync=False)
 
-    def _note(self, log: Log, notes: PartitionNotes) -> None:
+    @staticmethod
+    def _note(log: Log, notes: PartitionNotes, sync: bool = True) -> None:
         try:
-            log.note(notes)
+            log.note(notes, sync)
         except OSError as error:
             raise log.directory.refuse(error, log.name) from error
 

@@ -20,18 +20,20 @@ class Loss(NamedTuple):
     end_offset: int | None
     file: str
     what: str
+    #: what was cut off is the beginning of a batch that was being written: nobody was told that it is there
+    is_torn: bool = False
 
     def reaching(self, end_offset: int) -> Loss:
         """The same loss, where something else vouches for offsets up to here."""
         return self if (self.end_offset or 0) >= end_offset else self._replace(end_offset=end_offset)
 
     @property
-    def has_cost(self) -> bool:
-        """Whether records may be lost: what was cut off may have been nothing but junk."""
-        return self.end_offset != self.first_offset
+    def is_damage(self) -> bool:
+        """Whether records may be lost that were whole: what was cut off may also be torn, or nothing but junk."""
+        return not self.is_torn if self.end_offset is None else self.end_offset > self.first_offset
 
     def tell(self, log: Log) -> str:
-        if not self.has_cost:
+        if self.end_offset == self.first_offset:
             offsets = "no offset"
         elif self.end_offset is None:
             offsets = f"what followed offset {self.first_offset - 1}" if self.first_offset else "all offsets"
@@ -51,10 +53,11 @@ def lost_at_the_end(losses: list[Loss], end_offset: int, vouched_offset: int, la
     return [*losses, Loss(end_offset, vouched_offset, last_file, "ends before them, and nothing follows it")]
 
 
-def note_damage(log: Log) -> None:
+def note_damage(log: Log, is_known: bool = True) -> None:
     """Has the log know that it ends before what it held, also after the next start. May raise OSError.
 
-    Where there is no room to write it down, the broker knows for as long as it runs.
+    Where there is no room to write it down, the broker knows for as long as it runs, if it `is_known` for good: before
+    that, what is about to be cut off may make room.
     """
     damaged = log.notes._replace(damaged=True)
     try:
@@ -63,4 +66,5 @@ def note_damage(log: Log) -> None:
         if error.errno not in PASSING:
             raise
         log.directory.refuse(error, log.name)
-        log.notes = damaged
+        if is_known:
+            log.notes = damaged

@@ -154,8 +154,10 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
     last_file = segments[-1].log_path if segments else path
     for loss in lost_at_the_end(recovery.losses, log_end_offset, vouched, last_file):
         directory.tell(loss.tell(log))
-        if loss.has_cost:
+        if loss.is_damage:
             note_damage(log)
+    if log.store is not None and log.store.owner in log.store.commit.damaged:
+        note_damage(log)
     if log_end_offset < claim.log_start_offset:
         # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
         for segment in segments:
@@ -209,6 +211,7 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         raise ValueError("it has queues, and there is no commit log: the directory was used with log.layout=shared")
     if queues and log.topic_id is None:
         # The first flush makes the id durable. Without it nobody knows what in the commit log belongs to them.
+        note_damage(log)
         for name in queues:
             directory.disk.remove(f"{log.path}/{name}")
     elif directory.commit is not None and log.topic_id is not None and queues:

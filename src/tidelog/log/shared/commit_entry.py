@@ -150,14 +150,15 @@ def read_entry(data: memoryview, at: int, position: int) -> tuple[Entry, int]:
     return entry, size_bytes
 
 
-def owner_of(head: bytes, position: int) -> Owner | None:
-    """Whose entry begins with `head` at `position`; None where none begins there, or its head is damaged."""
+def owner_of(head: bytes, position: int) -> tuple[Owner, int] | None:
+    """Whose entry begins with `head` at `position`, and its size; None where none begins there, or its head is
+    damaged."""
     if len(head) < HEAD_SIZE:
         return None
-    magic, crc, stands_at, topic_id, partition, *_ = HEAD.unpack_from(head)
+    magic, crc, stands_at, topic_id, partition, _, size, *_ = HEAD.unpack_from(head)
     if magic != MAGIC or stands_at != position or crc != crc32c(head[_COVERED_AT:HEAD_SIZE]):
         return None
-    return Owner(topic_id, partition)
+    return Owner(topic_id, partition), HEAD_SIZE + size
 
 
 def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:

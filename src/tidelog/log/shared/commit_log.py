@@ -142,9 +142,11 @@ class CommitLog:
         "_sync_failure",
         "_unsynced",
         "checkpoint",
+        "damaged",
         "damages",
         "dirty",
         "has_let_go",
+        "is_damage_unknown",
         "lacked_room",
         "on_put_off",
         "path",
@@ -188,6 +190,10 @@ class CommitLog:
         self.has_let_go = True
         #: what `tail` has found damaged, for people
         self.damages: list[str] = []
+        #: whose entries these are, as far as it can be read; not where others of theirs follow, which tell more
+        self.damaged: set[Owner] = set()
+        #: and whether that cannot be read of some
+        self.is_damage_unknown = False
         #: kept back for checkpoints and for reclaiming
         self.reserve = CommitReserve(disk, self.path)
         #: somebody is at work with what was given up for it
@@ -450,7 +456,8 @@ class CommitLog:
         if position < self.base_of(place):
             return False
         file, at = self.locate(position, HEAD_SIZE)
-        return owner_of(file.pread(HEAD_SIZE, at), position) not in (None, owner)
+        found = owner_of(file.pread(HEAD_SIZE, at), position)
+        return found is not None and found[0] != owner
 
     def tail(self) -> Tail:
         """After a start: the entries past the checkpoint.
@@ -460,6 +467,7 @@ class CommitLog:
         found = Tail(self)
         for first, end in self.gaps():
             self.damages.append(f"{self.path} has nothing from {first} to {end}: a file is short or missing")
+            self.is_damage_unknown = True
         for at_file, file in enumerate(self._files):
             follows = self._bases[at_file + 1] if at_file + 1 < len(self._files) else None
             if follows is not None and follows <= self.checkpoint:
@@ -468,14 +476,16 @@ class CommitLog:
             for entry, size_bytes in self._entries(file, end):
                 at = entry.position - file.base
                 if end < at:
-                    self.damages.append(f"{file.path} is damaged from byte {end} to {at}")
+                    self._note_damage(file, end, at)
                 found.add(entry, size_bytes)
+                self.damaged.discard(entry.owner)
                 end = at + size_bytes
             if follows is not None:
                 # Past the next file's first byte there may be what was reserved.
                 if end < (stands := min(file.size, follows - file.base)):
-                    self.damages.append(f"{file.path} is damaged from byte {end} to {stands}")
+                    self._note_damage(file, end, stands)
             elif end < file.size:
+                self._note_owners(file, end, file.size)
                 self.damages.append(f"{file.path} is damaged at byte {end}, and {file.size - end} bytes are truncated")
                 file.file.truncate(end)
                 file.size = file.written = end
@@ -484,6 +494,24 @@ class CommitLog:
             self.damages.append(f"{self.path} ends at {self.end}, and not at {self.checkpoint} or later")
             self._write_checkpoint(self.end)
         return found
+
+    def _note_damage(self, file: CommitFile, at: int, end: int) -> None:
+        self.damages.append(f"{file.path} is damaged from byte {at} to {end}")
+        self._note_owners(file, at, end)
+
+    def _note_owners(self, file: CommitFile, at: int, end: int) -> None:
+        """Whose entries stand in what cannot be read; the beginning of one that was being written does not count."""
+        while at < end:
+            head = file.file.pread(HEAD_SIZE, at)
+            found = owner_of(head, file.base + at)
+            if found is None:
+                # What follows may be torn as well: in room that was made in advance, zeros follow.
+                self.is_damage_unknown |= any(head) and at + HEAD_SIZE <= end
+                return
+            owner, size_bytes = found
+            at += size_bytes
+            if at <= end:
+                self.damaged.add(owner)
 
     def gaps(self) -> list[tuple[int, int]]:
         """Where files are short, or missing, past the checkpoint: from a position to another one."""

@@ -355,7 +355,7 @@ class Broker:
         wanting = [log for log in logs.logs.values() if log.notes.incomplete]
         if not logs.is_incomplete and len(wanting) == len(logs.logs):
             return LostLogs.ALL
-        return LostLogs.SOME if logs.is_incomplete or logs.is_damage_unknown or wanting else LostLogs.NONE
+        return LostLogs.SOME if logs.is_incomplete or wanting else LostLogs.NONE
 
     def _damaged(self) -> list[tuple[bytes | None, int]]:
         return [(log.topic_id, log.partition) for log in self.data.logs.logs.values() if log.notes.damaged]

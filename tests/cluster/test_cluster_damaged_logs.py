@@ -13,7 +13,8 @@ from tidelog.control.nodes import broker_path
 from tidelog.log.disk import read_file
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.shared import COMMIT_DIRECTORY
-from tidelog.log.shared.commit_entry import MAGIC
+from tidelog.log.shared.commit_entry import HEAD_SIZE, MAGIC
+from tidelog.log.shared.commit_log import CommitLog
 from tidelog.metadata.store import Delete
 
 WRITTEN = 5
@@ -151,6 +152,24 @@ def test_a_damaged_log_leads_where_nobody_else_was_in_sync(cluster: ReplicaClust
     assert (cluster.leader("single", 0), cluster[1].partition("single").log.log_end_offset) == (1, 3)
 
 
+@pytest.mark.parametrize("target", [(1, 4), (1,)])
+def test_no_reassignment_makes_a_damaged_log_lead(target: tuple[int, ...]) -> None:
+    cluster = ReplicaCluster(4)
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die_and_damage(cluster, 1)
+    cluster[1].start()
+    cluster[4].start()
+    cluster.reassign_unheard(target)
+    cluster.run(3_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster[2].start()
+    cluster[3].start()
+    cluster.run_until(lambda: cluster.isr("t") == target)
+    assert ends(cluster, target) == [WRITTEN] * len(target)
+    cluster.check()
+
+
 def test_damage_that_others_see_costs_the_broker_its_place_in_the_isr_until_it_has_copied_what_it_lost(
     cluster: ReplicaCluster,
 ) -> None:
@@ -179,6 +198,21 @@ def test_a_batch_that_a_killed_process_was_writing_is_not_damage() -> None:
     cluster.check()
 
 
+def test_zeros_in_the_place_of_batches_are_damage() -> None:
+    cluster = ReplicaCluster(3)
+    cluster.topic("t")
+    fill(cluster, "t")
+    all_die(cluster)
+    file = cluster[1].disk.open(f"/data/t-0/{0:020d}.log")
+    data = file.pread(1 << 20, 0)
+    cut = len(data) * 4 // WRITTEN  # all batches are of the same size
+    file.write(bytes(len(data) - cut), cut)
+    cluster[1].start()
+    cluster.run(1_000)
+    assert cluster.leader("t", 0) == NO_LEADER
+    cluster.check()
+
+
 @pytest.mark.parametrize("is_of_topic", [False, True])
 def test_room_that_was_made_in_advance_is_not_damage_and_damage_in_it_is_seen(is_of_topic: bool) -> None:
     """A broker opens its logs before it knows the settings of their topics."""
@@ -192,7 +226,18 @@ def test_room_that_was_made_in_advance_is_not_damage_and_damage_in_it_is_seen(is
     for broker in (2, 3):
         cluster[broker].start()
     cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
-    all_die_and_damage(cluster, 1)
+    all_die(cluster)
+    file = cluster[1].disk.open(f"/data/t-0/{0:020d}.log")
+    end = file.pread(1 << 20, 0).rindex(f"number {WRITTEN - 1}".encode()) + len("number 4") + 1
+    file.write(batch(1, bytes(1000) + b"torn")[:80], end)
+    cluster[1].start()
+    cluster.run_until(lambda: cluster.leader("t", 0) == 1)
+    assert (ends(cluster, (1,)), cluster.stored.brokers[1].damaged) == ([WRITTEN], frozenset()), "a torn write"
+    for broker in (2, 3):
+        cluster[broker].start()
+    cluster.run_until(lambda: cluster.isr("t") == (1, 2, 3))
+    all_die(cluster)
+    damage(cluster[1].disk, "t", WRITTEN - 1)
     cluster[1].start()
     cluster.run(1_000)
     assert cluster.leader("t", 0) == NO_LEADER
@@ -227,7 +272,8 @@ def test_where_unclean_elections_are_allowed_a_damaged_member_of_the_isr_does_no
     assert ends(cluster, (1, 3)) == [3, 3]
 
 
-def test_a_damaged_log_of_which_nobody_knows_the_topic_waits_as_well(cluster: ReplicaCluster) -> None:
+def test_a_damaged_log_of_which_nobody_knows_the_topic_waits_as_well() -> None:
+    cluster = ReplicaCluster(3)
     cluster.topic("t")
     fill(cluster, "t")
     all_die_and_damage(cluster, 1)
@@ -241,15 +287,29 @@ def test_a_damaged_log_of_which_nobody_knows_the_topic_waits_as_well(cluster: Re
     assert ends(cluster) == [WRITTEN] * 3
 
 
-def test_damage_that_belongs_to_nobody_knows_whom_has_all_partitions_wait() -> None:
+@pytest.mark.parametrize("fate", ["one byte of its head", "its head is zeros", "all of it is zeros"])
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("dies_again", [False, True])
+def test_damage_that_belongs_to_nobody_knows_whom_has_all_partitions_wait(
+    fate: str, is_last: bool, dies_again: bool
+) -> None:
     cluster = ReplicaCluster(3, log_layout="shared")
     cluster.topic("t")
     cluster.topic("u")
-    fill(cluster, "u", "t")
+    fill(cluster, *("ut" if is_last else "tu"))
     all_die(cluster)
-    commit = cluster[1].disk.open(f"/data/{COMMIT_DIRECTORY}/{0:020d}.commit")
-    last = commit.pread(1 << 20, 0).rindex(MAGIC.to_bytes(4, "big"))
-    commit.write(b"?", last)
+    disk = cluster[1].disk
+    commit = disk.open(f"/data/{COMMIT_DIRECTORY}/{0:020d}.commit")
+    data, magic = commit.pread(1 << 20, 0), MAGIC.to_bytes(4, "big")
+    value = data.index(b"t, number 4")
+    entry, end = data.rindex(magic, 0, value), data.find(magic, value)
+    if fate == "one byte of its head":
+        commit.write(b"?", entry)
+    else:
+        commit.write(bytes(HEAD_SIZE if "head" in fate else (end if end >= 0 else len(data)) - entry), entry)
+    if dies_again:
+        # The start that finds it does not come to open the logs.
+        CommitLog(disk, "/data", 1 << 30).tail()
     cluster[1].start()
     cluster.run(1_000)
     assert (cluster.leader("t", 0), cluster.leader("u", 0)) == (NO_LEADER, NO_LEADER)

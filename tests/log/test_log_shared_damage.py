@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from logkit import NOW_MS, append, values
+from logkit import NOW_MS, append, fetched, produced, values
 from shared_kit import (
     COMMIT,
     CONFIG,
@@ -29,6 +30,7 @@ from tidelog.log.log import Log
 from tidelog.log.memory_disk import MemoryDisk
 from tidelog.log.retention import delete_old_segments
 from tidelog.log.shared import COMMIT_DIRECTORY
+from tidelog.log.shared.commit_entry import EntryKind
 from tidelog.log.shared.queue import ENTRY_SIZE
 from tidelog.log.shared.queue_segment import QueueSegment
 from tidelog.node.checkup import damaged_batches
@@ -273,3 +275,41 @@ def test_a_commit_log_that_is_missing_is_named_and_no_conversion_is_proposed(dis
     disk.remove_dir(f"/data/{COMMIT_DIRECTORY}")
     with pytest.raises(StorageError, match="its commit log /data/tidelog-commit is missing"):
         killed(disk)
+
+
+def followed_by_nothing(log: Log) -> None:
+    append(log, value=b"DAMAGE")
+
+
+def followed_by_a_copy(log: Log) -> None:
+    append(log, value=b"DAMAGE")
+    assert log.store is not None
+    copied = fetched(0, 0, produced(1, value=b"zero"))
+    log.store.commit.append(log.store.owner, EntryKind.MOVED, 0, 0, -1, copied)
+
+
+def followed_by_a_cut_within(log: Log) -> None:
+    both = bytes(fetched(1, 0, produced(1, value=b"DAMAGE"))) + bytes(fetched(2, 0, produced(1, value=b"two")))
+    log.append_as_follower(memoryview(bytearray(both)), NOW_MS)
+    log.truncate_to(2, NOW_MS)
+
+
+@pytest.mark.parametrize("write", [followed_by_nothing, followed_by_a_copy, followed_by_a_cut_within])
+def test_a_log_whose_last_entry_is_damaged_is_known_to_be(disk: MemoryDisk, write: Callable[[Log], None]) -> None:
+    dirs = opened(disk)
+    log, other = created(dirs, 0), created(dirs, 1)
+    append(log, value=b"zero")
+    checkpointed(dirs)
+    write(log)
+    append(other, value=b"other")
+    disk.outlive()
+    file = disk.open(COMMIT)
+    file.write(b"?", file.pread(1 << 20, 0).index(b"DAMAGE"))
+    dirs = opened(disk)
+    again = dirs.logs[log.key]
+    assert (again.log_end_offset, again.notes.damaged) == (1, True)
+    assert not dirs.logs[other.key].notes.damaged
+    append(again, value=b"in its place")
+    again = killed(disk).logs[log.key]
+    again.note(again.notes._replace(damaged=False))
+    assert not killed(disk).logs[log.key].notes.damaged, "what was written since is whole"

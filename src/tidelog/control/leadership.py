@@ -74,6 +74,11 @@ class Leadership:
         leader = partition.leader
         return lambda r: self._is_active(r) or (r == leader and r in self._image.brokers)
 
+    def may_be_elected(self, partition: Partition) -> Callable[[int], bool]:
+        """Those of them, too, that need not stand back for others, or have not lost their log."""
+        may_lead, barred = self.may_lead(partition), self._emptied(partition) | self.unable.offline(partition)
+        return lambda r: may_lead(r) and r not in barred
+
     def needs_work(self, p: Partition) -> bool:
         """Whether `settle` may find something to do; cheap, for it is asked of every partition at a start."""
         if p.leader == NO_LEADER or p.adding or p.removing:

@@ -57,11 +57,13 @@ def change_partition(
         removing=partition.removing if removing is None else removing,
         recovering=partition.recovering if recovering is None else recovering,
     )
-    candidates: tuple[int, ...] = ()
-    if isr is None or isr:
-        target = complete_reassignment(target)
-        candidates = target.isr
+    candidates = target.isr if isr is None or isr else ()
     leader, unclean = _elect(target, candidates, is_active, election)
+    if candidates and (completed := complete_reassignment(target)) is not target:
+        elected = _elect(completed, completed.isr, is_active, election)
+        if elected[0] != NO_LEADER:
+            # Else those who are to go may be waited for: they have what the others have lost.
+            target, (leader, unclean) = completed, elected
     if unclean:
         target = target._replace(isr=(leader,), recovering=True)
     target = target._replace(leader=leader)

@@ -98,7 +98,7 @@ class Reassignment:
                 f"Unable to change the assignment of {partition.topic}:{partition.partition_index}: every replica in "
                 "sync was being added by the move that this one replaces.",
             )
-        may_lead = self._leadership.may_lead(partition)
+        may_lead = self._leadership.may_be_elected(partition)
         return change_partition(partition, may_lead, isr=isr, replicas=replicas, adding=adding, removing=removing)
 
     def _cancelled(self, partition: Partition) -> Partition | None:
@@ -113,5 +113,5 @@ class Reassignment:
                 "would require an unclean leader election.",
             )
         election = Election.UNCLEAN if unclean_allowed else Election.ONLINE
-        may_lead = self._leadership.may_lead(partition)
+        may_lead = self._leadership.may_be_elected(partition)
         return change_partition(partition, may_lead, election, isr=isr, replicas=replicas, adding=(), removing=())

@@ -135,6 +135,8 @@ class PartitionNotes(NamedTuple):
     incomplete: bool = False
     #: a start has found damage and cut off what followed it, and nobody has decided yet who leads in spite of that
     damaged: bool = False
+    #: segments are given room in advance, or were: zeros at their ends are no loss
+    preallocates: bool = False
     #: of a copy in the directory of the partition itself: nothing was written to the partition since it was complete,
     #: so that it takes the partition's place, if need be with the next opening
     succeeds: bool = False
@@ -142,8 +144,9 @@ class PartitionNotes(NamedTuple):
     def format(self) -> bytes:
         incomplete = "incomplete=1\n" if self.incomplete else ""
         damaged = "damaged=1\n" if self.damaged else ""
-        succeeds = "succeeds=1\n" if self.succeeds else ""
-        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}{damaged}{succeeds}".encode()
+        rest = "preallocates=1\n" if self.preallocates else ""
+        rest += "succeeds=1\n" if self.succeeds else ""
+        return f"version=0\ngaps={int(self.gaps)}\nmoves={self.moves}\n{incomplete}{damaged}{rest}".encode()
 
     @classmethod
     def parse(cls, data: bytes) -> PartitionNotes:
@@ -155,6 +158,7 @@ class PartitionNotes(NamedTuple):
                 moves=int(fields["moves"]),
                 incomplete=fields.get("incomplete", "0") != "0",
                 damaged=fields.get("damaged", "0") != "0",
+                preallocates=fields.get("preallocates", "0") != "0",
                 succeeds=fields.get("succeeds") == "1",
             )
         except (ValueError, KeyError):

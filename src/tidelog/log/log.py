@@ -356,6 +356,8 @@ class Log:
             from tidelog.log.shared.queue_segment import QueueSegment
 
             return QueueSegment.create(self._disk, self.path, base_offset, self.config, now_ms, self.store)
+        if self.config.preallocate:
+            self.note(self.notes._replace(preallocates=True), sync=False)
         return FileSegment.create(self._disk, self.path, base_offset, self.config, now_ms, is_first)
 
     # --- reading

@@ -178,7 +178,9 @@ class LogDir:
         return self.past.of(owner) if self.past is not None else ()
 
     def forget_told(self, logs: Iterable[Log]) -> None:
-        """After these were opened, which are all that are here."""
+        """After these were opened, which are all that are here. May raise OSError."""
+        if self.commit is not None:
+            self.commit.cut_leftover()
         if self.tail is not None:
             here = {log.store.owner for log in logs if log.store is not None}
             self.told_of = {owner for owner in self.tail.owners if owner not in here}

@@ -121,6 +121,9 @@ def _find_segments(disk: Disk, path: str, sizes: dict[str, int], config: LogConf
 def recover_files(log: Log, sizes: dict[str, int], retired: set[int], claim: Claim, now_ms: int) -> Recovered:
     """The segments in the directory of a log: `sizes` and `retired` are what `settle` gave."""
     found = _find_segments(log.directory.disk, log.path, sizes, log.config, now_ms)
+    for segment in found.segments:
+        # By a setting of the topic, perhaps, which is not known yet.
+        segment.preallocated |= log.notes.preallocates
     if claim.clean:
         return _recover_stopped(log, found, claim)
     recovery = _recover(log, found, claim)
@@ -397,7 +400,9 @@ def recover_segment(
             break
         seen_offset = header.next_offset
     cut_bytes = file_bytes - end
-    torn = cut_bytes > 0 and bound is None and is_torn(segment.file, end, cut_bytes)
+    torn = cut_bytes > 0 and bound is None and is_torn(segment.file, end, cut_bytes, segment.preallocated)
+    if torn:
+        seen_offset = end_offset
     if cut_bytes:
         before_cut(torn)
     segment.cut_at(end, file_bytes)

@@ -144,11 +144,6 @@ class LogDirs:
         return bool(self.missing) or any(each.failure is not None or each.unopened for each in self.dirs)
 
     @property
-    def is_damage_unknown(self) -> bool:
-        """Something is damaged of which nobody can tell to which log it belongs."""
-        return any(each.commit is not None and each.commit.is_damage_unknown for each in self.dirs)
-
-    @property
     def out_of_reach(self) -> set[TopicPartition]:
         """Partitions of this broker whose logs it cannot open, or not any more."""
         return self.offline.union(*(each.unopened for each in self.dirs))

@@ -156,7 +156,7 @@ def open_log(directory: LogDir, path: str, key: TopicPartition, config: LogConfi
         directory.tell(loss.tell(log))
         if loss.is_damage:
             note_damage(log)
-    if log.store is not None and log.store.owner in log.store.commit.damaged:
+    if log.store is not None and log.store.commit.may_be_damaged(log.store.owner):
         note_damage(log)
     if log_end_offset < claim.log_start_offset:
         # The segments end before the log begins: somebody removed files. What is left belongs to no readable offset.
@@ -211,7 +211,6 @@ def _recover_segments(log: Log, sizes: dict[str, int], retired: set[int], claim:
         raise ValueError("it has queues, and there is no commit log: the directory was used with log.layout=shared")
     if queues and log.topic_id is None:
         # The first flush makes the id durable. Without it nobody knows what in the commit log belongs to them.
-        note_damage(log)
         for name in queues:
             directory.disk.remove(f"{log.path}/{name}")
     elif directory.commit is not None and log.topic_id is not None and queues:

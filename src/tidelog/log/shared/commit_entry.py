@@ -150,15 +150,21 @@ def read_entry(data: memoryview, at: int, position: int) -> tuple[Entry, int]:
     return entry, size_bytes
 
 
-def owner_of(head: bytes, position: int) -> tuple[Owner, int] | None:
-    """Whose entry begins with `head` at `position`, and its size; None where none begins there, or its head is
-    damaged."""
+class Head(NamedTuple):
+    owner: Owner
+    kind: EntryKind
+    #: of the whole entry
+    size_bytes: int
+
+
+def read_head(head: bytes, position: int) -> Head | None:
+    """Of the entry that begins at `position`; None where none begins there, or its head is damaged."""
     if len(head) < HEAD_SIZE:
         return None
-    magic, crc, stands_at, topic_id, partition, _, size, *_ = HEAD.unpack_from(head)
+    magic, crc, stands_at, topic_id, partition, kind, size, *_ = HEAD.unpack_from(head)
     if magic != MAGIC or stands_at != position or crc != crc32c(head[_COVERED_AT:HEAD_SIZE]):
         return None
-    return Owner(topic_id, partition), HEAD_SIZE + size
+    return Head(Owner(topic_id, partition), EntryKind(kind), HEAD_SIZE + size)
 
 
 def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:

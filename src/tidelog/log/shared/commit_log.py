@@ -36,9 +36,9 @@ from tidelog.log.shared.commit_entry import (
     Owner,
     Unreadable,
     next_magic,
-    owner_of,
     pack_head,
     read_entry,
+    read_head,
 )
 from tidelog.log.shared.commit_reserve import CommitReserve
 
@@ -130,8 +130,11 @@ class Tail:
 class CommitLog:
     __slots__ = (
         "_bases",
+        "_damaged",
         "_disk",
         "_files",
+        "_is_damage_unknown",
+        "_leftover",
         "_names_given",
         "_names_synced",
         "_put_off",
@@ -142,11 +145,9 @@ class CommitLog:
         "_sync_failure",
         "_unsynced",
         "checkpoint",
-        "damaged",
         "damages",
         "dirty",
         "has_let_go",
-        "is_damage_unknown",
         "lacked_room",
         "on_put_off",
         "path",
@@ -190,10 +191,11 @@ class CommitLog:
         self.has_let_go = True
         #: what `tail` has found damaged, for people
         self.damages: list[str] = []
-        #: whose entries these are, as far as it can be read; not where others of theirs follow, which tell more
-        self.damaged: set[Owner] = set()
-        #: and whether that cannot be read of some
-        self.is_damage_unknown = False
+        #: whose entries these are, as far as that can be read, and where the first one stands
+        self._damaged: dict[Owner, int] = {}
+        self._is_damage_unknown = False
+        #: the last file has more than it should: cut off before anything is written, when all logs know what it was
+        self._leftover = False
         #: kept back for checkpoints and for reclaiming
         self.reserve = CommitReserve(disk, self.path)
         #: somebody is at work with what was given up for it
@@ -269,6 +271,7 @@ class CommitLog:
 
     def _write_now(self, last: CommitFile, entry: bytes) -> None:
         self.write_out()
+        self.cut_leftover()
         file = last.file
         try:
             file.write(entry, last.size)
@@ -306,6 +309,7 @@ class CommitLog:
     def write_out(self) -> None:
         """Writes what was put off. If it raises, it still is."""
         if self._put_off:
+            self.cut_leftover()
             last = self._files[-1]
             last.file.write(b"".join(self._put_off), last.written)
             last.written = last.size
@@ -456,8 +460,8 @@ class CommitLog:
         if position < self.base_of(place):
             return False
         file, at = self.locate(position, HEAD_SIZE)
-        found = owner_of(file.pread(HEAD_SIZE, at), position)
-        return found is not None and found[0] != owner
+        head = read_head(file.pread(HEAD_SIZE, at), position)
+        return head is not None and head.owner != owner
 
     def tail(self) -> Tail:
         """After a start: the entries past the checkpoint.
@@ -467,7 +471,7 @@ class CommitLog:
         found = Tail(self)
         for first, end in self.gaps():
             self.damages.append(f"{self.path} has nothing from {first} to {end}: a file is short or missing")
-            self.is_damage_unknown = True
+            self._is_damage_unknown = True
         for at_file, file in enumerate(self._files):
             follows = self._bases[at_file + 1] if at_file + 1 < len(self._files) else None
             if follows is not None and follows <= self.checkpoint:
@@ -478,7 +482,11 @@ class CommitLog:
                 if end < at:
                     self._note_damage(file, end, at)
                 found.add(entry, size_bytes)
-                self.damaged.discard(entry.owner)
+                damaged_at = self._damaged.get(entry.owner)
+                is_later = entry.kind is not EntryKind.MOVED and entry.previous < (damaged_at or 0)
+                if damaged_at is not None and (is_later or entry.kind is EntryKind.START):
+                    # It was written by one that knew: by what this tells, the log ended before.
+                    del self._damaged[entry.owner]
                 end = at + size_bytes
             if follows is not None:
                 # Past the next file's first byte there may be what was reserved.
@@ -487,8 +495,8 @@ class CommitLog:
             elif end < file.size:
                 self._note_owners(file, end, file.size)
                 self.damages.append(f"{file.path} is damaged at byte {end}, and {file.size - end} bytes are truncated")
-                file.file.truncate(end)
                 file.size = file.written = end
+                self._leftover = True
         if self.end < self.checkpoint:
             # Somebody cut it. No queue may be trusted with what is appended there next.
             self.damages.append(f"{self.path} ends at {self.end}, and not at {self.checkpoint} or later")
@@ -501,17 +509,25 @@ class CommitLog:
 
     def _note_owners(self, file: CommitFile, at: int, end: int) -> None:
         """Whose entries stand in what cannot be read; the beginning of one that was being written does not count."""
-        while at < end:
-            head = file.file.pread(HEAD_SIZE, at)
-            found = owner_of(head, file.base + at)
-            if found is None:
-                # What follows may be torn as well: in room that was made in advance, zeros follow.
-                self.is_damage_unknown |= any(head) and at + HEAD_SIZE <= end
+        while at + HEAD_SIZE <= end:
+            position = file.base + at
+            head = read_head(file.file.pread(HEAD_SIZE, at), position)
+            if head is None:
+                self._is_damage_unknown = True
                 return
-            owner, size_bytes = found
-            at += size_bytes
-            if at <= end:
-                self.damaged.add(owner)
+            at += head.size_bytes
+            if at <= end and head.kind is not EntryKind.MOVED:
+                self._damaged.setdefault(head.owner, position)
+
+    def may_be_damaged(self, owner: Owner) -> bool:
+        """Whether what `tail` could not read was, or may have been, the end of this log."""
+        return self._is_damage_unknown or owner in self._damaged
+
+    def cut_leftover(self) -> None:
+        """What is behind the last entry goes for good. May raise OSError."""
+        if self._leftover:
+            self._files[-1].file.truncate(self._files[-1].size)
+            self._leftover = False
 
     def gaps(self) -> list[tuple[int, int]]:
         """Where files are short, or missing, past the checkpoint: from a position to another one."""

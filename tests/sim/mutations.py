@@ -27,7 +27,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.producer_snapshot import encode_snapshot
 from tidelog.log.producers import Producer, Producers
-from tidelog.node.assignments import Assignments
+from tidelog.node.cluster_view import ClusterView
 from tidelog.node.rejoining import Rejoining
 from tidelog.node.voice import ToldBroker
 from tidelog.replica.fetcher import Fetcher
@@ -172,7 +172,7 @@ def former_registrations_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_decided_of_a_former_life_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Assignments, "_is_of_former_registration", lambda self, assigned: False)
+    patch.setattr(ClusterView, "is_of_before", lambda self, assigned: False)
     patch.setattr(Driver, "_may_run", True)
 
 
